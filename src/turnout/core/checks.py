@@ -1,0 +1,72 @@
+"""Checks of what users give: each says what was given, what is needed and, where it can, what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+
+class TurnoutError(Exception):
+    """What every error of this package descends from; its message is meant for the user."""
+
+
+class ConfigurationError(TurnoutError, ValueError):
+    """A value or a combination of pieces that cannot be run."""
+
+
+class DataError(TurnoutError, ValueError):
+    """Data that are missing, damaged or do not mean what they should."""
+
+
+class CheckpointError(TurnoutError, RuntimeError):
+    """A checkpoint that is missing, damaged or belongs to something else."""
+
+
+def refuse(what: str, *, given: Any, needed: str, instead: str = "") -> ConfigurationError:
+    """Build the error for a bad value: ``raise refuse("cutoff", given=0, needed="a whole number >= 1, or None")``."""
+    message = f"{what}: got {given!r}, needed {needed}"
+    return ConfigurationError(message + (f". {instead}" if instead else ""))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint that names the nearest known name, or lists the known ones."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    listed = f"known: {', '.join(names)}"
+    return f"did you mean {close[0]!r}? ({listed})" if close else listed
+
+
+def known_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return `name` if it is one of `known`; otherwise refuse it and name the nearest."""
+    names = list(known)
+    if name not in names:
+        raise ConfigurationError(f"unknown {kind} {name!r}: {nearest(name, names)}")
+    return name
+
+
+def positive(name: str, value: float) -> None:
+    """Refuse a number that is not finite and > 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        raise refuse(name, given=value, needed="a finite number > 0")
+
+
+def not_negative(name: str, value: float) -> None:
+    """Refuse a number that is not finite and >= 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise refuse(name, given=value, needed="a finite number >= 0")
+
+
+def count(name: str, value: int, *, least: int = 1, instead: str = "") -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise refuse(name, given=value, needed=f"a whole number >= {least}", instead=instead)
+
+
+def probability(name: str, value: float) -> None:
+    """Refuse a number outside [0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+        raise refuse(name, given=value, needed="a probability, 0 <= value <= 1")

@@ -1,0 +1,91 @@
+"""Counter-based random numbers: every draw is a pure function of integers such as (seed, version, client).
+
+Nothing is carried from draw to draw, so a result cannot depend on the engine, on chunking, on the order of arrival, on the
+number of processes or on an interruption. The same code runs on NumPy arrays and on torch tensors (int64, wrapping
+arithmetic) and gives the same bits on both.
+
+The mixer is SplitMix64's finaliser; reference: Steele, Lea and Flood, "Fast splittable pseudorandom number generators",
+OOPSLA 2014.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+
+Integers = TypeVar("Integers", np.ndarray, torch.Tensor)
+
+# 64-bit constants written as signed integers, because torch has no unsigned arithmetic worth the name.
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_FIRST = 0xBF58476D1CE4E5B9 - 2**64
+_SECOND = 0x94D049BB133111EB - 2**64
+
+
+def _wrap(value: int) -> int:
+    """Reduce a Python integer to the signed 64-bit number with the same low bits."""
+    value &= 2**64 - 1
+    return value - 2**64 if value >= 2**63 else value
+
+
+def mix(state: Any) -> Any:
+    """Scramble 64-bit integers (SplitMix64's finaliser); a bijection of the 64-bit integers. Shape is kept."""
+    state = (state ^ ((state >> 30) & 0x3FFFFFFFF)) * _FIRST
+    state = (state ^ ((state >> 27) & 0x1FFFFFFFFF)) * _SECOND
+    return state ^ ((state >> 31) & 0x1FFFFFFFF)
+
+
+def stream(purpose: str, *parts: int) -> int:
+    """One 64-bit key for a purpose ("minibatches", "availability", ...) and integers such as the seed.
+
+    Different purposes never share random numbers, so adding a use of randomness changes no other.
+    """
+    key = np.array([zlib.crc32(purpose.encode())], dtype=np.int64)
+    for part in parts:
+        key = mix(key + np.int64(_wrap(int(part))) + np.int64(_GOLDEN))
+    return int(mix(key)[0])
+
+
+def fold(key: int | Integers, *parts: Integers) -> Integers:
+    """Fold integer arrays (broadcast against each other) into a key: 64 random bits for each entry.
+
+    ``fold(stream("dropout", seed), version, client)`` has one entry per client.
+    """
+    state: Any = _wrap(key) if isinstance(key, int) else key
+    for part in parts:
+        state = mix(part * _GOLDEN + state)
+    return cast("Integers", state)
+
+
+def uniform(bits: Integers) -> Integers:
+    """Turn 64 random bits into float64 numbers, uniform on [0, 1)."""
+    mantissa = (bits >> 11) & (2**53 - 1)
+    if isinstance(mantissa, torch.Tensor):
+        return mantissa.to(torch.float64) * 2.0**-53
+    return mantissa.astype(np.float64) * 2.0**-53
+
+
+def below(bits: Integers, limit: Any) -> Integers:
+    """Turn 64 random bits into integers uniform on {0, ..., limit - 1}; `limit` (< 2**31) broadcasts.
+
+    Multiplies 32 of the bits by the limit and keeps the upper part; the bias is below limit / 2**32.
+    """
+    return (((bits >> 31) & (2**32 - 1)) * limit) >> 32
+
+
+def normal(bits: Integers) -> Integers:
+    """Turn 64 random bits into standard normal float64 numbers (Box and Muller, one of the pair)."""
+    first, second = (bits >> 32) & (2**32 - 1), bits & (2**32 - 1)
+    if isinstance(bits, torch.Tensor):
+        radius = torch.sqrt(-2.0 * torch.log((first.to(torch.float64) + 0.5) * 2.0**-32))
+        return radius * torch.cos(second.to(torch.float64) * (2.0 * math.pi * 2.0**-32))
+    radius = np.sqrt(-2.0 * np.log((first.astype(np.float64) + 0.5) * 2.0**-32))
+    return radius * np.cos(second.astype(np.float64) * (2.0 * math.pi * 2.0**-32))
+
+
+def generator(purpose: str, *parts: int) -> np.random.Generator:
+    """A NumPy generator for draws made once, at the start of a run (data partitions, participation rates)."""
+    return np.random.default_rng(stream(purpose, *parts) & (2**64 - 1))

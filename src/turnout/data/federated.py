@@ -1,0 +1,144 @@
+"""Client data as one flat tensor with offsets, and everything a run needs to know of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError
+
+if TYPE_CHECKING:
+    from turnout.data.transforms import Transform
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """The examples of many clients, client after client, in one flat tensor.
+
+    Client `k` holds rows ``offsets[k]:offsets[k + 1]`` of `x` and `y`. Nothing is stored per client beyond its offset.
+
+    Attributes:
+        x: inputs ``[n, ...]``, any dtype.
+        y: targets ``[n, ...]``; int64 class labels ``[n]`` for classification.
+        offsets: int64 NumPy array ``[N + 1]``, ascending from 0 to n.
+
+    Raises:
+        DataError: where shapes disagree, offsets do not ascend from 0 to n, or inputs hold NaN or infinity.
+    """
+
+    x: torch.Tensor
+    y: torch.Tensor
+    offsets: np.ndarray
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y):
+            raise DataError(f"inputs and targets differ in number: {len(self.x)} inputs, {len(self.y)} targets")
+        offsets = self.offsets
+        if offsets.ndim != 1 or len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(self.x):
+            raise DataError(f"offsets must run from 0 to the number of examples, {len(self.x)}")
+        if (np.diff(offsets) < 0).any():
+            raise DataError("offsets must ascend")
+        if self.x.is_floating_point() and not torch.isfinite(self.x).all():
+            row = int((~torch.isfinite(self.x.reshape(len(self.x), -1)).all(dim=1)).nonzero()[0])
+            raise DataError(f"inputs hold NaN or infinity, first in example {row}: clean or impute it before training")
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients there are (N)."""
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of examples of each client, int64 ``[N]``."""
+        return np.diff(self.offsets)
+
+    def client(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and targets of client `k`, as views."""
+        rows = slice(int(self.offsets[k]), int(self.offsets[k + 1]))
+        return self.x[rows], self.y[rows]
+
+    def owners(self) -> torch.Tensor:
+        """The client of every row, int64 ``[n]``."""
+        return torch.from_numpy(np.repeat(np.arange(self.num_clients), self.sizes))
+
+    def label_counts(self, num_classes: int) -> np.ndarray:
+        """How many examples of each class each client holds, int64 ``[N, C]``."""
+        index = self.owners() * num_classes + self.y
+        return torch.bincount(index, minlength=self.num_clients * num_classes).reshape(-1, num_classes).numpy()
+
+    def to(self, device: torch.device) -> Shards:
+        """The same shards with `x` and `y` on `device`; offsets stay on the host."""
+        return replace(self, x=self.x.to(device), y=self.y.to(device))
+
+    @classmethod
+    def pooled(cls, x: torch.Tensor, y: torch.Tensor) -> Shards:
+        """All examples as those of a single holder (a test set that belongs to no client)."""
+        return cls(x, y, np.array([0, len(x)]))
+
+    @classmethod
+    def take(cls, x: torch.Tensor, y: torch.Tensor, rows_by_client: Sequence[np.ndarray]) -> Shards:
+        """Give client `k` the rows ``rows_by_client[k]`` of `x` and `y`, in that order."""
+        offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in rows_by_client])]).astype(np.int64)
+        rows = torch.from_numpy(np.concatenate([np.asarray(r, dtype=np.int64) for r in rows_by_client]))
+        return cls(x[rows], y[rows], offsets)
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedData:
+    """What a federation trains and is judged on.
+
+    Attributes:
+        name: what reports call the data, e.g. ``"digits"``.
+        train: training examples of the N training clients.
+        test: test examples that belong to no client (an official test split), one holder; None if there are none.
+        client_test: test examples of each training client (a split inside the client); None if there is none.
+        unseen_train, unseen_test: clients that never train, only receive the model; None if there are none.
+        num_classes: C; labels are 0..C-1.
+        transforms: applied to minibatches, in order (the random ones in training only).
+        client_names: N names for tables, or None for the numbers 0..N-1.
+        recipe: what was done to get here, as plain values, saved with every run.
+    """
+
+    name: str
+    train: Shards
+    num_classes: int
+    test: Shards | None = None
+    client_test: Shards | None = None
+    unseen_train: Shards | None = None
+    unseen_test: Shards | None = None
+    transforms: tuple[Transform, ...] = ()
+    client_names: tuple[str, ...] | None = None
+    recipe: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.num_clients < 1:
+            raise ConfigurationError("the data have no clients")
+        if (self.train.sizes == 0).any():
+            empty = np.flatnonzero(self.train.sizes == 0)
+            raise ConfigurationError(
+                f"{len(empty)} of {self.num_clients} clients have no training examples, first client {empty[0]}: "
+                "write fewer clients, a larger alpha, or empty='drop' in split()"
+            )
+        for split_name in ("train", "test", "client_test", "unseen_train", "unseen_test"):
+            shards: Shards | None = getattr(self, split_name)
+            if shards is None or shards.y.is_floating_point() or len(shards.y) == 0:
+                continue
+            low, high = int(shards.y.min()), int(shards.y.max())
+            if low < 0 or high >= self.num_classes:
+                raise DataError(
+                    f"{split_name} labels run from {low} to {high}, but num_classes={self.num_classes} needs 0 to "
+                    f"{self.num_classes - 1}"
+                )
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients train (N)."""
+        return self.train.num_clients
+
+    def label_counts(self) -> np.ndarray:
+        """Training examples of each class at each client, int64 ``[N, C]``."""
+        return self.train.label_counts(self.num_classes)
