@@ -1,1 +1,32 @@
-"""TODO."""
+"""Models: specifications that become a `torch.nn.Module` once the sizes of the data are known."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from turnout.core.checks import known_name
+from turnout.models.cnn import Cnn
+from turnout.models.logistic import Logistic
+from turnout.models.lstm import CharLstm
+from turnout.models.mlp import Mlp
+from turnout.models.spec import ModelSpec
+
+MODELS: dict[str, type[ModelSpec]] = {"logistic": Logistic, "mlp": Mlp, "cnn": Cnn, "char_lstm": CharLstm}
+"""Every built-in model by the name it has on the command line and in files."""
+
+
+def model(name: str, **options: Any) -> ModelSpec:
+    """A model by name, with options as they come from files: ``model("mlp", hidden=[64, 30])``; lists become tuples.
+
+    Raises:
+        ConfigurationError: for a name or an option that is not known, naming the nearest that is, and for bad values.
+    """
+    kind = MODELS[known_name("model", name, MODELS)]
+    known = [field.name for field in fields(kind)]
+    for option in options:
+        known_name(f"option of model {name}", option, known)
+    return kind(**{option: tuple(v) if isinstance(v, list) else v for option, v in options.items()})
+
+
+__all__ = ["MODELS", "CharLstm", "Cnn", "Logistic", "Mlp", "ModelSpec", "model"]

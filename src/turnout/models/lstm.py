@@ -1,0 +1,118 @@
+"""Next-character prediction with a stacked LSTM, written so that many clients' networks run as one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from turnout.core.checks import count, refuse
+from turnout.models.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class CharLstm(ModelSpec):
+    """Predicts the next character from the ones before: embedding, stacked LSTM, linear layer on the last output.
+
+    The defaults are the network that LEAF and FedProx use for Shakespeare, on 80 characters of context. Inputs are
+    character indices 0..C-1 of any integer type, ``[M, T]``; characters and classes are the same C symbols.
+
+    Attributes:
+        embedding: numbers that stand for a character.
+        hidden: width H of each LSTM layer.
+        layers: how many LSTM layers there are.
+
+    Raises:
+        ConfigurationError: for options that are not whole numbers >= 1. `build` refuses inputs that are not ``(T,)``.
+
+    References: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018; Li et al., "Federated Optimization in
+    Heterogeneous Networks", MLSys 2020.
+    """
+
+    embedding: int = 8
+    hidden: int = 256
+    layers: int = 2
+
+    def __post_init__(self) -> None:
+        count("embedding", self.embedding)
+        count("hidden", self.hidden)
+        count("layers", self.layers)
+
+    def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        """A `NextCharacter` over `num_classes` symbols."""
+        if len(input_shape) != 1:
+            raise refuse(
+                "input_shape of CharLstm",
+                given=input_shape,
+                needed="(T,), the indices of T characters",
+                instead="Give the characters' indices themselves, not one-hot vectors",
+            )
+        return NextCharacter(num_classes, self.embedding, self.hidden, self.layers)
+
+
+class NextCharacter(nn.Module):
+    """Integers ``[M, T]`` to logits ``[M, C]`` for the character that follows."""
+
+    def __init__(self, num_symbols: int, embedding: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(num_symbols, embedding)
+        self.lstm = Lstm(embedding, hidden, layers)
+        self.output = nn.Linear(hidden, num_symbols)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits for the character after the last one."""
+        steps = self.embedding(x.long()).transpose(0, 1)
+        return self.output(self.lstm(steps)[-1])
+
+
+class Lstm(nn.Module):
+    """Stacked LSTM from zero states; inputs ``[T, M, D]`` to outputs of the last layer ``[T, M, H]``.
+
+    At each step t and layer, with * for the product entry by entry::
+
+        i, f, g, o = split(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh)
+        c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g)
+        h_t = sigmoid(o) * tanh(c_t)
+
+    Parameters have the names, shapes, order and random start of `torch.nn.LSTM`, so that weights can be exchanged. That
+    class has no rule for `torch.func.vmap` on the CPU, which would go through the clients one by one, with a warning.
+    """
+
+    def __init__(self, inputs: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.hidden, self.layers = hidden, layers
+        bound = 1 / math.sqrt(hidden)
+        for layer in range(layers):
+            width = inputs if layer == 0 else hidden
+            for name, shape in {
+                "weight_ih": (4 * hidden, width),
+                "weight_hh": (4 * hidden, hidden),
+                "bias_ih": (4 * hidden,),
+                "bias_hh": (4 * hidden,),
+            }.items():
+                weights = torch.empty(shape).uniform_(-bound, bound)
+                self.register_parameter(f"{name}_l{layer}", nn.Parameter(weights))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Outputs of the last layer at every step."""
+        for layer in range(self.layers):
+            parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            x = self._layer(x, *(getattr(self, f"{part}_l{layer}") for part in parts))
+        return x
+
+    def _layer(
+        self, x: torch.Tensor, w_ih: torch.Tensor, w_hh: torch.Tensor, b_ih: torch.Tensor, b_hh: torch.Tensor
+    ) -> torch.Tensor:
+        h = c = x.new_zeros(x.shape[1], self.hidden)
+        outputs: list[torch.Tensor] = []
+        # The inputs of all steps go through their matrix at once; unbind, because the backward of indexing would write
+        # a whole sequence of zeros for every step.
+        for from_input in F.linear(x, w_ih, b_ih + b_hh).unbind(0):
+            i, f, g, o = torch.addmm(from_input, h, w_hh.t()).chunk(4, dim=-1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            outputs.append(h)
+        return torch.stack(outputs)

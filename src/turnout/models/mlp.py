@@ -1,0 +1,48 @@
+"""Multilayer perceptron."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from torch import nn
+
+from turnout.models.spec import ModelSpec, dropout_rate, sizes
+
+
+@dataclass(frozen=True)
+class Mlp(ModelSpec):
+    """Multilayer perceptron with ReLU on the flattened input, and PyTorch's default random weights.
+
+    ``Mlp(hidden=(64, 30), dropout=0.5)`` is the 784-64-30-C network of MaxFL's experiments, whose paper leaves the
+    rate of dropout open. ``Mlp(hidden=(200, 100))`` is a three-layer network for FOLB's MNIST figures.
+
+    Attributes:
+        hidden: width of each hidden layer, from the input on.
+        dropout: probability of dropping a unit of the first hidden layer in training; the other layers have no dropout.
+
+    Raises:
+        ConfigurationError: for `hidden` that is empty or holds anything but whole numbers >= 1, and for `dropout`
+            outside [0, 1).
+    """
+
+    hidden: tuple[int, ...] = (64,)
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        sizes("hidden", self.hidden, instead="Write hidden=(64,), or Logistic() for a model without hidden layers")
+        dropout_rate("dropout", self.dropout)
+
+    def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        """Flatten, the hidden layers ``hidden1``, ``hidden2``, ..., then ``output``."""
+        parts = OrderedDict[str, nn.Module](flatten=nn.Flatten())
+        width = math.prod(input_shape)
+        for i, wider in enumerate(self.hidden, start=1):
+            parts[f"hidden{i}"] = nn.Linear(width, wider)
+            parts[f"relu{i}"] = nn.ReLU()
+            if i == 1 and self.dropout:
+                parts["dropout"] = nn.Dropout(self.dropout)
+            width = wider
+        parts["output"] = nn.Linear(width, num_classes)
+        return nn.Sequential(parts)

@@ -1,0 +1,66 @@
+"""What a model specification is: plain options now, a module once the sizes of the data are known."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from turnout.core.checks import count, probability, refuse
+from turnout.core.random import stream
+
+
+@dataclass(frozen=True)
+class ModelSpec(ABC):
+    """A model without its input and output sizes, which come from the data.
+
+    Subclasses are frozen dataclasses of plain values and say in `module` what the model is made of. Every built-in
+    model calls its last layer ``output``, so that this layer can be named, for instance as the personal part.
+    """
+
+    def build(self, input_shape: tuple[int, ...], num_classes: int, seed: int = 0) -> nn.Module:
+        """Make the module, on the CPU, with weights that depend on `seed` alone.
+
+        The global random numbers are neither read nor advanced.
+
+        Args:
+            input_shape: shape of one example: ``(64,)``, ``(1, 28, 28)``, or ``(80,)`` for 80 character indices.
+            num_classes: C; the module maps a minibatch ``[M, *input_shape]`` to logits ``[M, C]``.
+            seed: a whole number >= 0.
+
+        Raises:
+            ConfigurationError: for sizes that are not whole numbers >= 1, or that do not fit the model.
+        """
+        sizes("input_shape", input_shape, instead="Write the shape of one example, without the minibatch axis")
+        count("num_classes", num_classes)
+        count("seed", seed, least=0)
+        # torch.manual_seed would also seed the accelerators, which fork_rng does not restore here.
+        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(stream("model weights", seed))
+            return self.module(tuple(input_shape), num_classes)
+
+    @abstractmethod
+    def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        """Make the module from sizes that are whole numbers >= 1, drawing its weights from torch's CPU generator.
+
+        Raises:
+            ConfigurationError: for an `input_shape` that does not fit the model.
+        """
+
+
+def sizes(name: str, value: Any, *, least: int = 1, instead: str = "") -> None:
+    """Refuse what is not a tuple of at least `least` whole numbers >= 1."""
+    whole = isinstance(value, tuple) and all(type(size) is int and size >= 1 for size in value)
+    if not whole or len(value) < least:
+        length = f"of length >= {least} " if least else ""
+        raise refuse(name, given=value, needed=f"a tuple {length}of whole numbers >= 1", instead=instead)
+
+
+def dropout_rate(name: str, value: float) -> None:
+    """Refuse what is not a probability below 1 of dropping a unit."""
+    probability(name, value)
+    if value == 1:
+        raise refuse(name, given=value, needed="a probability below 1", instead="At 1 every unit is dropped, always")

@@ -1,0 +1,92 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from turnout.core.checks import ConfigurationError
+from turnout.models import CharLstm
+from turnout.models.lstm import Lstm
+
+few = st.integers(1, 5)
+
+
+@settings(deadline=None, max_examples=25)
+@given(steps=few, rows=few, inputs=few, hidden=few, layers=st.integers(1, 3), seed=st.integers(0, 2**31))
+def test_equals_torch_with_the_same_weights(steps, rows, inputs, hidden, layers, seed):
+    torch.manual_seed(seed)
+    ours, theirs = Lstm(inputs, hidden, layers), nn.LSTM(inputs, hidden, layers)
+    theirs.load_state_dict(ours.state_dict())
+    x, slope = torch.randn(steps, rows, inputs), torch.randn(steps, rows, hidden)
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    out, (expected, _) = ours(a), theirs(b)
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-6)
+    (out * slope).sum().backward()
+    (expected * slope).sum().backward()
+    torch.testing.assert_close(a.grad, b.grad, rtol=1e-5, atol=1e-5)
+    for name, parameter in theirs.named_parameters():
+        torch.testing.assert_close(ours.get_parameter(name).grad, parameter.grad, rtol=1e-5, atol=1e-5)
+
+
+def test_equals_torch_at_full_size():
+    module = CharLstm().build((80,), 80)
+    reference = nn.LSTM(8, 256, 2)
+    reference.load_state_dict({k.removeprefix("lstm."): v for k, v in module.state_dict().items() if "lstm" in k})
+    x = torch.randint(0, 80, (2, 80))
+    with torch.no_grad():
+        outputs, _ = reference(module.get_parameter("embedding.weight")[x.T])
+        expected = outputs[-1] @ module.get_parameter("output.weight").T + module.get_parameter("output.bias")
+        torch.testing.assert_close(module(x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_starts_as_torch_starts():
+    torch.manual_seed(5)
+    ours = Lstm(3, 4, 2)
+    torch.manual_seed(5)
+    theirs = nn.LSTM(3, 4, 2)
+    assert [n for n, _ in ours.named_parameters()] == [n for n, _ in theirs.named_parameters()]
+    for name, parameter in theirs.named_parameters():
+        assert torch.equal(ours.get_parameter(name), parameter), name
+
+
+def test_number_of_parameters_of_the_shakespeare_network():
+    first, second = 4 * 256 * (8 + 256 + 2), 4 * 256 * (256 + 256 + 2)
+    module = CharLstm().build((80,), 80)
+    assert sum(p.numel() for p in module.parameters()) == 80 * 8 + first + second + 257 * 80
+
+
+def test_integer_types_of_the_characters_make_no_difference():
+    module = CharLstm(embedding=2, hidden=4).build((6,), 9)
+    x = torch.randint(0, 9, (3, 6))
+    for dtype in (torch.uint8, torch.int32):
+        assert torch.equal(module(x.to(dtype)), module(x))
+
+
+def test_every_character_of_the_context_counts():
+    module = CharLstm(embedding=4, hidden=8).build((5,), 7)
+    x = torch.zeros(1, 5, dtype=torch.long)
+    plain = module(x)
+    for step in range(5):
+        changed = x.clone()
+        changed[0, step] = 3
+        assert not torch.allclose(module(changed), plain, atol=1e-7)
+
+
+def test_differentiates_twice():
+    torch.manual_seed(0)
+    module = Lstm(2, 3, 1).double()
+    x = torch.randn(4, 1, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(module, (x,))
+
+
+@pytest.mark.parametrize("option", ["embedding", "hidden", "layers"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, (256,)])
+def test_refuses_bad_sizes(option, value):
+    with pytest.raises(ConfigurationError, match=f"{option}: got .*, needed a whole number >= 1"):
+        CharLstm(**{option: value})
+
+
+@pytest.mark.parametrize("shape", [(80, 8), (1, 28, 28)])
+def test_refuses_inputs_that_are_no_sequence(shape):
+    with pytest.raises(ConfigurationError, match=r"input_shape of CharLstm: got .*not one-hot"):
+        CharLstm().build(shape, 80)
