@@ -1,1 +1,7 @@
-"""TODO."""
+"""How weighted updates become one direction."""
+
+from turnout.aggregation.fedvarp import FedVarp
+from turnout.aggregation.mifa import Mifa
+from turnout.aggregation.weighted_sum import WeightedSum
+
+__all__ = ["FedVarp", "Mifa", "WeightedSum"]

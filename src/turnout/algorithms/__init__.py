@@ -1,1 +1,24 @@
-"""TODO."""
+"""Recipes: each fills the slots of an algorithm as a paper has it."""
+
+from collections.abc import Callable
+
+from turnout.algorithms.fedau import average_all, average_participating, fedau, fedvarp, known_statistics, mifa
+from turnout.algorithms.fedavg import fedavg
+from turnout.core.algorithm import Algorithm
+
+ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
+    recipe.__name__: recipe
+    for recipe in (fedavg, fedau, average_participating, average_all, known_statistics, fedvarp, mifa)
+}
+"""Every recipe by its name on the command line."""
+
+__all__ = [
+    "ALGORITHMS",
+    "average_all",
+    "average_participating",
+    "fedau",
+    "fedavg",
+    "fedvarp",
+    "known_statistics",
+    "mifa",
+]

@@ -1,1 +1,5 @@
-"""TODO."""
+"""How the server steps along the direction."""
+
+from turnout.server.sgd import ServerSgd
+
+__all__ = ["ServerSgd"]

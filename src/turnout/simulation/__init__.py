@@ -1,1 +1,5 @@
-"""TODO."""
+"""A federation on one machine, in virtual time."""
+
+from turnout.simulation.simulation import Simulation
+
+__all__ = ["Simulation"]

@@ -1,0 +1,68 @@
+"""FedVARP: the last update of every client stands in for it as a control variate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from turnout.core.algorithm import Aggregation, Weighting, Weights
+from turnout.core.checks import ConfigurationError
+from turnout.core.rows import weighted_sum
+from turnout.core.types import Federation, Report, State
+from turnout.weighting.normalise import DivideByParticipants
+
+
+@dataclass(frozen=True)
+class FedVarp(Aggregation):
+    """``u = mean_N(Y) + sum_b w_b (Delta_b - Y_b)``, then ``Y_b = Delta_b`` for those who are there; Y starts at 0.
+
+    An empty round changes nothing, as in FedAU's comparison (the original applies ``mean_N(Y)``).
+
+    State: ``table [N, P]`` (Y), and ``mean [P]`` in float64, kept up to date at the cost of the cohort.
+
+    Reference: Jhunjhunwala et al., "FedVARP: tackling the variance due to partial client participation", UAI 2022.
+    """
+
+    def check(self, weighting: tuple[Weighting, ...]) -> None:
+        """Weights must sum to one over the participants: only then does the correction stay centred on the mean."""
+        if len(weighting) != 1 or not isinstance(weighting[0], DivideByParticipants):
+            raise ConfigurationError(
+                f"FedVARP corrects with mean(Delta - Y) over the participants, but the weighting is {_names(weighting)}; "
+                "other weights shift it away from the mean of Y: use DivideByParticipants() alone"
+            )
+
+    def init(self, federation: Federation) -> State:
+        """No client has sent anything."""
+        return table(federation)
+
+    def apply(
+        self, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """The direction ``[P]``; the table's rows of the participants are replaced."""
+        before = state["mean"].to(report.delta.dtype)
+        change = replace_rows(state, report, federation)
+        return before + weighted_sum(weights, change), state
+
+
+def table(federation: Federation) -> State:
+    """An empty table ``[N, P]`` of updates and its mean ``[P]``."""
+    shape = (federation.num_clients, federation.num_params)
+    return {
+        "table": torch.zeros(shape, dtype=federation.dtype, device=federation.device),
+        "mean": torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device),
+    }
+
+
+def replace_rows(state: State, report: Report, federation: Federation) -> torch.Tensor:
+    """Write the updates into the table, move its mean along, and return ``Delta - Y`` ``[B, P]``."""
+    rows = torch.from_numpy(report.client).to(report.delta.device)
+    change = report.delta - state["table"][rows]
+    state["table"][rows] = report.delta
+    even = torch.full((len(report),), 1.0 / federation.num_clients, dtype=torch.float64, device=change.device)
+    state["mean"] += even @ change.double()
+    return change
+
+
+def _names(weighting: tuple[Weighting, ...]) -> str:
+    return " -> ".join(type(w).__name__ for w in weighting)

@@ -1,0 +1,23 @@
+"""The weighted sum of updates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from turnout.core.algorithm import Aggregation, Weights
+from turnout.core.rows import weighted_sum
+from turnout.core.types import Federation, Report, State
+
+
+@dataclass(frozen=True)
+class WeightedSum(Aggregation):
+    """``u = sum_b w_b Delta_b``; all that is special about a method is in its weights."""
+
+    def apply(
+        self, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """The direction ``[P]``."""
+        del federation
+        return weighted_sum(weights, report.delta), state

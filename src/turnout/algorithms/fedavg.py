@@ -1,0 +1,17 @@
+"""Federated averaging."""
+
+from __future__ import annotations
+
+from turnout.core.algorithm import Algorithm, Piece
+from turnout.core.compose import compose
+from turnout.local import Sgd
+from turnout.server import ServerSgd
+from turnout.weighting import ByExamples, DivideBySum
+
+
+def fedavg(local: Sgd | None = None, *, server_lr: float = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+    """FedAvg: the mean of the participants' updates, weighted by their examples.
+
+    Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.
+    """
+    return compose(local or Sgd(), ByExamples(), DivideBySum(), ServerSgd(server_lr), *also, name="fedavg")

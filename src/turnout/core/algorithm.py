@@ -1,0 +1,201 @@
+"""The slots of an algorithm, the base class of the pieces of each, and `compose`, which fills slots with pieces.
+
+Slots in the order data flows: selection -> local -> guard -> weighting -> aggregation -> server.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Federation, Report, State, Task
+
+if TYPE_CHECKING:
+    from turnout.core.clients import Clients
+
+Weights = torch.Tensor
+"""One weight for each report, float64 ``[B]``."""
+
+
+class Piece:
+    """Something that fits into a slot: a frozen dataclass of plain options."""
+
+    slot: ClassVar[str]
+
+
+class Selection(Piece, ABC):
+    """Says who takes part in a round."""
+
+    slot: ClassVar[str] = "selection"
+
+    def check(self, num_clients: int) -> None:  # noqa: B027 - most selections fit any number of clients
+        """Refuse a federation that this selection cannot serve."""
+
+    @abstractmethod
+    def select(
+        self, available: Callable[[np.ndarray], np.ndarray], num_clients: int, round: int, seed: int
+    ) -> np.ndarray:
+        """The cohort: ascending client numbers, int64 ``[B]``."""
+
+
+class Local(Piece, ABC):
+    """What a client does with a task; exactly one solver is needed."""
+
+    slot: ClassVar[str] = "local"
+
+    @abstractmethod
+    def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
+        """Train B clients, starting from the task's parameters, and report. Changes `memory` (rows ``[B, ...]``)."""
+
+    def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """What each client remembers: shape and type by name, zero at first."""
+        del num_params
+        return {}
+
+
+class Correction(Piece, ABC):
+    """Changes the gradient of every local step; chained in the order they are written."""
+
+    slot: ClassVar[str] = "local"
+
+    @abstractmethod
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """The direction to descend: `gradient` at `params`, of lanes that started at `start`, all ``[B, P]``."""
+
+
+class Guard(Piece, ABC):
+    """Changes a report before it leaves the client (clipping, noise, compression); chained."""
+
+    slot: ClassVar[str] = "guard"
+
+    @abstractmethod
+    def apply(self, report: Report, task: Task) -> Report:
+        """The report as it is sent."""
+
+
+class Weighting(Piece, ABC):
+    """Changes the weights of the reports; chained, and ended by exactly one `Normaliser`."""
+
+    slot: ClassVar[str] = "weighting"
+
+    def init(self, federation: Federation) -> State:
+        """The state before the first round."""
+        del federation
+        return {}
+
+    @abstractmethod
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """New weights ``[B]`` and the state after this round.
+
+        Tensors with one entry a client may be changed in place: copying them would cost the whole population.
+        """
+
+    def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray | None:
+        """The weight every client would get in the round to come, ``[N]``; None if it depends on its report."""
+        del version, state, federation
+        return None
+
+
+class Normaliser(Weighting):
+    """The visible last link of a weighting chain: it says what the weights are divided by."""
+
+
+class Aggregation(Piece, ABC):
+    """Makes one direction out of weights and updates."""
+
+    slot: ClassVar[str] = "aggregation"
+
+    def init(self, federation: Federation) -> State:
+        """The state before the first round."""
+        del federation
+        return {}
+
+    @abstractmethod
+    def apply(
+        self, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """The direction ``[P]`` and the new state. Called in empty rounds (B = 0) only if `acts_alone`."""
+
+    acts_alone: ClassVar[bool] = False
+    """True if there is a direction even in a round without reports."""
+
+    def check(self, weighting: tuple[Weighting, ...]) -> None:  # noqa: B027 - most take any weights
+        """Refuse weights that mean nothing to this aggregation."""
+
+
+class Server(Piece, ABC):
+    """Takes the step from the old parameters along the direction."""
+
+    slot: ClassVar[str] = "server"
+
+    def init(self, federation: Federation) -> State:
+        """The state before the first round."""
+        del federation
+        return {}
+
+    @abstractmethod
+    def apply(
+        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
+    ) -> tuple[torch.Tensor, State]:
+        """New parameters ``[P]`` and the new state."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A federated algorithm as a record of slots. Made by `compose`, or by a recipe such as `turnout.fedau`.
+
+    Raises:
+        ConfigurationError: where pieces do not fit together.
+    """
+
+    name: str
+    selection: Selection
+    local: Local
+    corrections: tuple[Correction, ...]
+    guard: tuple[Guard, ...]
+    weighting: tuple[Weighting, ...]
+    aggregation: Aggregation
+    server: Server
+
+    def __post_init__(self) -> None:
+        normalisers = [w for w in self.weighting if isinstance(w, Normaliser)]
+        if len(normalisers) != 1 or not isinstance(self.weighting[-1], Normaliser):
+            written = " -> ".join(type(w).__name__ for w in self.weighting) or "nothing"
+            raise ConfigurationError(
+                f"the weighting chain is {written}; it must end in exactly one normaliser, because the papers differ in "
+                "what weights are divided by: DivideByClients, DivideByParticipants or DivideBySum"
+            )
+        estimates = [type(w).__name__ for w in self.weighting if getattr(w, "undoes_participation", False)]
+        if len(estimates) > 1:
+            raise ConfigurationError(
+                f"{' and '.join(estimates)} both weigh a client by 1/p_n; together they would weigh it by 1/p_n^2, which "
+                "biases the objective to rare clients: keep one"
+            )
+        self.aggregation.check(self.weighting)
+
+    def pieces(self) -> dict[str, Any]:
+        """All pieces by their place, e.g. ``{"selection": ..., "weighting.0": ..., "server": ...}``."""
+        found: dict[str, Any] = {"selection": self.selection, "local": self.local}
+        for slot, chain in (("correction", self.corrections), ("guard", self.guard), ("weighting", self.weighting)):
+            found |= {f"{slot}.{i}": piece for i, piece in enumerate(chain)}
+        return found | {"aggregation": self.aggregation, "server": self.server}
+
+    def init(self, params: torch.Tensor, federation: Federation) -> Any:
+        """The server's state before the first round."""
+        from turnout.core.types import ServerState
+
+        self.selection.check(federation.num_clients)
+        stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Weighting | Aggregation | Server)}
+        return ServerState(params, 0, {place: piece.init(federation) for place, piece in stateful.items()})
+
+    def named(self, name: str) -> Algorithm:
+        """The same algorithm under another name."""
+        return replace(self, name=name)

@@ -1,0 +1,62 @@
+"""B clients at work: who they are, what they hold, and the objective they differentiate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from turnout.core.objective import Objective
+from turnout.core.random import fold, stream
+from turnout.data.federated import Shards
+from turnout.data.transforms import Transform, apply_transforms
+
+
+@dataclass(frozen=True, eq=False)
+class Clients:
+    """The lanes of one `client_step`.
+
+    Attributes:
+        ids: which clients they are in the federation, int64 ``[B]``.
+        rows: which clients of `shards` they are, int64 ``[B]``; the same as `ids` in a simulation, 0 on a real machine
+            that holds its own data only.
+        shards: the data, on the objective's device.
+        objective: model and loss.
+        transforms: what happens to a minibatch before the model sees it.
+    """
+
+    ids: np.ndarray
+    rows: np.ndarray
+    shards: Shards
+    objective: Objective
+    transforms: tuple[Transform, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_examples(self) -> np.ndarray:
+        """Size of each client's training data, int64 ``[B]``."""
+        return self.shards.offsets[self.rows + 1] - self.shards.offsets[self.rows]
+
+    def keys(
+        self, purpose: str, seed: int, versions: np.ndarray, lanes: slice | np.ndarray = slice(None)
+    ) -> torch.Tensor:
+        """64 random bits for each client, int64 ``[B]`` on the device, that depend on (seed, version, client) alone."""
+        bits = fold(stream(purpose, seed), versions[lanes], self.ids[lanes])
+        return torch.from_numpy(bits).to(self.objective.device)
+
+    def minibatch(self, examples: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` (positions in the flat data).
+
+        Args:
+            keys: 64 random bits a client, ``[B]``; every example of a minibatch has its own augmentation from them.
+        """
+        flat = examples.reshape(-1)
+        x, y = self.shards.x.index_select(0, flat), self.shards.y.index_select(0, flat)
+        if self.transforms:
+            places = torch.arange(examples.shape[1], device=keys.device)
+            x = apply_transforms(self.transforms, x, fold(keys[:, None], places).reshape(-1), training=True)
+        shape = tuple(examples.shape)
+        return x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:])

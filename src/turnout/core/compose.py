@@ -1,0 +1,80 @@
+"""Fill the slots of an algorithm with pieces, in any order, with the defaults of federated averaging for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnout.core.algorithm import (
+    Aggregation,
+    Algorithm,
+    Correction,
+    Guard,
+    Local,
+    Normaliser,
+    Piece,
+    Selection,
+    Server,
+    Weighting,
+)
+from turnout.core.checks import ConfigurationError
+
+
+def _only(kind: type, pieces: Sequence[Piece], slot: str) -> Piece | None:
+    """The one piece of a slot that holds one, or None."""
+    found = [piece for piece in pieces if isinstance(piece, kind)]
+    if len(found) > 1:
+        names = " and ".join(type(piece).__name__ for piece in found)
+        raise ConfigurationError(f"{names} are both for the slot {slot!r}, which holds one: keep one of them")
+    return found[0] if found else None
+
+
+def compose(*pieces: Piece, name: str = "custom") -> Algorithm:
+    """Make an algorithm of pieces.
+
+    A piece knows its slot; pieces of a chain (corrections of the local rule, guards, weightings) act in the order
+    given. What is left out is federated averaging over whoever is there: everyone available takes part, local SGD, the
+    plain mean, a server step of 1. FedAU's weights with clients that go at most 10 at a time are::
+
+        compose(Uniform(10), Sgd(lr=0.1, steps=5), Participation(cutoff=50), DivideByClients())
+
+    Raises:
+        ConfigurationError: for two pieces where one belongs, something that is no piece, or pieces that do not fit.
+    """
+    from turnout.aggregation import WeightedSum
+    from turnout.local import Sgd
+    from turnout.selection import AllAvailable
+    from turnout.server import ServerSgd
+    from turnout.weighting import DivideByParticipants
+
+    for piece in pieces:
+        if not isinstance(piece, Piece):
+            hint = f"; write {piece.__name__}()" if isinstance(piece, type) else ""
+            raise ConfigurationError(f"compose() takes pieces of an algorithm, got {piece!r}{hint}")
+
+    selection = _only(Selection, pieces, "selection") or AllAvailable()
+    local = _only(Local, pieces, "local") or Sgd()
+    aggregation = _only(Aggregation, pieces, "aggregation") or WeightedSum()
+    server = _only(Server, pieces, "server") or ServerSgd()
+    assert isinstance(selection, Selection)
+    assert isinstance(local, Local)
+    assert isinstance(aggregation, Aggregation)
+    assert isinstance(server, Server)
+    weighting = [piece for piece in pieces if isinstance(piece, Weighting)]
+    if not any(isinstance(piece, Normaliser) for piece in weighting):
+        if weighting:
+            written = ", ".join(type(piece).__name__ for piece in weighting)
+            raise ConfigurationError(
+                f"the weights of {written} need a normaliser behind them: DivideByClients (FedAU), DivideBySum (FedAvg by "
+                "examples) or DivideByParticipants"
+            )
+        weighting = [DivideByParticipants()]
+    return Algorithm(
+        name,
+        selection,
+        local,
+        tuple(piece for piece in pieces if isinstance(piece, Correction)),
+        tuple(piece for piece in pieces if isinstance(piece, Guard)),
+        tuple(weighting),
+        aggregation,
+        server,
+    )

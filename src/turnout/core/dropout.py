@@ -1,0 +1,61 @@
+"""Dropout whose mask is a pure function of (seed, version, client, step), so that it survives `vmap` and chunking."""
+
+from __future__ import annotations
+
+import copy
+from typing import cast
+
+import torch
+from torch import nn
+
+from turnout.core.random import fold, uniform
+
+
+class KeyedDropout(nn.Module):
+    """Inverted dropout with a mask hashed from a key: ``x * [u >= p] / (1 - p)``.
+
+    The key comes in as a buffer, so that `functional_call` can give every lane its own. An entry's mask depends on its
+    place in its example and on the example's place in the minibatch, never on how many examples follow.
+
+    Args:
+        probability: chance of an entry (or of a whole channel) to be zeroed.
+        channels: zero whole channels, as `nn.Dropout1d`, `nn.Dropout2d` and `nn.Dropout3d` do.
+        layer: number of this layer in the model, so that layers do not share masks.
+    """
+
+    key: torch.Tensor
+
+    def __init__(self, probability: float, *, channels: bool, layer: int) -> None:
+        super().__init__()
+        self.probability, self.channels, self.layer = probability, channels, layer
+        self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Drop entries in training, pass `x` on in evaluation."""
+        if not self.training or self.probability == 0.0:
+            return x
+        whole = self.channels and x.dim() > 2
+        shape = x.shape[:2] + (1,) * (x.dim() - 2) if whole else x.shape
+        places = torch.arange(shape.numel(), device=x.device)
+        key = fold(cast("torch.Tensor", self.key), torch.tensor(self.layer, device=x.device))
+        keep = uniform(fold(key, places)).view(shape) >= self.probability
+        return x * keep.to(x.dtype) * (1.0 / (1.0 - self.probability) if self.probability < 1.0 else 0.0)
+
+
+_BY_ENTRY = (nn.Dropout,)
+_BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+def with_keyed_dropout(module: nn.Module) -> tuple[nn.Module, list[str]]:
+    """A copy of `module` in which every dropout layer is keyed, and the names of the buffers that take the key."""
+    module = copy.deepcopy(module)
+    buffers: list[str] = []
+    for name, child in list(module.named_modules()):
+        if isinstance(child, _BY_ENTRY + _BY_CHANNEL):
+            keyed = KeyedDropout(child.p, channels=isinstance(child, _BY_CHANNEL), layer=len(buffers))
+            if not name:
+                module = keyed
+            else:
+                module.set_submodule(name, keyed)
+            buffers.append(f"{name}.key" if name else "key")
+    return module, buffers

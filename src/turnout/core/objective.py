@@ -1,0 +1,217 @@
+"""The model as a function of a flat vector, and its loss and gradient for many clients at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from turnout.core.checks import ConfigurationError, known_name
+from turnout.core.dropout import with_keyed_dropout
+from turnout.core.parameters import Layout
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From outputs ``[b, ...]`` and targets ``[b, ...]`` to one loss for each example, ``[b]``."""
+
+Engine = Literal["auto", "vectorised", "one_by_one"]
+ENGINES = ("auto", "vectorised", "one_by_one")
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_RECURRENT = (nn.RNNBase, nn.RNNCellBase)
+
+
+def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Softmax cross-entropy of each example, ``[b]``, from logits ``[b, C]`` and labels ``[b]``."""
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def _refuse_what_cannot_be_right(module: nn.Module) -> None:
+    """Refuse layers whose meaning over many clients is not the one their user expects."""
+    for name, child in module.named_modules():
+        kind = type(child).__name__
+        if isinstance(child, nn.modules.batchnorm._BatchNorm):
+            raise ConfigurationError(
+                f"layer {name!r} is a {kind}: its running statistics are no parameters, so they are neither averaged nor "
+                "reproducible, and statistics of a small client's minibatch couple examples that are not alike. Write "
+                f"GroupNorm(num_groups, {child.num_features}) instead"
+            )
+        if isinstance(child, nn.RNNBase) and child.dropout > 0:
+            raise ConfigurationError(
+                f"layer {name!r} is a {kind} with dropout={child.dropout}, whose random numbers cannot be reproduced for "
+                "each client: stack single layers with nn.Dropout between them"
+            )
+        if isinstance(child, nn.AlphaDropout | nn.FeatureAlphaDropout | nn.RReLU):
+            raise ConfigurationError(
+                f"layer {name!r} is a {kind}, whose random numbers cannot be reproduced for each client: use nn.Dropout"
+            )
+
+
+def _choose(module: nn.Module, engine: Engine, device: torch.device) -> tuple[str, str]:
+    """The engine to use and the reason."""
+    known_name("engine", engine, ENGINES)
+    recurrent = next((type(m).__name__ for m in module.modules() if isinstance(m, _RECURRENT)), None)
+    if engine == "vectorised" and recurrent:
+        raise ConfigurationError(
+            f"engine='vectorised' cannot batch {recurrent} over clients, because torch.func.vmap has no rule for it: "
+            "write engine='one_by_one', or use turnout.models.CharLstm, whose cell is written out"
+        )
+    if engine != "auto":
+        return engine, "as asked for"
+    if recurrent:
+        return "one_by_one", f"torch.func.vmap has no rule for {recurrent}"
+    if device.type == "cpu" and any(isinstance(m, _CONVOLUTIONS) for m in module.modules()):
+        return "one_by_one", "on a CPU the convolutions of single clients are faster than grouped ones"
+    return "vectorised", "clients of a cohort train together"
+
+
+class Objective:
+    """Loss and gradient of B clients at B parameter vectors.
+
+    Args:
+        module: the user's model; it is copied, never changed.
+        loss: one loss for each example.
+        engine: ``"vectorised"`` (all clients in one call), ``"one_by_one"``, or ``"auto"``.
+        device: where to compute.
+
+    Attributes:
+        layout: which stretch of the vector is which parameter.
+        engine: the engine in use; `reason` says why.
+
+    Raises:
+        ConfigurationError: for layers that have no sound meaning here (BatchNorm, unkeyed randomness).
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss = cross_entropy,
+        engine: Engine = "auto",
+        device: torch.device | None = None,
+    ) -> None:
+        device = device or torch.device("cpu")
+        _refuse_what_cannot_be_right(module)
+        self.module, self._key_names = with_keyed_dropout(module)
+        self.module.to(device)
+        self.layout = Layout.of(self.module)
+        self.initial = self.layout.flatten(self.module)
+        self.loss, self.device = loss, device
+        self.engine, self.reason = _choose(module, engine, device)
+        frozen = {n: p.detach() for n, p in self.module.named_parameters() if not p.requires_grad}
+        self._constants = frozen | {n: b for n, b in self.module.named_buffers() if n not in self._key_names}
+        self._images_last = device.type == "cpu" and any(isinstance(m, nn.Conv2d) for m in self.module.modules())
+        one = grad_and_value(self._loss_of_one)
+        self._all = vmap(one, in_dims=(0, 0, 0, None, 0))
+        self._all_masked = vmap(one, in_dims=(0, 0, 0, 0, 0))
+
+    def outputs(self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor | None = None) -> torch.Tensor:
+        """The model's outputs ``[b, ...]`` at one vector ``[P]``; `key` seeds dropout in training mode."""
+        named = self.layout.split(params) | self._constants
+        if key is not None:
+            named |= dict.fromkeys(self._key_names, key)
+        return functional_call(self.module, named, (x,))
+
+    def _loss_of_one(
+        self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
+    ) -> torch.Tensor:
+        """Mean loss over a minibatch of one client; `mask` ``[b]`` is 1 for examples and 0 for padding."""
+        losses = self.loss(self.outputs(params, x, key), y)
+        if mask is None:  # the same arithmetic as below, so that a padded neighbour changes no bit
+            return losses.sum() / len(losses)
+        return (losses * mask).sum() / mask.sum()
+
+    def gradient(
+        self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Loss ``[B]`` and gradient ``[B, P]`` at `params` ``[B, P]`` on minibatches ``[B, b, ...]`` of B clients.
+
+        Args:
+            mask: 1 for examples and 0 for padding, ``[B, b]``; None where nothing is padded.
+            key: 64 random bits a client, ``[B]``, for dropout.
+        """
+        self.module.train()
+        if self.engine == "vectorised":
+            call = self._all if mask is None else self._all_masked
+            gradients, losses = call(params, x, y, mask, key)
+            return losses, gradients
+        pairs = [
+            self._gradient_of_one(params[i], x[i], y[i], None if mask is None else mask[i], key[i])
+            for i in range(len(params))
+        ]
+        return torch.stack([loss for loss, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
+
+    def _gradient_of_one(
+        self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Loss and gradient of one client by plain autograd. Here padding is cut off, not masked."""
+        if mask is not None:
+            real = int(mask.sum())
+            x, y = x[:real], y[:real]
+        if self._images_last and x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        leaf = params.detach().requires_grad_()
+        loss = self._loss_of_one(leaf, x, y, None, key)
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        return loss.detach(), gradient
+
+    @torch.no_grad()
+    def evaluate(
+        self, params: torch.Tensor, batches: Iterator[tuple[torch.Tensor, torch.Tensor]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Loss and correctness of each example at one vector, in evaluation mode: float64 ``[n]`` and bool ``[n]``.
+
+        Correct means that the largest of the outputs is the label's.
+        """
+        self.module.eval()
+        losses, correct = [], []
+        for x, y in batches:
+            if self._images_last and x.dim() == 4:
+                x = x.contiguous(memory_format=torch.channels_last)
+            outputs = self.outputs(params, x)
+            losses.append(self.loss(outputs, y).double())
+            correct.append(outputs.argmax(dim=-1) == y)
+        return torch.cat(losses), torch.cat(correct)
+
+    def bytes_per_lane(self, x: torch.Tensor, y: torch.Tensor) -> int:
+        """Estimate the memory that one client's step on a minibatch takes: saved activations, twice, and 4 vectors."""
+        saved = 0
+
+        def count(value: torch.Tensor) -> torch.Tensor:
+            nonlocal saved
+            saved += value.numel() * value.element_size()
+            return value
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda value: value):
+            leaf = self.initial.detach().requires_grad_()
+            self._loss_of_one(leaf, x, y, None, torch.zeros((), dtype=torch.int64, device=self.device))
+        return 2 * saved + 4 * self.initial.numel() * self.initial.element_size()
+
+    def check(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        """Try the model on a minibatch, so that what cannot work is said before the first round.
+
+        Raises:
+            ConfigurationError: where the model does not take these inputs, returns something that the loss or the
+                labels do not fit, or draws random numbers of its own.
+        """
+        self.module.train()
+        before = torch.get_rng_state()
+        key = torch.zeros((), dtype=torch.int64, device=self.device)
+        try:
+            losses = self.loss(self.outputs(self.initial, x, key), y)
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise ConfigurationError(
+                f"the model does not fit the data: inputs {tuple(x.shape)} ({x.dtype}) and targets {tuple(y.shape)} "
+                f"({y.dtype}) of a minibatch failed with: {error}"
+            ) from error
+        if losses.shape != (len(x),):
+            raise ConfigurationError(
+                f"the loss must give one number for each of {len(x)} examples, it gave {tuple(losses.shape)}: write "
+                "reduction='none'"
+            )
+        if not torch.equal(before, torch.get_rng_state()):
+            raise ConfigurationError(
+                "the model draws random numbers in forward(), which no seed of a client controls: use nn.Dropout layers, "
+                "which are made reproducible for each client"
+            )

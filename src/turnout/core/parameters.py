@@ -1,0 +1,82 @@
+"""The correspondence between a model's named parameters and one flat vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from turnout.core.checks import CheckpointError, ConfigurationError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which stretch of the flat vector ``[P]`` is which parameter.
+
+    Parameters follow each other in the module's order, the shared ones first and the personal ones behind them, so
+    that ``vector[:num_shared]`` is what travels.
+
+    Attributes:
+        names: the parameters' names in the module.
+        shapes: their shapes.
+        num_shared: how many numbers at the front of the vector are shared; equal to `num_params` without personal ones.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    num_shared: int
+
+    @classmethod
+    def of(cls, module: nn.Module, personal: Callable[[str], bool] = lambda _: False) -> Layout:
+        """Lay out the trainable parameters of `module`; `personal` says by name which ones stay with their client.
+
+        Raises:
+            ConfigurationError: without trainable parameters, or where they are not all float32 or all float64.
+        """
+        found = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        if not found:
+            raise ConfigurationError(f"{type(module).__name__} has no trainable parameters: nothing could be learnt")
+        dtypes = {p.dtype for p in found.values()}
+        if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
+            raise ConfigurationError(
+                f"the parameters of {type(module).__name__} have the types {sorted(map(str, dtypes))}; one flat vector "
+                "needs a single one, float32 or float64: write model.float()"
+            )
+        names = sorted(found, key=lambda name: personal(name))  # stable: module order within each part
+        shapes = tuple(tuple(found[name].shape) for name in names)
+        shared = sum(found[name].numel() for name in names if not personal(name))
+        return cls(tuple(names), shapes, shared)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many numbers each parameter has."""
+        return [math.prod(shape) for shape in self.shapes]
+
+    @property
+    def num_params(self) -> int:
+        """P, the length of the vector."""
+        return sum(self.sizes)
+
+    def flatten(self, module: nn.Module) -> torch.Tensor:
+        """The module's present parameters as a new vector ``[P]``."""
+        named = dict(module.named_parameters())
+        return torch.cat([named[name].detach().reshape(-1) for name in self.names])
+
+    def split(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Views of a vector ``[P]`` as named parameters; the backward of `split` is a single `cat`."""
+        parts = vector.split(self.sizes)
+        return {name: part.view(shape) for name, shape, part in zip(self.names, self.shapes, parts, strict=True)}
+
+    def load(self, module: nn.Module, vector: torch.Tensor) -> None:
+        """Write the vector ``[P]`` into the module's parameters."""
+        if vector.shape != (self.num_params,):
+            raise CheckpointError(
+                f"a vector of {tuple(vector.shape)} numbers does not fit a model of {self.num_params} parameters"
+            )
+        named = dict(module.named_parameters())
+        with torch.no_grad():
+            for name, value in self.split(vector).items():
+                named[name].copy_(value)

@@ -1,0 +1,15 @@
+"""The few operations by which server rules touch a matrix of updates ``[B, P]``."""
+
+from __future__ import annotations
+
+import torch
+
+_COLUMNS = 1 << 16  # columns converted to float64 at a time, so that a converted block stays in the cache
+
+
+def weighted_sum(weights: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """``sum_b w_b rows_b``, ``[P]``, accumulated in float64 and returned in the rows' type."""
+    if not len(rows):
+        return rows.new_zeros(rows.shape[1])
+    parts = [weights.double() @ block.double() for block in rows.split(_COLUMNS, dim=1)]
+    return torch.cat(parts).to(rows.dtype)

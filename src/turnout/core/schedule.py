@@ -1,0 +1,78 @@
+"""Step sizes that change with the round."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from turnout.core.checks import count, positive, refuse
+
+
+class Schedule(ABC):
+    """A step size as a function of the version (the number of server steps so far)."""
+
+    @abstractmethod
+    def at(self, version: np.ndarray) -> np.ndarray:
+        """The step size at each version, float64, of the same shape."""
+
+
+@dataclass(frozen=True)
+class Halving(Schedule):
+    """Halve every `every` rounds from round `start` on, at most `most` times: ``initial / 2^level``.
+
+    ``level = 0 before start, then min(most, (version - start) // every + 1)``. FedAU trains CIFAR-100 with
+    ``Halving(0.0562, start=10001, every=1000, most=10)``.
+    """
+
+    initial: float
+    start: int
+    every: int
+    most: int = 10
+
+    def __post_init__(self) -> None:
+        positive("initial", self.initial)
+        count("start", self.start, least=0)
+        count("every", self.every)
+        count("most", self.most)
+
+    def at(self, version: np.ndarray) -> np.ndarray:
+        """The step size at each version."""
+        level = np.clip((version - self.start) // self.every + 1, 0, self.most)
+        return self.initial * 0.5**level
+
+
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """Fall from `initial` to `final` along half a cosine over `rounds` rounds, then stay."""
+
+    initial: float
+    rounds: int
+    final: float = 0.0
+
+    def __post_init__(self) -> None:
+        positive("initial", self.initial)
+        count("rounds", self.rounds)
+        if not 0 <= self.final <= self.initial:
+            raise refuse("final", given=self.final, needed=f"a number from 0 to initial = {self.initial}")
+
+    def at(self, version: np.ndarray) -> np.ndarray:
+        """The step size at each version."""
+        way = np.minimum(version / self.rounds, 1.0)
+        return self.final + 0.5 * (self.initial - self.final) * (1.0 + np.cos(math.pi * way))
+
+
+def check_step_size(name: str, value: Any) -> None:
+    """Refuse what is neither a positive number nor a schedule."""
+    if not isinstance(value, Schedule):
+        positive(name, value)
+
+
+def step_size(value: float | Schedule, version: np.ndarray) -> np.ndarray:
+    """The step size at each version, float64."""
+    if isinstance(value, Schedule):
+        return value.at(version)
+    return np.full(np.shape(version), float(value))

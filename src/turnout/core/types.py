@@ -1,0 +1,140 @@
+"""The messages and records that all slots share. Shape letters: N clients, B reports, P parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+State = dict[str, torch.Tensor]
+"""What one piece carries from round to round: named tensors, so that every state can be saved without pickle."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What the server sends to a client.
+
+    Attributes:
+        params: the model to start from, ``[P]``, or ``[B, P]`` where lanes start from different versions.
+        version: number of server steps that made it; one number, or int64 ``[B]`` on the host.
+        seed: the run's seed; with version and client it determines all randomness.
+        phase: what is asked for: ``"train"``, or ``"measure"`` for the measurements alone.
+        shared: what else is broadcast, e.g. Scaffold's c.
+    """
+
+    params: torch.Tensor
+    version: int | np.ndarray
+    seed: int
+    phase: str = "train"
+    shared: State = field(default_factory=dict)
+
+    def versions(self, num_reports: int) -> np.ndarray:
+        """The version of each of B lanes, int64 ``[B]``."""
+        return np.broadcast_to(np.asarray(self.version, dtype=np.int64), (num_reports,))
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What comes back from a client; a batch of reports has the leading axis B everywhere.
+
+    Attributes:
+        client: who sent it, int64 ``[B]``, on the host.
+        version: the version it was trained from, int64 ``[B]``, on the host.
+        num_examples: size of the client's training data, int64 ``[B]``, on the host.
+        num_steps: local steps that were done, int64 ``[B]``, on the host.
+        delta: parameters after minus parameters before, ``[B, P]``.
+        extra: named tensors that the server only ever sums, ``[B, ...]``.
+        seen: named tensors that the server reads client by client, ``[B]`` or ``[B, P]``; so never private.
+    """
+
+    client: np.ndarray
+    version: np.ndarray
+    num_examples: np.ndarray
+    num_steps: np.ndarray
+    delta: torch.Tensor
+    extra: State = field(default_factory=dict)
+    seen: State = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.client)
+
+    def take(self, rows: np.ndarray) -> Report:
+        """The reports in `rows` (int64 positions), in that order."""
+        index = torch.from_numpy(rows).to(self.delta.device)
+        return Report(
+            self.client[rows],
+            self.version[rows],
+            self.num_examples[rows],
+            self.num_steps[rows],
+            self.delta[index],
+            {name: value[index] for name, value in self.extra.items()},
+            {name: value[index] for name, value in self.seen.items()},
+        )
+
+    @classmethod
+    def cat(cls, reports: Iterable[Report]) -> Report:
+        """Several batches of reports as one batch."""
+        parts = list(reports)
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.client for part in parts]),
+            np.concatenate([part.version for part in parts]),
+            np.concatenate([part.num_examples for part in parts]),
+            np.concatenate([part.num_steps for part in parts]),
+            torch.cat([part.delta for part in parts]),
+            {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra},
+            {name: torch.cat([part.seen[name] for part in parts]) for name in parts[0].seen},
+        )
+
+    def finite(self) -> np.ndarray:
+        """Which reports hold no NaN or infinity anywhere, bool ``[B]``, on the host."""
+        good = torch.ones(len(self), dtype=torch.bool, device=self.delta.device)
+        # A sum is finite only if every term is, and it needs no second matrix; an overflow of the sum itself (terms
+        # beyond 1e300 in float64) is an update that no model survives either.
+        for value in (self.delta, *self.extra.values(), *self.seen.values()):
+            good &= torch.isfinite(value.reshape(len(self), -1).sum(dim=1, dtype=torch.float64))
+        return good.cpu().numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """What the server knows of its federation before the first round; every piece is initialised with it.
+
+    Attributes:
+        num_clients: N.
+        num_params: P.
+        rates: how often each client is there, ``[N]``, if it is known; None if not.
+        device: where parameters and updates live.
+        dtype: their type.
+        seed: the run's seed.
+    """
+
+    num_clients: int
+    num_params: int
+    rates: np.ndarray | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    dtype: torch.dtype = torch.float32
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class ServerState:
+    """All that the server carries from round to round, except what lives with the clients.
+
+    Attributes:
+        params: the model, ``[P]``.
+        version: how many server steps were taken, empty ones included.
+        slots: the state of every piece that has one, by its place (``"weighting.0"``, ``"aggregation"``, ...).
+    """
+
+    params: torch.Tensor
+    version: int
+    slots: dict[str, State]
+
+
+Info = dict[str, Any]
+"""What one may look at after a server step; nothing of it is carried on."""

@@ -1,0 +1,93 @@
+"""Any configuration as plain values, for the run folder, for reports, and to tell two configurations apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from turnout.core.algorithm import Algorithm
+from turnout.core.parameters import Layout
+from turnout.data.federated import FederatedData
+
+
+def describe(thing: Any) -> Any:
+    """Plain values (numbers, strings, lists, mappings) that say what `thing` is, for saving as JSON."""
+    if isinstance(thing, FederatedData):
+        return _data(thing)
+    if isinstance(thing, nn.Module):
+        return _module(thing)
+    if isinstance(thing, Algorithm):
+        return {"name": thing.name} | {place: describe(piece) for place, piece in thing.pieces().items()}
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        fields = {f.name: describe(getattr(thing, f.name)) for f in dataclasses.fields(thing)}
+        return {"kind": type(thing).__name__} | fields
+    if isinstance(thing, Mapping):
+        return {str(key): describe(value) for key, value in thing.items()}
+    if isinstance(thing, list | tuple):
+        return [describe(value) for value in thing]
+    if isinstance(thing, np.ndarray):
+        return {"kind": "array", "shape": list(thing.shape), "crc32": zlib.crc32(np.ascontiguousarray(thing))}
+    if isinstance(thing, np.generic):
+        return thing.item()
+    if thing is None or isinstance(thing, bool | int | float | str):
+        return thing
+    if isinstance(thing, Path):
+        return str(thing)
+    return getattr(thing, "__qualname__", type(thing).__qualname__)
+
+
+def _data(data: FederatedData) -> dict[str, Any]:
+    """Where the data come from and what they are; a checksum stands for who holds which label."""
+    train = data.train
+    return {
+        "name": data.name,
+        "recipe": describe(data.recipe),
+        "num_clients": data.num_clients,
+        "num_examples": len(train.x),
+        "example": list(train.x.shape[1:]),
+        "num_classes": data.num_classes,
+        "transforms": describe(data.transforms),
+        "crc32": zlib.crc32(train.y.cpu().numpy().tobytes(), zlib.crc32(train.offsets.tobytes())),
+    }
+
+
+def _module(module: nn.Module) -> dict[str, Any]:
+    """A model by its class and its parameters' names, shapes and first values."""
+    layout = Layout.of(module)
+    start = layout.flatten(module).cpu().numpy()
+    shapes = {name: list(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+    return {"kind": type(module).__name__, "parameters": shapes, "crc32": zlib.crc32(start.tobytes())}
+
+
+def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
+    """Say where two descriptions differ: ``"algorithm.local.lr: 0.1 and 0.2"``."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in sorted(one.keys() | other.keys()):
+            yield from differences(one.get(key), other.get(key), f"{place}.{key}" if place else key)
+    elif one != other:
+        yield f"{place}: {one!r} and {other!r}"
+
+
+def environment() -> dict[str, Any]:
+    """What a run ran on."""
+    from turnout import __version__
+
+    return {
+        "turnout": __version__,
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }

@@ -1,0 +1,58 @@
+"""Loss and accuracy of one model on the data of all clients, in one pass over the flat tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from turnout.core.objective import Objective
+from turnout.data.federated import Shards
+from turnout.data.transforms import Transform, apply_transforms
+
+_BATCH = 500  # examples a forward pass: large enough for the matrix units, small enough for the cache
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Loss and correctness of every example of some shards, ``[n]``, and whose they are."""
+
+    loss: np.ndarray
+    correct: np.ndarray
+    offsets: np.ndarray
+
+    def mean(self) -> tuple[float, float]:
+        """Mean loss and accuracy over all examples."""
+        return float(self.loss.mean()), float(self.correct.mean())
+
+    def by_client(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean loss and accuracy of each client, float64 ``[N]``; NaN for a client without examples."""
+        sizes = np.diff(self.offsets)
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        some = np.where(sizes > 0, sizes, np.nan)
+        loss = np.bincount(owner, weights=self.loss, minlength=len(sizes))
+        correct = np.bincount(owner, weights=self.correct, minlength=len(sizes))
+        return loss / some, correct / some
+
+
+def evaluate(
+    objective: Objective, params: torch.Tensor, shards: Shards, transforms: tuple[Transform, ...] = ()
+) -> Scores:
+    """Score the model at `params` on all examples of `shards`, without dropout and random transforms."""
+
+    def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for x, y in zip(shards.x.split(_BATCH), shards.y.split(_BATCH), strict=True):
+            yield apply_transforms(transforms, x, None, training=False) if transforms else x, y
+
+    loss, correct = objective.evaluate(params, batches())
+    return Scores(loss.cpu().numpy(), correct.cpu().numpy().astype(np.float64), shards.offsets)
+
+
+def thinned(shards: Shards, most: int) -> Shards:
+    """At most `most` examples, evenly spaced over the clients' data, as one holder's: a cheap stand-in for all."""
+    if len(shards.x) <= most:
+        return Shards.pooled(shards.x, shards.y)
+    rows = torch.linspace(0, len(shards.x) - 1, most, dtype=torch.float64).round().long().to(shards.x.device)
+    return Shards.pooled(shards.x[rows], shards.y[rows])

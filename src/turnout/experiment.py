@@ -1,0 +1,195 @@
+"""The whole configuration of a run, frozen, and the run itself."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from turnout.algorithms import fedavg
+from turnout.checkpoint import FILE
+from turnout.core.algorithm import Algorithm
+from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, count, known_name
+from turnout.core.objective import ENGINES, Engine, Loss, cross_entropy
+from turnout.data.federated import FederatedData
+from turnout.describe import environment
+from turnout.history import History
+from turnout.models import ModelSpec
+from turnout.population import Population
+from turnout.progress import Progress, bar
+from turnout.selection import AllAvailable
+from turnout.simulation.simulation import Simulation
+
+
+class Interrupted(TurnoutError):
+    """The run was stopped by the user; its checkpoint is saved where the message says."""
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """All that determines a result: same experiment, same machine, same result, bit for bit.
+
+    Args:
+        data: the clients and what they hold.
+        model: a specification such as ``models.Mlp()``, or any `torch.nn.Module`, which starts from its own parameters.
+        algorithm: a recipe such as ``fedau()``, or what `compose` made.
+        population: who is there when.
+        rounds: how many server steps to take.
+        seed: of everything random in the run.
+        evaluate_every: rounds between evaluations; the last round is always evaluated.
+        evaluation_examples: evaluate on at most so many examples, evenly spaced; None means on all.
+        loss: one loss for each example.
+        engine: ``"auto"``, ``"vectorised"`` or ``"one_by_one"``; results agree within rounding.
+        device: ``"cpu"``, ``"cuda"``, ...
+        memory_budget: bytes for the clients that train side by side.
+
+    Raises:
+        ConfigurationError: for values that cannot be run.
+    """
+
+    data: FederatedData
+    model: ModelSpec | nn.Module
+    algorithm: Algorithm = field(default_factory=fedavg)
+    population: Population = field(default_factory=Population)
+    rounds: int = 100
+    seed: int = 0
+    evaluate_every: int = 10
+    evaluation_examples: int | None = None
+    loss: Loss = cross_entropy
+    engine: Engine = "auto"
+    device: str = "cpu"
+    memory_budget: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        for name, kind in (("data", FederatedData), ("algorithm", Algorithm), ("population", Population)):
+            if not isinstance(getattr(self, name), kind):
+                raise ConfigurationError(
+                    f"{name} must be a {kind.__name__}, got {getattr(self, name)!r}"
+                    + ("; write data.split(...) to give a source to clients" if name == "data" else "")
+                )
+        if not isinstance(self.model, ModelSpec | nn.Module):
+            raise ConfigurationError(f"model must be a ModelSpec or a torch.nn.Module, got {self.model!r}")
+        count("rounds", self.rounds)
+        count("seed", self.seed, least=0)
+        count("evaluate_every", self.evaluate_every)
+        if self.evaluation_examples is not None:
+            count("evaluation_examples", self.evaluation_examples)
+        count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
+        known_name("engine", self.engine, ENGINES)
+        try:
+            torch.zeros(1, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise ConfigurationError(f"device {self.device!r} cannot be used here: {error}") from error
+
+    @property
+    def everyone_available_takes_part(self) -> bool:
+        """Whether the rate of taking part is the rate of being available."""
+        return isinstance(self.algorithm.selection, AllAvailable)
+
+    def build_model(self) -> nn.Module:
+        """The model with its first parameters."""
+        if isinstance(self.model, nn.Module):
+            return self.model
+        return self.model.build(tuple(self.data.train.x.shape[1:]), self.data.num_classes, seed=self.seed)
+
+    def run(
+        self,
+        folder: str | Path | None = None,
+        *,
+        resume: bool = False,
+        checkpoint_every: int | None = None,
+        progress: bool | Progress = False,
+    ) -> History:
+        """Train, evaluate, record.
+
+        Args:
+            folder: where tables, configuration and checkpoints go; None keeps everything in memory.
+            resume: go on from the checkpoint in `folder`, if there is one.
+            checkpoint_every: rounds between checkpoints; None means about once a minute. One is always saved at the end.
+            progress: True for a bar, or a function that is called with the simulation after every round.
+
+        Raises:
+            ConfigurationError: for what cannot run, before anything is trained.
+            CheckpointError: for a folder that holds another run, or cannot be written.
+            Interrupted: on Ctrl-C, after a checkpoint was saved.
+        """
+        simulation = Simulation(self)
+        target = None if folder is None else Path(folder)
+        if target is not None:
+            self._open(target, simulation, resume)
+        with bar(self.rounds, progress) as report, _stops() as stopped:
+            _loop(simulation, target, checkpoint_every, report, stopped)
+        return simulation.history
+
+    def _open(self, folder: Path, simulation: Simulation, resume: bool) -> None:
+        """Take over an earlier run, or start a new folder."""
+        if (folder / FILE).exists():
+            if not resume:
+                raise CheckpointError(
+                    f"{folder} already holds a run: write resume=True (--resume {folder}) to go on, or another folder"
+                )
+            simulation.restore(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "config.json").write_text(json.dumps(simulation.description, indent=2))
+            (folder / "environment.json").write_text(json.dumps(environment(), indent=2))
+        except OSError as error:
+            raise CheckpointError(f"{folder} cannot be written: {error}. Give another folder") from error
+
+
+def _loop(
+    simulation: Simulation,
+    folder: Path | None,
+    checkpoint_every: int | None,
+    report: Callable[[Simulation], None],
+    stopped: threading.Event,
+) -> None:
+    """Go through the rounds that are left, with checkpoints on the way and at the end."""
+    rounds, saved = simulation.experiment.rounds, time.monotonic()
+    while simulation.state.version < rounds:
+        simulation.round()
+        report(simulation)
+        version = simulation.state.version
+        due = version % checkpoint_every == 0 if checkpoint_every else time.monotonic() - saved > 60.0
+        if stopped.is_set():
+            if folder is None:
+                raise Interrupted(f"stopped after round {version} of {rounds}; without a folder nothing was saved")
+            simulation.save(folder)
+            raise Interrupted(
+                f"stopped after round {version} of {rounds}, all saved. Go on with: turnout run --resume {folder}"
+            )
+        if folder is not None and due and version < rounds:
+            simulation.save(folder)
+            saved = time.monotonic()
+    simulation.finish()
+    if folder is not None:
+        simulation.save(folder)
+
+
+@contextmanager
+def _stops() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets, so that a round is never cut in the middle; a second Ctrl-C stops at once."""
+    stopped = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped  # signals reach the main thread only
+        return
+
+    def stop(*_: object) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,116 @@
+"""Which examples are in which minibatch: planned on the host for a whole cohort, as a function of (seed, version, client)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from turnout.core.random import below, fold, stream
+
+Sampling = Literal["pass", "fresh", "replacement"]
+SAMPLINGS = ("pass", "fresh", "replacement")
+
+# A sort key holds segment, hash and position side by side, so that one sort of plain integers shuffles all clients.
+_SEGMENT_BITS, _HASH_BITS, _POSITION_BITS = 15, 26, 22
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The minibatches of B clients.
+
+    Attributes:
+        examples: positions in the flat data, int64 ``[B, S, b]``; padding repeats a client's first example.
+        counts: how many of the b are examples and not padding, int64 ``[B, S]``; 0 where a client has finished.
+        num_steps: steps of each client, int64 ``[B]``.
+    """
+
+    examples: np.ndarray
+    counts: np.ndarray
+    num_steps: np.ndarray
+
+
+def batches_per_pass(sizes: np.ndarray, batch_size: int, drop_last: bool) -> np.ndarray:
+    """How many minibatches one pass over each client's data has, int64 ``[B]``.
+
+    With `drop_last` an incomplete last minibatch is left out, unless it is the only one.
+    """
+    return np.maximum(sizes // batch_size, 1) if drop_last else -(-sizes // batch_size)
+
+
+def plan(
+    *,
+    offsets: np.ndarray,
+    sizes: np.ndarray,
+    clients: np.ndarray,
+    versions: np.ndarray,
+    done: np.ndarray,
+    num_steps: np.ndarray,
+    batch_size: int,
+    sampling: Sampling,
+    drop_last: bool,
+    seed: int,
+) -> Plan:
+    """Plan the minibatches of a cohort.
+
+    Args:
+        offsets, sizes: where each client's examples start in the flat data, and how many there are, ``[B]``.
+        clients, versions: with `seed`, what the shuffles depend on, ``[B]``.
+        done: local steps that each client has done in its life, ``[B]``.
+        num_steps: steps to plan, ``[B]``.
+        sampling: ``"pass"``: a shuffled pass over the data that goes on where the last round stopped, shuffled anew when
+            it is through; ``"fresh"``: every round starts a new pass; ``"replacement"``: independent draws.
+        drop_last: leave out a pass's incomplete last minibatch (unless it is the only one).
+    """
+    steps = np.arange(int(num_steps.max(initial=0)))
+    active = steps < num_steps[:, None]
+    if sampling == "replacement":
+        key = fold(stream("minibatches", seed), versions, clients)
+        draws = fold(key[:, None], np.arange(len(steps) * batch_size))
+        rows = below(draws, sizes[:, None]).reshape(len(sizes), len(steps), batch_size)
+        return Plan(rows + offsets[:, None, None], np.where(active, batch_size, 0), num_steps)
+
+    in_pass = batches_per_pass(sizes, batch_size, drop_last)
+    first_step = done if sampling == "pass" else np.zeros_like(done)
+    number, batch = np.divmod(first_step[:, None] + steps, in_pass[:, None])  # which pass, which minibatch of it
+    first, last = number[:, 0], (first_step + np.maximum(num_steps, 1) - 1) // in_pass
+    key = stream("minibatches", seed)
+    own = fold(key, clients) if sampling == "pass" else fold(key, versions, clients)
+    shuffled, starts = _shuffles(own, sizes, first, last - first + 1)
+
+    segment = np.minimum(number, last[:, None]) - first[:, None]
+    begin = starts[:, None] + segment * sizes[:, None] + batch * batch_size
+    counts = np.where(active, np.minimum(batch_size, sizes[:, None] - batch * batch_size), 0)
+    places = np.arange(batch_size)
+    inside = places < counts[:, :, None]
+    rows = shuffled[np.where(inside, begin[:, :, None] + places, 0)]
+    return Plan(np.where(inside, rows, 0) + offsets[:, None, None], counts, num_steps)
+
+
+def _shuffles(
+    keys: np.ndarray, sizes: np.ndarray, first: np.ndarray, passes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Permutations of ``0..sizes[k]-1`` for the passes ``first[k] .. first[k] + passes[k] - 1`` of every client.
+
+    Returns them end to end, client after client and pass after pass, and where each client's begin.
+    """
+    if sizes.max(initial=0) >= 2**_POSITION_BITS:
+        raise OverflowError(f"a client holds {sizes.max()} examples; at most {2**_POSITION_BITS - 1} can be shuffled")
+    starts = np.concatenate([[0], np.cumsum(passes * sizes)])
+    client = np.repeat(np.arange(len(sizes)), passes)  # of each segment: one pass of one client
+    number = np.arange(len(client)) - np.repeat(np.cumsum(passes) - passes, passes) + first[client]
+    segment_key = fold(keys[client], number)
+    shuffled = np.empty(starts[-1], dtype=np.int64)
+    ends = np.cumsum(sizes[client])
+    for low in range(0, len(client), 2**_SEGMENT_BITS):  # one turn, but for cohorts of tens of thousands
+        high = min(low + 2**_SEGMENT_BITS, len(client))
+        lengths = sizes[client[low:high]]
+        segment = np.repeat(np.arange(high - low), lengths)
+        begin = ends[low] - lengths[0]
+        place = np.arange(begin, ends[high - 1]) - np.repeat(ends[low:high] - lengths, lengths)
+        bits = (fold(segment_key[low:high][segment], place) >> (64 - _HASH_BITS)) & (2**_HASH_BITS - 1)
+        packed = (segment << (_HASH_BITS + _POSITION_BITS)) | (bits << _POSITION_BITS) | place
+        packed.sort()
+        shuffled[begin : ends[high - 1]] = packed & (2**_POSITION_BITS - 1)
+    return shuffled, starts[:-1]

@@ -1,0 +1,141 @@
+"""Local stochastic gradient descent, the solver on which every method here is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from turnout.core.algorithm import Correction, Local
+from turnout.core.checks import count, known_name, not_negative, refuse
+from turnout.core.clients import Clients
+from turnout.core.random import fold
+from turnout.core.schedule import Schedule, check_step_size, step_size
+from turnout.core.types import Report, State, Task
+from turnout.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
+
+
+@dataclass(frozen=True)
+class Sgd(Local):
+    """Minibatch SGD: ``y <- y - lr * v``, ``v <- momentum * v + g(y) + weight_decay * y``.
+
+    FedAU, Algorithm 1, lines 5 to 7, with its authors' minibatches as the default: shuffled passes over the client's
+    data that go on from round to round, without the incomplete last minibatch (a client that has less than one
+    minibatch uses all it has).
+
+    Args:
+        lr: the client's step size (gamma), or a `Schedule` of it by round.
+        steps: local steps a round (I); None where `epochs` is given.
+        epochs: passes over the client's own data a round instead, so that large clients do more steps.
+        batch_size: examples in a minibatch.
+        momentum: of the heavy ball; starts at zero every round.
+        weight_decay: L2 penalty's factor.
+        sampling: ``"pass"``, ``"fresh"`` (a new shuffle every round) or ``"replacement"``.
+        drop_last: leave out the incomplete last minibatch of a pass; None means yes with `steps`, no with `epochs`.
+
+    Seen by the server: ``loss [B]``, the mean loss over the minibatches of the local steps.
+    """
+
+    lr: float | Schedule = 0.1
+    steps: int | None = 5
+    epochs: int | None = None
+    batch_size: int = 16
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    sampling: Sampling = "pass"
+    drop_last: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_step_size("lr", self.lr)
+        count("batch_size", self.batch_size)
+        known_name("sampling", self.sampling, SAMPLINGS)
+        not_negative("weight_decay", self.weight_decay)
+        if not 0 <= self.momentum < 1:
+            raise refuse("momentum", given=self.momentum, needed="a number >= 0 and < 1")
+        if (self.steps is None) == (self.epochs is None):
+            raise refuse(
+                "steps and epochs",
+                given=(self.steps, self.epochs),
+                needed="exactly one of the two",
+                instead="Write Sgd(steps=None, epochs=1) for one pass over the client's data",
+            )
+        count("steps" if self.epochs is None else "epochs", self.steps if self.epochs is None else self.epochs)  # type: ignore[arg-type]
+
+    def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """The number of local steps a client has done in its life: where its pass goes on."""
+        del num_params
+        return {"steps_done": ((), torch.int64)} if self.sampling == "pass" else {}
+
+    def plan(self, task: Task, memory: State, clients: Clients) -> Plan:
+        """The minibatches of this round."""
+        sizes = clients.num_examples
+        drop_last = self.epochs is None if self.drop_last is None else self.drop_last
+        if self.epochs is None:
+            num_steps = np.full(len(sizes), self.steps)
+        else:
+            num_steps = self.epochs * batches_per_pass(sizes, self.batch_size, drop_last)
+        done = memory["steps_done"].numpy() if self.sampling == "pass" else np.zeros_like(sizes)
+        return plan(
+            offsets=clients.shards.offsets[clients.rows],
+            sizes=sizes,
+            clients=clients.ids,
+            versions=task.versions(len(clients)),
+            done=done,
+            num_steps=num_steps,
+            batch_size=self.batch_size,
+            sampling=self.sampling,
+            drop_last=drop_last,
+            seed=task.seed,
+        )
+
+    def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
+        """Descend from the task's parameters; clients with more steps go on after the others have finished."""
+        planned = self.plan(task, memory, clients)
+        # Longest first: the clients still at work are always the first rows, and a slice of a matrix costs nothing.
+        order = np.argsort(-planned.num_steps, kind="stable")
+        delta, loss = self._descend(task, planned, order, clients, corrections)
+        if self.sampling == "pass":
+            memory["steps_done"] += torch.from_numpy(planned.num_steps)
+        back = torch.from_numpy(np.argsort(order)).to(delta.device)
+        return Report(
+            client=clients.ids,
+            version=task.versions(len(clients)),
+            num_examples=clients.num_examples,
+            num_steps=planned.num_steps,
+            delta=delta[back],
+            seen={"loss": loss[back]},
+        )
+
+    def _descend(
+        self, task: Task, planned: Plan, order: np.ndarray, clients: Clients, corrections: tuple[Correction, ...]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Updates ``[B, P]`` and mean losses ``[B]``, rows in `order`."""
+        device, num_steps = task.params.device, planned.num_steps[order]
+        examples = torch.from_numpy(planned.examples[order]).to(device)
+        counts = torch.from_numpy(planned.counts[order]).to(device)
+        full = bool((planned.counts == examples.shape[2])[planned.counts > 0].all())
+        versions = task.versions(len(clients))
+        base = clients.keys("local step", task.seed, versions, order)
+        lr = torch.from_numpy(step_size(self.lr, versions[order])).to(device, task.params.dtype)[:, None]
+        start = task.params.expand(len(clients), -1) if task.params.dim() == 1 else task.params[torch.from_numpy(order)]
+        params, velocity = start.clone(), torch.zeros_like(start) if self.momentum else None
+        total = torch.zeros(len(clients), dtype=task.params.dtype, device=device)
+        places = torch.arange(examples.shape[2], device=device)
+
+        for step in range(examples.shape[1]):
+            active = int(np.searchsorted(-num_steps, -step))  # rows with num_steps > step
+            keys = fold(base[:active], torch.tensor(step, device=device))
+            x, y = clients.minibatch(examples[:active, step], keys)
+            mask = None if full else (places < counts[:active, step, None]).to(params.dtype)
+            loss, gradient = clients.objective.gradient(params[:active], x, y, mask, keys)
+            total[:active] += loss
+            if self.weight_decay:
+                gradient = gradient.add(params[:active], alpha=self.weight_decay)
+            for correction in corrections:
+                gradient = correction.correct(gradient, params[:active], start[:active])
+            if velocity is not None:
+                gradient = velocity[:active].mul_(self.momentum).add_(gradient)
+            params[:active].addcmul_(gradient, lr[:active], value=-1)
+        steps = torch.from_numpy(np.maximum(num_steps, 1)).to(device)
+        return params.sub_(start), total / steps

@@ -1,0 +1,32 @@
+"""The server's plain step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from turnout.core.algorithm import Server
+from turnout.core.schedule import Schedule, check_step_size, step_size
+from turnout.core.types import State
+
+
+@dataclass(frozen=True)
+class ServerSgd(Server):
+    """``x_{t+1} = x_t + eta u``.
+
+    Args:
+        lr: the server's step size (eta), or a `Schedule` of it by round.
+    """
+
+    lr: float | Schedule = 1.0
+
+    def __post_init__(self) -> None:
+        check_step_size("server_lr", self.lr)
+
+    def apply(
+        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
+    ) -> tuple[torch.Tensor, State]:
+        """Step along the direction."""
+        return params.add(direction, alpha=float(step_size(self.lr, np.asarray(version)))), state

@@ -1,0 +1,213 @@
+"""One experiment in motion: the state of a simulated federation, and how it gets from round to round."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from turnout import checkpoint
+from turnout.core.checks import CheckpointError
+from turnout.core.clients import Clients
+from turnout.core.objective import Objective
+from turnout.core.step import client_step, server_step
+from turnout.core.types import Federation, Info, Report, ServerState, Task
+from turnout.data.transforms import bake
+from turnout.describe import describe, differences
+from turnout.evaluation.evaluate import evaluate, thinned
+from turnout.history import History
+from turnout.simulation.lanes import lanes_per_chunk
+from turnout.simulation.memory import ClientMemory
+
+if TYPE_CHECKING:
+    from turnout.data.federated import Shards
+    from turnout.experiment import Experiment
+
+
+class Simulation:
+    """A federation that trains on this machine, round by round.
+
+    Args:
+        experiment: the whole configuration.
+
+    Attributes:
+        state: the server's state; ``state.version`` counts the rounds done.
+        history: what was recorded so far.
+        objective: model and loss, and the engine in use.
+
+    Raises:
+        ConfigurationError: for whatever cannot work, before anything is trained.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        data, seed = experiment.data, experiment.seed
+        device = torch.device(experiment.device)
+        module = experiment.build_model()
+        self.objective = Objective(module, experiment.loss, experiment.engine, device)
+        train_x, self._transforms = bake(data.transforms, data.train.x)
+        self._train = type(data.train)(train_x, data.train.y, data.train.offsets).to(device)
+        self.availability = experiment.population.availability.bind(data.num_clients, data.label_counts(), seed)
+        self.federation = Federation(
+            num_clients=data.num_clients,
+            num_params=self.objective.layout.num_params,
+            rates=self.availability.rates if experiment.everyone_available_takes_part else None,
+            device=device,
+            dtype=self.objective.initial.dtype,
+            seed=seed,
+        )
+        algorithm = experiment.algorithm
+        self.state: ServerState = algorithm.init(self.objective.initial.clone(), self.federation)
+        self.memory = ClientMemory(data.num_clients, algorithm.local.memory(self.federation.num_params))
+        self.history = History()
+        self.description = describe(experiment)
+        few = torch.arange(min(len(self._train.x), getattr(algorithm.local, "batch_size", 16)), device=device)[None]
+        x, y = self._clients(np.zeros(1, dtype=np.int64)).minibatch(
+            few, torch.zeros(1, dtype=torch.int64, device=device)
+        )
+        self.objective.check(x[0], y[0])
+        self.lanes = lanes_per_chunk(self.objective, x[0], y[0], experiment.memory_budget)
+
+    def _clients(self, ids: np.ndarray) -> Clients:
+        """Lanes for the clients `ids`."""
+        return Clients(ids, ids, self._train, self.objective, self._transforms)
+
+    def cohort(self) -> np.ndarray:
+        """Who takes part in the round to come, int64 ``[B]``."""
+        version = self.state.version
+        return self.experiment.algorithm.selection.select(
+            lambda clients: self.availability.available(clients, version),
+            self.federation.num_clients,
+            version,
+            self.experiment.seed,
+        )
+
+    def train(self, cohort: np.ndarray) -> Report:
+        """Train a cohort from the present model, as many clients at a time as fit the memory budget."""
+        task = Task(self.state.params, self.state.version, self.experiment.seed)
+        reports = []
+        for low in range(0, len(cohort), self.lanes):
+            ids = cohort[low : low + self.lanes]
+            memory = self.memory.gather(ids)
+            report, memory = client_step(self.experiment.algorithm, task, memory, self._clients(ids))
+            self.memory.scatter(ids, memory)
+            reports.append(report)
+        return Report.cat(reports) if reports else self._nothing()
+
+    def _nothing(self) -> Report:
+        """The report of nobody."""
+        none = np.zeros(0, dtype=np.int64)
+        return Report(none, none, none, none, self.state.params.new_zeros((0, self.federation.num_params)))
+
+    def round(self) -> dict[str, Any]:
+        """One round: select, train, step, and evaluate where one is due; returns what was recorded."""
+        begin = time.perf_counter()
+        cohort = self.cohort()
+        reports = self.train(cohort)
+        self.state, info = server_step(self.experiment.algorithm, self.state, reports, self.federation)
+        seconds = time.perf_counter() - begin
+        row = self._row(reports, info) | {"seconds": seconds}
+        every, last = self.experiment.evaluate_every, self.state.version == self.experiment.rounds
+        if self.state.version % every == 0 or last:
+            row |= self.evaluate()
+        self.history.record(round=self.state.version, participants=cohort, **row)
+        return row
+
+    def _row(self, reports: Report, info: Info) -> dict[str, Any]:
+        """The columns of the table of rounds that every round has."""
+        weights = info["weights"].cpu().numpy()
+        row: dict[str, Any] = {"num_dropped": info["num_dropped"], "weight_sum": float(weights.sum())}
+        if len(weights):
+            row |= {"weight_min": weights.min(), "weight_mean": weights.mean(), "weight_max": weights.max()}
+        if "update_norm" in info:
+            row["update_norm"] = float(info["update_norm"])
+        if len(reports) and "loss" in reports.seen:
+            row["local_loss"] = float(reports.seen["loss"].nanmean())
+        one = self.state.params.numel() * self.state.params.element_size()
+        sent = sum(
+            value[0].numel() * value.element_size() for value in (reports.seen | reports.extra).values() if len(value)
+        )
+        # The version comes and goes with the model; a report also carries its numbers of examples and of steps.
+        return row | {"bytes_down": len(reports) * (one + 8), "bytes_up": len(reports) * (one + sent + 24)}
+
+    def evaluate(self) -> dict[str, float]:
+        """Loss and accuracy of the present model on training and test examples."""
+        data, row = self.experiment.data, {}
+        most = self.experiment.evaluation_examples
+        held_out = data.test or data.client_test
+        for name, shards, transforms in (
+            ("train", self._train, self._transforms),
+            ("test", held_out, data.transforms),
+        ):
+            if shards is None or not len(shards.x):
+                continue
+            some = thinned(shards, most) if most else shards
+            scores = evaluate(self.objective, self.state.params, some.to(self.federation.device), transforms)
+            row[f"{name}_loss"], row[f"{name}_accuracy"] = scores.mean()
+        return row
+
+    def finish(self) -> None:
+        """Make the table of clients: what each holds, how often it was there, its weight, how well it is served."""
+        data, version = self.experiment.data, self.state.version
+        taken_part = self.history.participation["client"].to_numpy()
+        participations = np.bincount(taken_part, minlength=data.num_clients)
+        columns: dict[str, Any] = {
+            "name": data.client_names,
+            "num_examples": data.train.sizes,
+            "participations": participations,
+            "realised_rate": participations / max(version, 1),
+            "mean_interval": np.where(participations > 0, version / np.maximum(participations, 1), np.nan),
+            "known_rate": self.availability.rates,
+            "weight": self._client_weights(),
+        }
+        sets: list[tuple[str, Shards | None, Any]] = [("train", self._train, self._transforms)]
+        sets.append(("test", data.client_test, data.transforms))
+        for name, shards, transforms in sets:
+            if shards is not None:
+                scores = evaluate(self.objective, self.state.params, shards.to(self.federation.device), transforms)
+                columns[f"{name}_loss"], columns[f"{name}_accuracy"] = scores.by_client()
+        self.history.set_clients(**columns)
+
+    def _client_weights(self) -> np.ndarray | None:
+        """Each client's weight in the round to come, before normalisation; None where it depends on reports."""
+        pieces, weights = self.experiment.algorithm.weighting, np.ones(self.federation.num_clients)
+        for i, piece in enumerate(pieces[:-1]):
+            factor = piece.client_weights(self.state.version, self.state.slots[f"weighting.{i}"], self.federation)
+            if factor is None:
+                return None
+            weights = weights * factor
+        return weights
+
+    def save(self, folder: Path) -> None:
+        """Save tables and a checkpoint; the tables first, so that they are never behind the checkpoint."""
+        self.history.save(folder)
+        groups = {f"server.{place}": state for place, state in self.state.slots.items()}
+        groups |= {"model": {"params": self.state.params}, "memory": self.memory.state()}
+        facts = {"version": self.state.version, "experiment": self.description}
+        checkpoint.save(folder, checkpoint.flatten(groups), facts)
+
+    def restore(self, folder: Path) -> None:
+        """Take over what was saved, so that the run goes on as if nothing had happened.
+
+        Raises:
+            CheckpointError: for a checkpoint of another experiment, naming what differs.
+        """
+        tensors, facts = checkpoint.load(folder)
+        # More rounds than first planned are the one change that changes nothing of what was done.
+        then, now = ({**d, "rounds": None} for d in (facts.get("experiment", {}), self.description))
+        if different := list(differences(then, now)):
+            raise CheckpointError(
+                f"the checkpoint in {folder} is of another experiment (there, and here): {'; '.join(different[:5])}"
+            )
+        device = self.federation.device
+        slots = {}
+        for place, fresh in self.state.slots.items():
+            saved = checkpoint.unflatten(tensors, f"server.{place}")
+            slots[place] = {name: saved[name].to(fresh[name].device) for name in fresh}
+        self.state = ServerState(tensors["model/params"].to(device), facts["version"], slots)
+        self.memory.restore(checkpoint.unflatten(tensors, "memory"))
+        self.history = History.load(folder)
+        self.history.rewind(self.state.version)

@@ -1,0 +1,25 @@
+"""Weights by the amount of data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from turnout.core.algorithm import Weighting, Weights
+from turnout.core.types import Federation, Report, State
+
+
+@dataclass(frozen=True)
+class ByExamples(Weighting):
+    """A client counts as much as it has examples: ``w_b <- w_b n_b``.
+
+    Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.
+    """
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Multiply by the number of training examples."""
+        del version, federation
+        return weights * torch.from_numpy(report.num_examples).to(weights), state

@@ -1,0 +1,62 @@
+"""Weights from participation rates that somebody knows: the oracle that FedAU does without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from turnout.core.algorithm import Weighting, Weights
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Federation, Report, State
+
+
+@dataclass(frozen=True)
+class KnownRates(Weighting):
+    """``w_b <- w_b / p_b`` with the true participation rate p ("known participation statistics" in FedAU's comparison).
+
+    Args:
+        rates: p for each of the N clients; None takes what the population says of itself.
+
+    Raises:
+        ConfigurationError: where nobody knows the rates, there are not N of them, or one is outside (0, 1].
+    """
+
+    undoes_participation: ClassVar[bool] = True
+
+    rates: tuple[float, ...] | None = None
+
+    def init(self, federation: Federation) -> State:
+        """``inverse [N]``: 1 / p_n."""
+        rates = federation.rates if self.rates is None else np.asarray(self.rates, dtype=np.float64)
+        if rates is None:
+            raise ConfigurationError(
+                "known_statistics needs the rate at which each client takes part, and here nobody knows it (a selection "
+                "that takes only some of the available clients, or a trace without rates, changes it): write "
+                "rates=(...), one number for each client, or use fedau, which learns it"
+            )
+        if len(rates) != federation.num_clients:
+            raise ConfigurationError(
+                f"{len(rates)} participation rates were given for {federation.num_clients} clients"
+            )
+        if not ((rates > 0) & (rates <= 1)).all():
+            worst = int(np.flatnonzero(~((rates > 0) & (rates <= 1)))[0])
+            raise ConfigurationError(
+                f"the participation rate of client {worst} is {rates[worst]}; 1/p needs 0 < p <= 1: raise the floor of the "
+                "availability, or use fedau with a cutoff"
+            )
+        return {"inverse": torch.from_numpy(1.0 / rates)}
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Divide by the rates of those who are there."""
+        del version, federation
+        return weights * state["inverse"][torch.from_numpy(report.client)].to(weights.device), state
+
+    def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
+        """``1 / p_n`` for everyone."""
+        del version, federation
+        return state["inverse"].numpy()

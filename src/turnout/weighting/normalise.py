@@ -1,0 +1,46 @@
+"""What weights are divided by: the last link of every weighting chain, and the place where papers differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+from turnout.core.algorithm import Normaliser, Weights
+from turnout.core.types import Federation, Report, State
+
+
+@dataclass(frozen=True)
+class DivideByClients(Normaliser):
+    """``w_b <- w_b / N``: by all clients, there or not (FedAU, Algorithm 1, line 9; "average all")."""
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Divide by the number of clients of the federation."""
+        del report, version
+        return weights / federation.num_clients, state
+
+
+@dataclass(frozen=True)
+class DivideByParticipants(Normaliser):
+    """``w_b <- w_b / B``: by those who are there ("average participating")."""
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Divide by the number of reports."""
+        del version, federation
+        return weights / max(len(report), 1), state
+
+
+@dataclass(frozen=True)
+class DivideBySum(Normaliser):
+    """``w_b <- w_b / sum_b w_b``: weights that sum to one (FedAvg by examples). All zero stay zero."""
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Divide by the weights' sum."""
+        del report, version, federation
+        total = weights.sum()
+        return (weights / total).where(total != 0, weights), state
