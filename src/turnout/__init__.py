@@ -18,7 +18,6 @@ from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, TurnoutError
 from turnout.core.compose import compose
 from turnout.core.schedule import Cosine, Halving
-
 from turnout.experiment import Experiment, Interrupted
 from turnout.history import History
 from turnout.local import Prox, Sgd
@@ -39,8 +38,8 @@ __all__ = [
     "Algorithm",
     "AllAvailable",
     "Bernoulli",
-    "ById",
     "ByExamples",
+    "ById",
     "CheckpointError",
     "ClassesPerClient",
     "ConfigurationError",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -28,7 +28,7 @@ def columns() -> tuple[TextColumn | BarColumn | MofNCompleteColumn | TimeElapsed
     )
 
 
-def note(row: dict[str, float | None]) -> str:
+def note(row: Mapping[str, Any]) -> str:
     """The latest accuracy in a few characters."""
     for name in ("test_accuracy", "train_accuracy"):
         if row.get(name) is not None:
@@ -49,8 +49,8 @@ def bar(rounds: int, progress: bool | Progress) -> Iterator[Progress]:
         task = display.add_task("rounds", total=rounds, note="")
 
         def report(simulation: Simulation) -> None:
-            row = simulation.history.latest()
-            text = note(row)
-            display.update(task, completed=simulation.state.version, **({"note": text} if text else {}))
+            display.update(task, completed=simulation.state.version)
+            if text := note(simulation.row):
+                display.update(task, note=text)
 
         yield report

@@ -34,7 +34,7 @@ class Selection(Piece, ABC):
 
     slot: ClassVar[str] = "selection"
 
-    def check(self, num_clients: int) -> None:  # noqa: B027 - most selections fit any number of clients
+    def check(self, num_clients: int) -> None:
         """Refuse a federation that this selection cannot serve."""
 
     @abstractmethod
@@ -127,7 +127,7 @@ class Aggregation(Piece, ABC):
     acts_alone: ClassVar[bool] = False
     """True if there is a direction even in a round without reports."""
 
-    def check(self, weighting: tuple[Weighting, ...]) -> None:  # noqa: B027 - most take any weights
+    def check(self, weighting: tuple[Weighting, ...]) -> None:
         """Refuse weights that mean nothing to this aggregation."""
 
 

@@ -10,7 +10,6 @@ OOPSLA 2014.
 
 from __future__ import annotations
 
-import math
 import zlib
 from typing import Any, TypeVar, cast
 
@@ -74,16 +73,6 @@ def below(bits: Integers, limit: Any) -> Integers:
     Multiplies 32 of the bits by the limit and keeps the upper part; the bias is below limit / 2**32.
     """
     return (((bits >> 31) & (2**32 - 1)) * limit) >> 32
-
-
-def normal(bits: Integers) -> Integers:
-    """Turn 64 random bits into standard normal float64 numbers (Box and Muller, one of the pair)."""
-    first, second = (bits >> 32) & (2**32 - 1), bits & (2**32 - 1)
-    if isinstance(bits, torch.Tensor):
-        radius = torch.sqrt(-2.0 * torch.log((first.to(torch.float64) + 0.5) * 2.0**-32))
-        return radius * torch.cos(second.to(torch.float64) * (2.0 * math.pi * 2.0**-32))
-    radius = np.sqrt(-2.0 * np.log((first.astype(np.float64) + 0.5) * 2.0**-32))
-    return radius * np.cos(second.astype(np.float64) * (2.0 * math.pi * 2.0**-32))
 
 
 def generator(purpose: str, *parts: int) -> np.random.Generator:

@@ -36,6 +36,7 @@ class Simulation:
     Attributes:
         state: the server's state; ``state.version`` counts the rounds done.
         history: what was recorded so far.
+        row: what the last round recorded.
         objective: model and loss, and the engine in use.
 
     Raises:
@@ -63,6 +64,7 @@ class Simulation:
         self.state: ServerState = algorithm.init(self.objective.initial.clone(), self.federation)
         self.memory = ClientMemory(data.num_clients, algorithm.local.memory(self.federation.num_params))
         self.history = History()
+        self.row: dict[str, Any] = {}
         self.description = describe(experiment)
         few = torch.arange(min(len(self._train.x), getattr(algorithm.local, "batch_size", 16)), device=device)[None]
         x, y = self._clients(np.zeros(1, dtype=np.int64)).minibatch(
@@ -102,8 +104,8 @@ class Simulation:
         none = np.zeros(0, dtype=np.int64)
         return Report(none, none, none, none, self.state.params.new_zeros((0, self.federation.num_params)))
 
-    def round(self) -> dict[str, Any]:
-        """One round: select, train, step, and evaluate where one is due; returns what was recorded."""
+    def round(self) -> None:
+        """One round: select, train, step, evaluate where one is due, and record."""
         begin = time.perf_counter()
         cohort = self.cohort()
         reports = self.train(cohort)
@@ -114,7 +116,7 @@ class Simulation:
         if self.state.version % every == 0 or last:
             row |= self.evaluate()
         self.history.record(round=self.state.version, participants=cohort, **row)
-        return row
+        self.row = row
 
     def _row(self, reports: Report, info: Info) -> dict[str, Any]:
         """The columns of the table of rounds that every round has."""

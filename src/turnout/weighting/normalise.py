@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 from turnout.core.algorithm import Normaliser, Weights
 from turnout.core.types import Federation, Report, State
 
