@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from turnout.core.checks import ConfigurationError
 from turnout.models import Cnn
+from turnout.models.cnn import ChannelsLast
 
 COLOUR = (3, 32, 32)
 
@@ -41,14 +42,14 @@ def test_pooling_before_relu_changes_neither_values_nor_gradients():
     x = torch.randn(5, 2, 12, 12)
     x[:, :, :6] = 0  # ties, and units exactly at the kink: the biases start at zero
     ours, theirs = module(x), textbook(dict(module.named_parameters()), x)
-    assert torch.equal(ours, theirs)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     parameters = list(module.parameters())
     for a, b in zip(
         torch.autograd.grad(ours.square().sum(), parameters),
         torch.autograd.grad(theirs.square().sum(), parameters),
         strict=True,
     ):
-        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_all_layers_but_the_last_start_kaiming_normal_with_zero_bias():
@@ -79,6 +80,13 @@ def test_dropout_comes_before_every_fully_connected_layer():
 
 def test_without_dropout_there_is_no_dropout_layer():
     assert not any(isinstance(layer, nn.Dropout) for layer in Cnn.cifar10().build(COLOUR, 10).modules())
+
+
+def test_images_keep_their_values_and_get_channels_last_in_memory():
+    x = torch.randn(2, 3, 4, 5)
+    y = ChannelsLast()(x)
+    assert torch.equal(x, y)
+    assert y.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_channels_of_each_convolution():
