@@ -12,6 +12,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from turnout.core.checks import ConfigurationError, known_name
 from turnout.core.dropout import with_keyed_dropout
 from turnout.core.parameters import Layout
+from turnout.core.replay import Replayed
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From outputs ``[b, ...]`` and targets ``[b, ...]`` to one loss for each example, ``[b]``."""
@@ -25,7 +26,8 @@ _RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Softmax cross-entropy of each example, ``[b]``, from logits ``[b, C]`` and labels ``[b]``."""
-    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+    # As torch.nn.functional.cross_entropy, without the tests for labels to ignore, which cost more than a small model.
+    return -outputs.log_softmax(dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 
 def _refuse_what_cannot_be_right(module: nn.Module) -> None:
@@ -103,8 +105,8 @@ class Objective:
         self._constants = frozen | {n: b for n, b in self.module.named_buffers() if n not in self._key_names}
         self._images_last = device.type == "cpu" and any(isinstance(m, nn.Conv2d) for m in self.module.modules())
         one = grad_and_value(self._loss_of_one)
-        self._all = vmap(one, in_dims=(0, 0, 0, None, 0))
-        self._all_masked = vmap(one, in_dims=(0, 0, 0, 0, 0))
+        self._all = Replayed(vmap(one, in_dims=(0, 0, 0, None, 0)))
+        self._all_masked = Replayed(vmap(one, in_dims=(0, 0, 0, 0, 0)))
 
     def outputs(self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor | None = None) -> torch.Tensor:
         """The model's outputs ``[b, ...]`` at one vector ``[P]``; `key` seeds dropout in training mode."""
@@ -118,8 +120,8 @@ class Objective:
     ) -> torch.Tensor:
         """Mean loss over a minibatch of one client; `mask` ``[b]`` is 1 for examples and 0 for padding."""
         losses = self.loss(self.outputs(params, x, key), y)
-        if mask is None:  # the same arithmetic as below, so that a padded neighbour changes no bit
-            return losses.sum() / len(losses)
+        if mask is None:
+            return losses.mean()
         return (losses * mask).sum() / mask.sum()
 
     def gradient(

@@ -1,0 +1,57 @@
+"""Call a tensor function without the Python that made it: trace its operations once for each shape, then replay them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+_FIRST, _NEXT = 1.5, 0.15  # seconds that tracing takes: the first time, which loads the tracer, and after that
+_MOST = 64  # shapes that are kept
+
+
+class Replayed:
+    """A function of tensors that is traced for a shape once calling it with that shape has cost as much as tracing.
+
+    The trace holds the very operations that the function runs, so results are the same bits with and without it, and
+    the moment at which it takes over changes nothing. What the function does beside tensor operations happens at the
+    time of tracing only.
+
+    Args:
+        function: takes tensors (or None) and returns tensors.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._spent: dict[Any, float] = {}
+        self._traced: dict[Any, Callable[..., Any]] = {}
+
+    def __call__(self, *arguments: torch.Tensor | None) -> Any:
+        """The function's value."""
+        shape = tuple(None if a is None else (a.shape, a.stride(), a.dtype) for a in arguments)
+        tensors = [a for a in arguments if a is not None]
+        if (traced := self._traced.get(shape)) is not None:
+            with torch.no_grad():  # derivatives are operations of the trace by now
+                return traced(*tensors)
+        if self._spent.get(shape, 0.0) > (_NEXT if self._traced else _FIRST) and len(self._traced) < _MOST:
+            self._traced[shape] = self._trace(arguments)
+        begin = time.perf_counter()
+        value = self._function(*arguments)
+        self._spent[shape] = self._spent.get(shape, 0.0) + time.perf_counter() - begin
+        return value
+
+    def _trace(self, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
+        """The operations of one call as a function of its tensors."""
+        given = [a is not None for a in arguments]
+
+        def call(*tensors: torch.Tensor) -> Any:
+            rest = iter(tensors)
+            return self._function(*(next(rest) if there else None for there in given))
+
+        graph = make_fx(call)(*(a for a in arguments if a is not None))
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+        return graph
