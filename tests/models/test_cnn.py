@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from turnout.core.checks import ConfigurationError
 from turnout.models import Cnn
-from turnout.models.cnn import ChannelsLast
 
 COLOUR = (3, 32, 32)
 
@@ -80,13 +79,6 @@ def test_dropout_comes_before_every_fully_connected_layer():
 
 def test_without_dropout_there_is_no_dropout_layer():
     assert not any(isinstance(layer, nn.Dropout) for layer in Cnn.cifar10().build(COLOUR, 10).modules())
-
-
-def test_images_keep_their_values_and_get_channels_last_in_memory():
-    x = torch.randn(2, 3, 4, 5)
-    y = ChannelsLast()(x)
-    assert torch.equal(x, y)
-    assert y.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_channels_of_each_convolution():

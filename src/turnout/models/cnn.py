@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-import torch
 from torch import nn
 
 from turnout.core.checks import refuse
@@ -83,7 +82,7 @@ class Cnn(ModelSpec):
                 instead="Reshape the images, write fewer convolutions, or use Mlp() for inputs that are no images",
             )
         width, height, breadth = input_shape
-        parts = OrderedDict[str, nn.Module](channels_last=ChannelsLast())
+        parts = OrderedDict[str, nn.Module]()
         for i, wider in enumerate(self.widths, start=1):
             parts[f"conv{i}"] = nn.Conv2d(width, wider, kernel_size=3, padding=1)
             # ReLU and maximum commute, values and gradients alike; after the pooling ReLU has a quarter of the work.
@@ -106,17 +105,3 @@ class Cnn(ModelSpec):
                 nn.init.constant_(layer.get_parameter("bias"), 0.0)
         parts["output"] = nn.Linear(width, num_classes)
         return nn.Sequential(parts)
-
-
-class ChannelsLast(nn.Module):
-    """Images ``[M, C, H, W]`` as they are, but with the channels of a pixel side by side in memory, on the CPU.
-
-    Convolution and pooling follow that order, and there they take half the time in it. `permute` and not
-    ``memory_format=``, which `torch.func.vmap` does not know.
-    """
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The same numbers in another order of memory."""
-        if x.device.type != "cpu":
-            return x
-        return x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
