@@ -1,0 +1,66 @@
+"""Clients as the data have them: writers, speakers, users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, DataError, count, refuse
+from turnout.core.random import generator
+from turnout.data.partition.base import Partition, by_owner, check_labels
+
+ARTIFICIAL = (
+    "Dirichlet(alpha=0.1), HsuDirichlet(alpha=1.0), LabelClusters(num_clusters=5, labels_per_cluster=2), "
+    "ClassesPerClient(k=2), PowerLaw() or Iid()"
+)
+"""What to write where the data have no clients of their own."""
+
+
+@dataclass(frozen=True)
+class ById(Partition):
+    """One client for each natural client id, in ascending order of the ids.
+
+    With a number of clients m, m of the ids are chosen at random, and the examples of the others are not used; without
+    one, all ids are clients. Rows keep the order of the data.
+
+    Attributes:
+        min_examples: ids with fewer examples than this are passed over.
+
+    Raises:
+        ConfigurationError: where the data have no ids, or fewer than asked for with that many examples.
+    """
+
+    min_examples: int = 1
+
+    def __post_init__(self) -> None:
+        count("min_examples", self.min_examples)
+
+    def assign(
+        self, labels: np.ndarray, num_clients: int | None, seed: int, client_ids: np.ndarray | None = None
+    ) -> list[np.ndarray]:
+        """See `Partition.assign`."""
+        check_labels(labels)
+        if client_ids is None:
+            raise ConfigurationError(
+                f"ById(): the data have no client ids; write a partition that makes clients up: {ARTIFICIAL}"
+            )
+        if len(client_ids) != len(labels):
+            raise DataError(f"client_ids: got {len(client_ids)}, needed one for each of {len(labels)} examples")
+        if num_clients is not None:
+            count("num_clients", num_clients)
+        _, owner, sizes = np.unique(client_ids, return_inverse=True, return_counts=True)
+        chosen = np.flatnonzero(sizes >= self.min_examples)
+        if len(chosen) < (num_clients or 1):
+            raise refuse(
+                "num_clients",
+                given=num_clients,
+                needed=f"at most {len(chosen)}, the natural clients that have {self.min_examples} examples or more",
+                instead="Write fewer clients, a smaller min_examples, or no num_clients for all there are",
+            )
+        if num_clients is not None:
+            chosen = np.sort(generator("partition", seed).choice(chosen, size=num_clients, replace=False))
+        number = np.full(len(sizes), -1)
+        number[chosen] = np.arange(len(chosen))
+        rows = np.flatnonzero(number[owner] >= 0)
+        return by_owner(rows, number[owner[rows]], len(chosen))

@@ -1,0 +1,66 @@
+"""A fixed number of classes for each client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import count, refuse
+from turnout.data.partition.base import Artificial, by_owner, deal, rows_by_class, too_many_classes
+
+
+@dataclass(frozen=True)
+class ClassesPerClient(Artificial):
+    """Every client holds k classes, and a class is shared equally by the clients that hold it.
+
+    Clients choose in random order, each the k classes with the fewest holders so far, ties at random: the numbers of
+    holders of any two classes differ by one at most. The examples of a class are shuffled and shared by its holders
+    (sizes differ by one at most); a class that nobody holds, when there are fewer than C / k clients, is not used.
+
+    Attributes:
+        k: classes a client.
+
+    Raises:
+        ConfigurationError: for k greater than the number of classes, or a class with fewer examples than holders.
+
+    Reference: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS
+    2017, section 3, has the idea (two shards of sorted examples for each client).
+    """
+
+    k: int = 2
+
+    def __post_init__(self) -> None:
+        count("k", self.k)
+
+    def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        classes, of_class = rows_by_class(labels)
+        if self.k > len(classes):
+            raise too_many_classes("k", self.k, len(classes))
+        holds = _balanced(num_clients, len(classes), self.k, rng)
+        rows, owner = [], []
+        for c, label in enumerate(classes):
+            holders = rng.permutation(np.flatnonzero(holds[:, c]))
+            if len(holders) > len(of_class[c]):
+                raise refuse(
+                    "num_clients",
+                    given=num_clients,
+                    needed=f"an example of class {label} for each of its {len(holders)} holders, of {len(of_class[c])}",
+                    instead="Write fewer clients or a smaller k",
+                )
+            if len(holders):
+                shuffled = rng.permutation(of_class[c])
+                rows.append(shuffled)
+                owner.append(deal(shuffled, holders))
+        return by_owner(np.concatenate(rows), np.concatenate(owner), num_clients)
+
+
+def _balanced(num_clients: int, num_classes: int, k: int, rng: np.random.Generator) -> np.ndarray:
+    """Who holds which class, bool ``[N, C]``: k in each row, and columns whose sums differ by one at most."""
+    holds = np.zeros((num_clients, num_classes), dtype=bool)
+    holders = np.zeros(num_classes)
+    for client in rng.permutation(num_clients):
+        chosen = np.argsort(holders + rng.random(num_classes))[:k]
+        holds[client, chosen] = True
+        holders[chosen] += 1
+    return holds

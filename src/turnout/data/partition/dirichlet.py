@@ -1,0 +1,99 @@
+"""FedAU's partition: every class is cut into consecutive pieces, in proportion to each client's Dirichlet draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import count, positive, refuse
+from turnout.data.partition.base import Artificial, by_owner
+
+_DRAWS = 100
+
+
+@dataclass(frozen=True)
+class Dirichlet(Artificial):
+    """Client sizes and label mixtures both unequal; every example used exactly once.
+
+    With kappa_n ~ Dir(alpha * 1_C) for each client and L_c the rows of class c in the order of the data::
+
+        client n gets  L_c[end(n - 1) : end(n)],   end(n) = round(|L_c| * sum_{m<=n} kappa_mc / sum_m kappa_mc)
+
+    where halves round to the even number. Classes are all from the least to the greatest label. The shares of a class
+    are formed from logarithms, so that no alpha, however small, makes them 0 / 0.
+
+    Clients may get nothing: `min_examples` draws the whole partition again, 100 times at most, until each has enough
+    (the first draw is the one without it), and is refused after that.
+
+    Attributes:
+        alpha: concentration, > 0; small: few classes a client; large: all alike.
+        min_examples: the least a client must hold; 0 takes the first draw as it is.
+
+    Raises:
+        ConfigurationError: for alpha <= 0, or where `min_examples` cannot be met.
+
+    Reference: Wang and Ji, "A Lightweight Method for Tackling Unknown Participation Statistics in Federated Averaging",
+    ICLR 2024, section 6 and the authors' code.
+    """
+
+    alpha: float = 0.1
+    min_examples: int = 0
+
+    def __post_init__(self) -> None:
+        positive("alpha", self.alpha)
+        count("min_examples", self.min_examples, least=0)
+
+    def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        most = len(labels) // num_clients
+        if self.min_examples > most:
+            needed = f"at most {most}: {num_clients} clients share {len(labels)} examples"
+            raise refuse("min_examples", given=self.min_examples, needed=needed)
+        best = 0
+        for _ in range(_DRAWS):
+            clients = self._draw(labels, num_clients, rng)
+            least = min(len(rows) for rows in clients)
+            if least >= self.min_examples:
+                return clients
+            best = max(best, least)
+        raise refuse(
+            "min_examples",
+            given=self.min_examples,
+            needed=f"what a draw gives to {num_clients} clients at alpha={self.alpha:g}: in the best of {_DRAWS}, the "
+            f"smallest had {best} examples",
+            instead="Write fewer clients, a larger alpha, or min_examples=0 with empty='drop' in split()",
+        )
+
+    def _draw(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """One partition of the equation above."""
+        log_kappa = log_dirichlet(self.alpha, (num_clients, int(labels.max() - labels.min()) + 1), rng)
+        return cut_by_shares(labels, np.exp(log_kappa - log_kappa.max(axis=0)))
+
+
+def log_dirichlet(alpha: float | np.ndarray, shape: tuple[int, int], rng: np.random.Generator) -> np.ndarray:
+    """Logarithms of N draws from Dir(alpha), float64 ``[N, C]``; `alpha` is a number or ``[C]``.
+
+    A gamma variable of a small shape underflows to 0, its logarithm does not: G(a) is distributed as G(a + 1) U^(1/a).
+    """
+    # Below 1e-200 the largest entry is 1 and the others are 0 to the last bit; their logarithms would overflow.
+    alpha = np.maximum(alpha, 1e-200)
+    logs = np.log(rng.standard_gamma(np.broadcast_to(alpha + 1.0, shape))) - rng.standard_exponential(shape) / alpha
+    peak = logs.max(axis=1, keepdims=True)
+    return logs - peak - np.log(np.exp(logs - peak).sum(axis=1, keepdims=True))
+
+
+def cut_by_shares(labels: np.ndarray, shares: np.ndarray) -> list[np.ndarray]:
+    """Cut each class, in the order of the data, into consecutive pieces in proportion to a column of `shares`.
+
+    Args:
+        labels: ``[n]``; column c of `shares` is for label ``labels.min() + c``.
+        shares: ``[N, C]``, >= 0, with a positive entry in each column.
+    """
+    num_clients, num_classes = shares.shape
+    column = labels - labels.min()
+    sizes = np.bincount(column, minlength=num_classes)
+    cumulative = np.cumsum(shares, axis=0)
+    ends = np.rint(sizes * cumulative / cumulative[-1]).astype(np.int64)
+    pieces = np.diff(ends, axis=0, prepend=0)
+    owner = np.tile(np.arange(num_clients), num_classes).repeat(pieces.T.reshape(-1))
+    return by_owner(np.argsort(column, kind="stable"), owner, num_clients)

@@ -1,0 +1,82 @@
+"""Hsu's partition: clients of one size, each with its own Dirichlet mixture of classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import count, positive, refuse
+from turnout.data.partition.base import Artificial, by_owner, rows_by_class
+from turnout.data.partition.dirichlet import log_dirichlet
+
+
+@dataclass(frozen=True)
+class HsuDirichlet(Artificial):
+    """Equal sizes, unequal label mixtures.
+
+    Client n has q_n ~ Dir(alpha * prior), where the prior is the share of each class in the data (so `alpha` here is C
+    times the one of `Dirichlet` for balanced classes). The clients take turns, in a new random order each time, and
+    draw one example a turn: its class from q_n, then one of that class which nobody has. A class that has run out is
+    left out of q_n, and the rest counts in proportion. Turns keep the last client as close to its mixture as the first.
+
+    What remains after n // N examples each is not used.
+
+    Attributes:
+        alpha: concentration, > 0.
+        examples_per_client: size of each client; None shares out all examples, n // N each.
+
+    Raises:
+        ConfigurationError: for alpha <= 0, or where the data have too few examples.
+
+    Reference: Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+    Classification", 2019, section 3.
+    """
+
+    alpha: float = 1.0
+    examples_per_client: int | None = None
+
+    def __post_init__(self) -> None:
+        positive("alpha", self.alpha)
+        if self.examples_per_client is not None:
+            count("examples_per_client", self.examples_per_client)
+
+    def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        most = len(labels) // num_clients
+        size = self.examples_per_client or most
+        if size > most:
+            raise refuse(
+                "examples_per_client",
+                given=size,
+                needed=f"at most {most}: {num_clients} clients share {len(labels)} examples",
+                instead="Write fewer clients or fewer examples for each",
+            )
+        _, rows = rows_by_class(labels)
+        left = np.array([len(of_class) for of_class in rows])
+        log_q = log_dirichlet(self.alpha * left / len(labels), (num_clients, len(left)), rng)
+        drawn = np.concatenate([_turn(log_q, left, rng) for _ in range(size)])
+        shuffled = np.concatenate([rng.permutation(of_class) for of_class in rows])
+        starts = np.cumsum([0] + [len(of_class) for of_class in rows[:-1]])
+        # The i-th draw of a class, counted over all clients and turns, takes the i-th of its shuffled rows.
+        order = np.argsort(drawn, kind="stable")
+        sizes = np.bincount(drawn, minlength=len(starts))
+        nth = np.empty(len(drawn), dtype=np.int64)
+        nth[order] = np.arange(len(drawn)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return by_owner(shuffled[starts[drawn] + nth], np.tile(np.arange(num_clients), size), num_clients)
+
+
+def _turn(log_q: np.ndarray, left: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """One class for each client, int64 ``[N]``; takes what is drawn off `left` ``[C]``.
+
+    A client that finds its class gone draws again. Each pass but the last empties a class, so C passes are enough.
+    """
+    drawn = np.empty(len(log_q), dtype=np.int64)
+    waiting = rng.permutation(len(log_q))
+    while len(waiting):
+        # The greatest of log q plus Gumbel noise is a draw from q, and from the rest of q where some are shut out.
+        noisy = log_q[waiting] + rng.gumbel(size=(len(waiting), len(left)))
+        drawn[waiting] = np.where(left > 0, noisy, -np.inf).argmax(axis=1)
+        served = np.concatenate([np.flatnonzero(drawn[waiting] == c)[: left[c]] for c in np.unique(drawn[waiting])])
+        left -= np.bincount(drawn[waiting[served]], minlength=len(left))
+        waiting = np.delete(waiting, served)
+    return drawn

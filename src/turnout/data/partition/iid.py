@@ -1,0 +1,17 @@
+"""Every client holds a random sample of the same size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.data.partition.base import Artificial
+
+
+@dataclass(frozen=True)
+class Iid(Artificial):
+    """Shuffles the examples and deals them out: sizes differ by one at most, every example is used."""
+
+    def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        return np.array_split(rng.permutation(len(labels)), num_clients)

@@ -1,0 +1,70 @@
+"""Clusters of clients with disjoint sets of labels, alike within a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import count, refuse
+from turnout.data.partition.base import Artificial, by_owner, deal, rows_by_class
+
+
+@dataclass(frozen=True)
+class LabelClusters(Artificial):
+    """Each cluster owns some labels, each client belongs to one cluster, and the clients of a cluster are IID.
+
+    Cluster j owns the j-th run of `labels_per_cluster` classes in ascending order; classes beyond the last cluster are
+    not used. Clients join clusters at random, independently but for the one each cluster needs. The examples of a
+    cluster are shuffled and shared equally (sizes differ by one at most) by its clients, so clients of a cluster that
+    few joined hold more.
+
+    Attributes:
+        num_clusters: how many clusters.
+        labels_per_cluster: how many classes each owns.
+
+    Raises:
+        ConfigurationError: for more labels than there are, fewer clients than clusters, or more clients in a cluster
+            than it has examples.
+
+    Reference: Cho et al., "Maximizing Global Model Appeal in Federated Learning", TMLR 2024, appendix D (5 clusters of
+    2 labels).
+    """
+
+    num_clusters: int = 5
+    labels_per_cluster: int = 2
+
+    def __post_init__(self) -> None:
+        count("num_clusters", self.num_clusters)
+        count("labels_per_cluster", self.labels_per_cluster)
+
+    def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        classes, of_class = rows_by_class(labels)
+        if self.num_clusters * self.labels_per_cluster > len(classes):
+            raise refuse(
+                "LabelClusters",
+                given=f"{self.num_clusters} clusters x {self.labels_per_cluster} labels",
+                needed=f"at most the {len(classes)} classes that the data have",
+                instead="Write fewer clusters or fewer labels for each",
+            )
+        if num_clients < self.num_clusters:
+            raise refuse(
+                "num_clients", given=num_clients, needed=f"at least one for each of {self.num_clusters} clusters"
+            )
+        joined = rng.integers(self.num_clusters, size=num_clients - self.num_clusters)
+        cluster = rng.permutation(np.concatenate([np.arange(self.num_clusters), joined]))
+        rows, owner = [], []
+        for j in range(self.num_clusters):
+            run = of_class[j * self.labels_per_cluster : (j + 1) * self.labels_per_cluster]
+            shared = rng.permutation(np.concatenate(run))
+            members = np.flatnonzero(cluster == j)
+            if len(members) > len(shared):
+                raise refuse(
+                    "LabelClusters",
+                    given=f"{len(members)} clients in cluster {j}",
+                    needed=f"no more than its {len(shared)} examples",
+                    instead="Write fewer clients",
+                )
+            rows.append(shared)
+            owner.append(deal(shared, members))
+        return by_owner(np.concatenate(rows), np.concatenate(owner), num_clients)

@@ -1,0 +1,28 @@
+"""Transforms of minibatches: normalisation and augmentation, random for each sample, reproducible from its key.
+
+The authors of FedAU draw one crop offset, one flip and one colour change for a whole minibatch; here every sample has its
+own, as torchvision has it in a data loader.
+"""
+
+from turnout.data.transforms.base import Transform
+from turnout.data.transforms.colour import AdjustSharpness, ColorJitter, Equalize, Posterize
+from turnout.data.transforms.geometry import RandomCrop, RandomHorizontalFlip
+from turnout.data.transforms.normalise import Normalise
+from turnout.data.transforms.pipeline import apply_transforms, bake, check_transforms
+from turnout.data.transforms.ready_made import cifar100_augmentation, cifar_augmentation
+
+__all__ = [
+    "AdjustSharpness",
+    "ColorJitter",
+    "Equalize",
+    "Normalise",
+    "Posterize",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "Transform",
+    "apply_transforms",
+    "bake",
+    "check_transforms",
+    "cifar100_augmentation",
+    "cifar_augmentation",
+]

@@ -1,0 +1,205 @@
+"""Changes of colour on 256 levels, as torchvision and Pillow make them on 8-bit images.
+
+Images are floats in [0, 1] or uint8. A float is first cut to its level, floor(255.999 x), and the result is a level again,
+given back as level / 255; both ways are exact for levels, so a chain of these equals one on 8-bit images. All arithmetic
+is on whole numbers, or the same few float operations for every pixel, never a convolution whose rounding may depend on
+the size of the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from turnout.core.checks import count, not_negative, probability, refuse
+from turnout.core.random import uniform
+from turnout.data.transforms.base import Transform, check_images, chosen, keys_of
+
+
+def to_levels(x: torch.Tensor) -> torch.Tensor:
+    """The levels 0..255 of images, int32."""
+    if x.is_floating_point():
+        return (x * 255.999).to(torch.int32).clamp(0, 255)
+    return x.to(torch.int32)
+
+
+def from_levels(levels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Images of a type whose levels are given: level / 255 for floats."""
+    return levels.to(dtype) / 255.0 if dtype.is_floating_point else levels.to(dtype)
+
+
+@dataclass(frozen=True)
+class AdjustSharpness(Transform):
+    """Sharper (factor > 1) or smoother (factor < 1) images, for each sample with a probability.
+
+    With b the image blurred by the 3 x 3 mean in which the centre counts five times (13 in all, rounded)::
+
+        x <- trunc(clip(factor * x + (1 - factor) * b, 0, 255))
+
+    The pixels of the border are left alone, and so are images that are nothing but border.
+
+    Reference: torchvision's RandomAdjustSharpness; Pillow's ImageEnhance.Sharpness.
+    """
+
+    random: ClassVar[bool] = True
+    factor: float = 2.0
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        not_negative("factor", self.factor)
+        probability("probability", self.probability)
+
+    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+        """See `Transform.apply`."""
+        check_images("AdjustSharpness", x)
+        levels = to_levels(x)
+        sharp = from_levels(sharpen(levels, self.factor), x.dtype)
+        return torch.where(chosen(keys, 0, self.probability), sharp, from_levels(levels, x.dtype))
+
+
+def sharpen(levels: torch.Tensor, factor: float) -> torch.Tensor:
+    """The levels of sharpened images, see `AdjustSharpness`."""
+    if min(levels.shape[2:]) <= 2:
+        return levels
+    inner = levels[:, :, 1:-1, 1:-1]
+    rows = levels[:, :, :-2] + levels[:, :, 1:-1] + levels[:, :, 2:]
+    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * inner
+    blurred = (2 * total + 13) // 26  # total / 13, rounded: never half-way, as 13 is odd
+    sharp = levels.clone()
+    sharp[:, :, 1:-1, 1:-1] = (factor * inner + (1.0 - factor) * blurred).clamp(0, 255).to(torch.int32)
+    return sharp
+
+
+@dataclass(frozen=True)
+class ColorJitter(Transform):
+    """Brightness and hue of each sample changed by random amounts, in random order.
+
+    Brightness: every level times a factor uniform on [max(0, 1 - brightness), 1 + brightness], cut to 0..255. Hue: the
+    hue of every pixel (hexagonal, HSV) turned by a share of the circle uniform on [-hue, hue]; grey pixels and images of
+    one channel have none. Without the option, no change.
+
+    Raises:
+        ConfigurationError: for brightness < 0, or hue outside [0, 0.5].
+        DataError: for images with neither 1 nor 3 channels.
+
+    Reference: torchvision's ColorJitter.
+    """
+
+    random: ClassVar[bool] = True
+    brightness: float = 0.0
+    hue: float = 0.0
+
+    def __post_init__(self) -> None:
+        not_negative("brightness", self.brightness)
+        not_negative("hue", self.hue)
+        if self.hue > 0.5:
+            raise refuse("hue", given=self.hue, needed="at most 0.5, half the circle")
+
+    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+        """See `Transform.apply`."""
+        check_images("ColorJitter", x, channels=(1, 3))
+        darkest = max(0.0, 1.0 - self.brightness)
+        factor = darkest + (1.0 + self.brightness - darkest) * uniform(keys_of(keys, 0))
+        turn = self.hue * (2.0 * uniform(keys_of(keys, 1)) - 1.0)
+        first = uniform(keys_of(keys, 2)) < 0.5
+        # A factor of one changes no level: each sample is brightened before its hue is turned, or after.
+        levels = brighten(to_levels(x), torch.where(first, factor, 1.0))
+        if self.hue > 0 and x.shape[1] == 3:
+            levels = turn_hue(levels, turn)
+        return from_levels(brighten(levels, torch.where(first, 1.0, factor)), x.dtype)
+
+
+def brighten(levels: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Levels times the factor ``[n]`` of each image, cut to 0..255."""
+    return (levels * factors.to(torch.float32).view(-1, 1, 1, 1)).clamp(0, 255).to(torch.int32)
+
+
+def turn_hue(levels: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+    """Levels of colour images ``[n, 3, H, W]`` with all hues turned by a share ``[n]`` of the circle.
+
+    With value v = max(r, g, b), chroma c = v - min(r, g, b) and hue h in sixths of the circle, the channels are
+    v - c * clip(min(k, 4 - k), 0, 1), k = (offset + h) mod 6, with offsets 5, 3 and 1 for red, green and blue.
+    """
+    colour = levels.to(torch.float32) / 255.0
+    red, green, blue = colour.unbind(dim=1)
+    value, least = colour.amax(dim=1), colour.amin(dim=1)
+    chroma = value - least
+    divisor = torch.where(chroma == 0, 1.0, chroma)
+    hue = torch.where(
+        value == red,
+        (green - blue) / divisor,
+        torch.where(value == green, 2.0 + (blue - red) / divisor, 4.0 + (red - green) / divisor),
+    )
+    hue = hue + 6.0 * turns.to(torch.float32).view(-1, 1, 1)
+    channels = []
+    for offset in (5.0, 3.0, 1.0):
+        k = torch.remainder(offset + hue, 6.0)
+        channels.append(value - chroma * torch.minimum(k, 4.0 - k).clamp(0.0, 1.0))
+    return to_levels(torch.stack(channels, dim=1))
+
+
+@dataclass(frozen=True)
+class Posterize(Transform):
+    """Only the upper `bits` bits of each level kept, for each sample with a probability.
+
+    Reference: torchvision's RandomPosterize.
+    """
+
+    random: ClassVar[bool] = True
+    bits: int = 2
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        count("bits", self.bits, least=0)
+        if self.bits > 8:
+            raise refuse("bits", given=self.bits, needed="at most the 8 bits that a level has")
+        probability("probability", self.probability)
+
+    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+        """See `Transform.apply`."""
+        check_images("Posterize", x)
+        levels = to_levels(x)
+        kept = torch.where(chosen(keys, 0, self.probability), levels & -(2 ** (8 - self.bits)), levels)
+        return from_levels(kept, x.dtype)
+
+
+@dataclass(frozen=True)
+class Equalize(Transform):
+    """The levels of each channel spread evenly over 0..255, for each sample with a probability.
+
+    With h the histogram of a channel, and s = floor((number of pixels - pixels of the highest level present) / 255)::
+
+        level i becomes  min(255, floor((sum_{j<i} h_j + floor(s / 2)) / s))
+
+    and a channel with s = 0 (fewer than 255 pixels below its highest level) stays as it is.
+
+    Reference: torchvision's RandomEqualize; Pillow's ImageOps.equalize.
+    """
+
+    random: ClassVar[bool] = True
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        probability("probability", self.probability)
+
+    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+        """See `Transform.apply`."""
+        check_images("Equalize", x)
+        levels = to_levels(x)
+        kept = torch.where(chosen(keys, 0, self.probability), equalise(levels), levels)
+        return from_levels(kept, x.dtype)
+
+
+def equalise(levels: torch.Tensor) -> torch.Tensor:
+    """Levels of images ``[n, C, H, W]``, each channel with an even histogram, see `Equalize`."""
+    flat = levels.flatten(2).flatten(0, 1).long()  # [n C, H W]
+    histogram = torch.zeros(len(flat), 256, dtype=torch.long, device=flat.device)
+    histogram.scatter_add_(1, flat, torch.ones_like(flat))
+    highest = histogram.gather(1, flat.amax(dim=1, keepdim=True))
+    step = (flat.shape[1] - highest) // 255
+    before = histogram.cumsum(dim=1) - histogram
+    table = ((before + step // 2) // step.clamp(min=1)).clamp(max=255)
+    identity = torch.arange(256, device=flat.device)
+    return torch.where(step == 0, identity, table).gather(1, flat).view_as(levels).to(levels.dtype)

@@ -1,0 +1,66 @@
+"""Random crops and flips."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+
+from turnout.core.checks import DataError, count, probability
+from turnout.core.random import below
+from turnout.data.transforms.base import Transform, check_images, chosen, keys_of
+
+
+@dataclass(frozen=True)
+class RandomCrop(Transform):
+    """A random window of ``size x size`` pixels, after `padding` zeros on each side.
+
+    The offset of each sample is uniform over all windows that fit. Placed behind `Normalise`, the zeros are the mean
+    colour, as in FedAU's code.
+
+    Attributes:
+        size: height and width of the window.
+        padding: pixels of zeros added on each side first.
+
+    Raises:
+        DataError: for images that are smaller than the window even with their padding.
+    """
+
+    random: ClassVar[bool] = True
+    size: int
+    padding: int = 0
+
+    def __post_init__(self) -> None:
+        count("size", self.size)
+        count("padding", self.padding, least=0)
+
+    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+        """See `Transform.apply`."""
+        check_images("RandomCrop", x)
+        padded = F.pad(x, [self.padding] * 4)
+        places = [extent - self.size + 1 for extent in padded.shape[2:]]
+        if min(places) < 1:
+            raise DataError(
+                f"RandomCrop(size={self.size}, padding={self.padding}) does not fit into images of shape {list(x.shape[1:])}"
+            )
+        top, left = (below(keys_of(keys, axis), places[axis]) for axis in (0, 1))
+        windows = padded.unfold(2, self.size, 1).unfold(3, self.size, 1)
+        return windows[torch.arange(len(x), device=x.device), :, top, left]
+
+
+@dataclass(frozen=True)
+class RandomHorizontalFlip(Transform):
+    """Left and right exchanged, for each sample with a probability."""
+
+    random: ClassVar[bool] = True
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        probability("probability", self.probability)
+
+    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+        """See `Transform.apply`."""
+        check_images("RandomHorizontalFlip", x)
+        return torch.where(chosen(keys, 0, self.probability), x.flip(-1), x)

@@ -1,0 +1,52 @@
+"""Shift and scale each channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from turnout.core.checks import DataError, positive, refuse
+from turnout.data.transforms.base import Transform
+
+
+@dataclass(frozen=True)
+class Normalise(Transform):
+    """x <- (x - mean) / std, for each channel.
+
+    Images of whole numbers (uint8) are first divided by 255, so that mean and std are always those of [0, 1].
+
+    Attributes:
+        mean: one number for each channel, or one for all inputs of any shape.
+        std: the same of standard deviations, > 0.
+
+    Raises:
+        ConfigurationError: for a std <= 0, or tuples that differ in length.
+        DataError: for inputs with another number of channels.
+    """
+
+    random: ClassVar[bool] = False
+    mean: float | tuple[float, ...]
+    std: float | tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for value in self.std if isinstance(self.std, tuple) else (self.std,):
+            positive("std", value)
+        if isinstance(self.mean, tuple) and isinstance(self.std, tuple) and len(self.mean) != len(self.std):
+            raise refuse("std", given=self.std, needed=f"as many numbers as the mean has, {len(self.mean)}")
+
+    def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
+        """See `Transform.apply`; one mean for all takes inputs of any shape ``[n, ...]``."""
+        del keys
+        if x.dtype == torch.uint8:
+            x = x.to(torch.float32) / 255.0
+        return (x - self._like(x, self.mean)) / self._like(x, self.std)
+
+    def _like(self, x: torch.Tensor, value: float | tuple[float, ...]) -> torch.Tensor | float:
+        """A number, or one for each channel in the shape that broadcasts against `x`."""
+        if not isinstance(value, tuple):
+            return value
+        if x.ndim < 2 or x.shape[1] != len(value):
+            raise DataError(f"Normalise has {len(value)} channels, got inputs of shape {list(x.shape)}")
+        return torch.tensor(value, dtype=x.dtype, device=x.device).view(-1, *[1] * (x.ndim - 2))

@@ -1,0 +1,80 @@
+"""Transforms one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.data.transforms.base import Transform, keys_of
+from turnout.data.transforms.colour import AdjustSharpness, ColorJitter, Equalize, Posterize
+from turnout.data.transforms.normalise import Normalise
+
+
+def apply_transforms(
+    transforms: Sequence[Transform], x: torch.Tensor, keys: torch.Tensor | None, training: bool
+) -> torch.Tensor:
+    """A batch after all transforms, in order; the random ones are skipped unless `training`.
+
+    Each random transform has its own numbers from a sample's key, by its place among the random ones: what has been
+    baked into the data beforehand changes nothing.
+
+    Args:
+        transforms: may be empty.
+        x: inputs ``[n, ...]``.
+        keys: 64 random bits for each sample, int64 ``[n]``; may be None where nothing random is applied.
+        training: whether random transforms apply.
+
+    Raises:
+        ConfigurationError: for random transforms in training without keys.
+        DataError: for inputs of a shape that a transform does not take.
+    """
+    number = 0
+    for transform in transforms:
+        if not transform.random:
+            x = transform.apply(x, None)
+        elif training:
+            if keys is None:
+                raise ConfigurationError(
+                    f"{type(transform).__name__} in training needs a key for each sample, got None"
+                )
+            x = transform.apply(x, keys_of(keys, number))
+            number += 1
+    return x
+
+
+def bake(
+    transforms: Sequence[Transform], x: torch.Tensor, chunk: int = 4096
+) -> tuple[torch.Tensor, tuple[Transform, ...]]:
+    """Apply the leading transforms that are not random once and for all, and return those that remain.
+
+    Args:
+        transforms: as for `apply_transforms`.
+        x: all inputs ``[n, ...]``; not changed.
+        chunk: how many samples at a time, which bounds the memory besides the result's own.
+    """
+    transforms = tuple(transforms)
+    leading = next((i for i, transform in enumerate(transforms) if transform.random), len(transforms))
+    if leading == 0:
+        return x, transforms
+    first = apply_transforms(transforms[:leading], x[:chunk], None, training=False)
+    baked = torch.empty((len(x), *first.shape[1:]), dtype=first.dtype, device=first.device)
+    baked[:chunk] = first
+    for start in range(chunk, len(x), chunk):
+        part = slice(start, start + chunk)
+        baked[part] = apply_transforms(transforms[:leading], x[part], None, training=False)
+    return baked, transforms[leading:]
+
+
+def check_transforms(transforms: Sequence[Transform]) -> None:
+    """Refuse what is no transform, and changes of colour behind a normalisation, whose results are no colours."""
+    normalised = False
+    for transform in transforms:
+        if not isinstance(transform, Transform):
+            hint = f"; write {transform.__name__}()" if isinstance(transform, type) else ""
+            raise ConfigurationError(f"transforms: got {transform!r}, needed transforms{hint}")
+        if normalised and isinstance(transform, AdjustSharpness | ColorJitter | Posterize | Equalize):
+            name = type(transform).__name__
+            raise ConfigurationError(f"{name} works on colours in [0, 1] and stands behind Normalise: write it before")
+        normalised = normalised or isinstance(transform, Normalise)
