@@ -1,0 +1,187 @@
+"""Sources from arrays and from torch datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.data.source import Source
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    *,
+    client_ids: Any = None,
+    test_x: Any = None,
+    test_y: Any = None,
+    test_client_ids: Any = None,
+    num_classes: int | None = None,
+    name: str = "arrays",
+) -> Source:
+    """A source from NumPy arrays, torch tensors or lists.
+
+    Floating-point inputs become float32 and are not scaled; integer inputs (indices) keep their type. Arrays are not
+    copied where their type already fits.
+
+    Args:
+        x: inputs ``[n, ...]``.
+        y: whole-number labels ``[n]``.
+        client_ids: the natural client of each example, whole numbers or strings ``[n]``.
+        test_x, test_y, test_client_ids: an official test split, if there is one.
+        num_classes: C; by default one more than the largest label.
+        name: what reports call the data.
+
+    Raises:
+        DataError: if shapes disagree, labels are not whole numbers in 0..C-1, or inputs hold NaN or infinity.
+    """
+    inputs, labels = as_inputs(x), as_labels(y)
+    test_inputs = None if test_x is None else as_inputs(test_x)
+    test_labels = None if test_y is None else as_labels(test_y)
+    ids, test_ids, names = None, None, None
+    if client_ids is not None:
+        ids, test_ids, names = number_clients(client_ids, test_client_ids)
+    elif test_client_ids is not None:
+        raise ConfigurationError("test_client_ids need client_ids: say which client holds each training example too")
+    if num_classes is None:
+        num_classes = 1 + max(int(part.max()) for part in (labels, test_labels) if part is not None and len(part))
+    return Source(
+        name=name,
+        x=inputs,
+        y=labels,
+        num_classes=num_classes,
+        test_x=test_inputs,
+        test_y=test_labels,
+        client_ids=ids,
+        client_names=names,
+        test_client_ids=test_ids,
+        recipe={"source": name},
+    )
+
+
+def from_dataset(
+    dataset: Any,
+    *,
+    client_id: Callable[[int], Any] | Sequence[Any] | None = None,
+    test: Any = None,
+    num_classes: int | None = None,
+    name: str = "dataset",
+) -> Source:
+    """A source from a map-style torch ``Dataset`` of (input, label) pairs; every example is read once, now.
+
+    Inputs are tensors, arrays or PIL images (these become float32 ``[C, H, W]`` in [0, 1]), all of one shape. Random
+    augmentation belongs in the transforms of a `Source`: what the dataset itself draws is drawn once and kept.
+
+    Args:
+        dataset: has ``len()`` and ``dataset[i] -> (input, label)``.
+        client_id: the natural client of example i: a function of i, or a sequence with one id per example.
+        test: another such dataset, the official test split.
+        num_classes: C; by default one more than the largest label.
+        name: what reports call the data.
+
+    Raises:
+        ConfigurationError: if the dataset has no length (a stream), or an example is not a pair.
+        DataError: if examples differ in shape, or their labels or inputs are refused by `from_arrays`.
+    """
+    x, y = _read_pairs(dataset)
+    test_x, test_y = (None, None) if test is None else _read_pairs(test)
+    ids = [client_id(i) for i in range(len(x))] if callable(client_id) else client_id
+    return from_arrays(x, y, client_ids=ids, test_x=test_x, test_y=test_y, num_classes=num_classes, name=name)
+
+
+def number_clients(ids: Any, test_ids: Any = None) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
+    """Number natural clients 0, 1, ...: those of `ids` in sorted order, then those that are only in `test_ids`.
+
+    Returns:
+        The numbers of `ids`, those of `test_ids` (None if there are none), and the clients' names.
+    """
+    train = _plain_ids("client_ids", ids)
+    clients, numbers = np.unique(train, return_inverse=True)
+    if test_ids is None:
+        return numbers.astype(np.int64), None, tuple(map(str, clients.tolist()))
+    test = _plain_ids("test_client_ids", test_ids)
+    clients = np.concatenate([clients, np.setdiff1d(test, clients)])
+    order = np.argsort(clients)
+    test_numbers = order[np.searchsorted(clients, test, sorter=order)]
+    return numbers.astype(np.int64), test_numbers.astype(np.int64), tuple(map(str, clients.tolist()))
+
+
+def as_inputs(values: Any) -> torch.Tensor:
+    """Values as a tensor: floating point as float32, whole numbers as they are."""
+    x = _as_tensor(values, "inputs")
+    return x.to(torch.float32) if x.is_floating_point() or x.dtype == torch.bool else x
+
+
+def as_labels(values: Any) -> torch.Tensor:
+    """Whole-number labels as an int64 tensor."""
+    y = _as_tensor(values, "labels")
+    if y.is_floating_point() or y.is_complex():
+        raise DataError(f"labels must be whole numbers from 0 to C-1, got {y.dtype}: give class indices")
+    return y.to(torch.int64)
+
+
+def example_tensor(value: Any) -> torch.Tensor:
+    """One example as a tensor; a PIL image becomes float32 ``[C, H, W]`` in [0, 1]."""
+    if hasattr(value, "getbands") and hasattr(value, "convert"):
+        pixels = torch.tensor(np.asarray(value), dtype=torch.float32) / 255.0
+        return pixels.unsqueeze(0) if pixels.ndim == 2 else pixels.permute(2, 0, 1)
+    return _as_tensor(value, "an example")
+
+
+def stack_examples(values: Iterable[Any]) -> torch.Tensor:
+    """Examples of one shape as a tensor ``[n, ...]``.
+
+    Raises:
+        DataError: naming the first example whose shape or type differs from that of example 0.
+    """
+    examples = [example_tensor(value) for value in values]
+    for i, example in enumerate(examples):
+        if example.shape != examples[0].shape or example.dtype != examples[0].dtype:
+            raise DataError(
+                f"example {i} has shape {list(example.shape)} and {example.dtype}, example 0 has "
+                f"{list(examples[0].shape)} and {examples[0].dtype}: resize, pad or convert them to one shape and type"
+            )
+    return torch.stack(examples) if examples else torch.empty(0)
+
+
+def _read_pairs(dataset: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        raise ConfigurationError(
+            f"{type(dataset).__name__} has no length or cannot be indexed: a federation needs to count each client's "
+            "examples, so read the stream into a map-style dataset first"
+        )
+    if isinstance(dataset, torch.utils.data.TensorDataset) and len(dataset.tensors) == 2:
+        return dataset.tensors[0], dataset.tensors[1]
+    pairs = []
+    for i in range(len(dataset)):
+        pair = dataset[i]
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ConfigurationError(
+                f"example {i} of the dataset is {type(pair).__name__}, needed an (input, label) pair"
+            )
+        pairs.append(pair)
+    return stack_examples(x for x, _ in pairs), torch.tensor([int(y) for _, y in pairs], dtype=torch.int64)
+
+
+def _as_tensor(values: Any, what: str) -> torch.Tensor:
+    if isinstance(values, torch.Tensor):
+        return values.detach()
+    array = np.asarray(values)
+    if array.dtype.kind not in "bfiu":
+        raise DataError(f"{what} must be numbers, got {array.dtype}: turn texts or categories into indices first")
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()  # torch has neither read-only tensors nor negative strides
+    return torch.from_numpy(array)
+
+
+def _plain_ids(what: str, values: Any) -> np.ndarray:
+    ids = np.asarray(values.cpu() if isinstance(values, torch.Tensor) else values)
+    if ids.dtype == object:
+        ids = np.array([str(value) for value in values])
+    if ids.ndim != 1 or ids.dtype.kind not in "iuUS":
+        raise DataError(f"{what} must be whole numbers or strings of shape [n], got {ids.dtype} {list(ids.shape)}")
+    return ids

@@ -1,0 +1,81 @@
+"""The data sets that can be named on a command line, and what of them is on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from turnout.core.checks import ConfigurationError, known_name, nearest
+from turnout.data.cifar import CIFAR10, cifar10
+from turnout.data.digits import digits
+from turnout.data.directory import Place
+from turnout.data.idx import FASHION_MNIST, MNIST, fashion_mnist, mnist
+from turnout.data.qmnist import QMNIST, mnist_by_writer
+from turnout.data.shakespeare import SHAKESPEARE, shakespeare
+from turnout.data.source import Source
+
+SOURCES: dict[str, Callable[..., Source]] = {
+    "digits": digits,
+    "mnist": mnist,
+    "fashion_mnist": fashion_mnist,
+    "mnist_by_writer": mnist_by_writer,
+    "cifar10": cifar10,
+    "shakespeare": shakespeare,
+}
+"""What loads each named data set."""
+
+_PLACES: dict[str, tuple[Place, ...]] = {
+    "mnist": (MNIST,),
+    "fashion_mnist": (FASHION_MNIST,),
+    "mnist_by_writer": (MNIST, QMNIST),
+    "cifar10": (CIFAR10,),
+    "shakespeare": (SHAKESPEARE,),
+}
+
+
+class Entry(NamedTuple):
+    """One data set of the inventory: its name, where it is (None if it is not here), and what it is."""
+
+    name: str
+    path: Path | None
+    description: str
+
+
+def load(name: str, directory: str | os.PathLike[str] | None = None, **options: Any) -> Source:
+    """Load a data set by name; `options` are those of its function, e.g. ``load("shakespeare", stride=5)``.
+
+    Raises:
+        ConfigurationError: if the name or an option is unknown; names the nearest known one.
+        DataError: if its files are missing or damaged.
+    """
+    source = SOURCES[known_name("data set", name, SOURCES)]
+    known = set(inspect.signature(source).parameters)
+    for option in options:
+        if option not in known:
+            allowed = known - {"directory"}
+            hint = nearest(option, allowed) if allowed else "it has none"
+            raise ConfigurationError(f"unknown option {option!r} of data set {name!r}: {hint}")
+    return source(directory, **options) if "directory" in known else source(**options)
+
+
+def describe(name: str) -> str:
+    """One line that says what a named data set is."""
+    documentation = inspect.getdoc(SOURCES[known_name("data set", name, SOURCES)]) or ""
+    return documentation.split("\n", 1)[0]
+
+
+def inventory(directory: str | os.PathLike[str] | None = None) -> list[Entry]:
+    """Every named data set, and the folder where its (first) files were found; reads no data."""
+    entries = []
+    for name in SOURCES:
+        folders = [place.find(directory) for place in _PLACES.get(name, ())]
+        found = folders[0] if folders and None not in folders else None
+        if name == "digits":
+            spec = importlib.util.find_spec("sklearn")
+            found = Path(spec.origin).parent if spec is not None and spec.origin else None
+        entries.append(Entry(name, found, describe(name)))
+    return entries

@@ -1,0 +1,74 @@
+"""Where data sets lie on this machine. Nothing here, and nothing that loads data, ever downloads."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from turnout.core.checks import DataError
+
+
+def data_directory(directory: str | os.PathLike[str] | None = None) -> Path:
+    """The folder that holds data sets: `directory`, else the variable TURNOUT_DATA, else ``~/.cache/turnout/data``."""
+    return Path(directory or os.environ.get("TURNOUT_DATA") or "~/.cache/turnout/data").expanduser()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the files of one data set may lie.
+
+    Attributes:
+        name: what ``turnout data fetch`` calls the data set.
+        files: the files that must all be in one folder.
+        folders: folders to search, in order, relative to the data directory.
+        bare: further folders, searched only under a directory given as an argument: their names say nothing of the
+            data set, and other data sets use the same file names (MNIST and Fashion-MNIST do).
+    """
+
+    name: str
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+    bare: tuple[str, ...] = ()
+
+    def candidates(self, directory: str | os.PathLike[str] | None = None) -> list[Path]:
+        """The folders that are searched, in order."""
+        root = data_directory(directory)
+        return [root / folder for folder in self.folders + (self.bare if directory else ())]
+
+    def find(self, directory: str | os.PathLike[str] | None = None) -> Path | None:
+        """The first folder that holds all the files, or None."""
+        for folder in self.candidates(directory):
+            if all((folder / file).is_file() for file in self.files):
+                return folder
+        return None
+
+    def locate(self, directory: str | os.PathLike[str] | None = None) -> Path:
+        """The first folder that holds all the files.
+
+        Raises:
+            DataError: if there is none; says where it looked and what to write.
+        """
+        found = self.find(directory)
+        if found is not None:
+            return found
+        places = []
+        for folder in self.candidates(directory):
+            missing = [file for file in self.files if not (folder / file).is_file()]
+            some = f" (lacks {_listed(missing)})" if len(missing) < len(self.files) else ""
+            places.append(f"{folder}{some}")
+        raise DataError(
+            f"{self.name}: no folder holds {_listed(list(self.files))}; looked in {', '.join(places)}. Write "
+            f"`turnout data fetch {self.name}` to download it, or set TURNOUT_DATA=FOLDER (or directory=) to a folder "
+            f"that holds {self.folders[0]}"
+        )
+
+    def damaged(self, path: Path, *, found: str, expected: str) -> DataError:
+        """The error for a file that is not what it should be."""
+        return DataError(
+            f"{path}: found {found}, expected {expected}. Replace it: `turnout data fetch {self.name} --force`"
+        )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,0 +1,166 @@
+"""Download data sets, only when asked to: with checksums, resumable, with a progress bar."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnout.core.checks import ConfigurationError, DataError, known_name
+from turnout.data.directory import data_directory
+from turnout.data.registry import REMOTE, RemoteFile
+
+RETRIES = 2
+"""How often a download that broke off is taken up again before it is given up (for now)."""
+
+
+def fetch(
+    name: str, directory: str | os.PathLike[str] | None = None, *, force: bool = False, progress: bool = True
+) -> Path:
+    """Download a data set into the data directory and return the folder of its files.
+
+    Files that are there with the right checksum are kept. A download that breaks off leaves ``FILE.part``; the next
+    call goes on from there. Every file is checked against its checksum before it gets its name.
+
+    Args:
+        name: mnist, fashion_mnist, qmnist, mnist_by_writer, cifar10 or shakespeare.
+        directory: the data directory; by default as `turnout.data.directory.data_directory` says.
+        force: download again what is there, and from its beginning.
+        progress: show a progress bar, where there is a terminal.
+
+    Raises:
+        ConfigurationError: if the name is unknown, or the libraries for downloading are not installed.
+        DataError: if a download fails or has the wrong checksum, or the disk is full; says how to go on.
+    """
+    if name == "digits":
+        raise ConfigurationError(
+            "digits come inside scikit-learn, there is nothing to fetch: pip install 'turnout[digits]'"
+        )
+    known_name("data set to fetch", name, REMOTE)
+    _libraries()
+    root = data_directory(directory)
+    targets = []
+    for file in REMOTE[name]:
+        paths = [root / path for path, _ in file.members] or [root / file.path]
+        targets.extend(paths)
+        if force:
+            for path in (root / file.path, _part(root / file.path), *paths):
+                path.unlink(missing_ok=True)
+        if file.members and all(_has_md5(root / path, md5) for path, md5 in file.members):
+            continue
+        try:
+            _download(name, file, root, progress)
+            if file.members:
+                _extract(file, root)
+        except OSError as error:  # requests' exceptions descend from it
+            raise _stopped(name, file, root, error) from error
+    return Path(os.path.commonpath([path.parent for path in targets]))
+
+
+@dataclass(frozen=True)
+class ResumingDownloader:
+    """Downloads for pooch that keep what arrived in `part` and go on from there (HTTP Range, RFC 9110 section 14).
+
+    A server that cannot send a range sends all, and the download starts over.
+    """
+
+    part: Path
+    progress: bool = True
+
+    def __call__(self, url: str, output_file: str, _: object = None) -> None:
+        """Download `url`, then move what arrived to `output_file`, where pooch checks it."""
+        import requests
+        from tqdm import tqdm
+
+        have = self.part.stat().st_size if self.part.exists() else 0
+        # Without "identity" a server may compress once more, and ranges would count compressed bytes.
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+        with requests.get(url, headers=headers, stream=True, timeout=30) as response:
+            if response.status_code != requests.codes.requested_range_not_satisfiable:  # else all of it is here
+                response.raise_for_status()
+                resumed = response.status_code == requests.codes.partial_content
+                start = have if resumed else 0
+                size = int(response.headers.get("Content-Length", 0)) + start
+                bar = tqdm(
+                    desc=url.rsplit("/", 1)[-1],
+                    initial=start,
+                    total=size or None,
+                    unit="B",
+                    unit_scale=True,
+                    disable=None if self.progress else True,  # None: only on a terminal
+                )
+                with bar, self.part.open("ab" if resumed else "wb") as file:
+                    for chunk in response.iter_content(chunk_size=1 << 16):
+                        file.write(chunk)
+                        bar.update(len(chunk))
+        self.part.replace(output_file)
+
+
+def _libraries() -> None:
+    try:
+        import pooch
+        import requests  # noqa: F401
+        import tqdm  # noqa: F401
+    except ImportError as error:
+        raise ConfigurationError(f"fetching data needs {error.name}: pip install 'turnout[fetch]'") from error
+    pooch.get_logger().setLevel("WARNING")  # the progress bar says it already
+
+
+def _download(name: str, file: RemoteFile, root: Path, progress: bool) -> None:
+    import pooch
+
+    target = root / file.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shelf = pooch.create(
+        root, "", registry={file.path: file.checksum}, urls={file.path: file.url}, retry_if_failed=RETRIES
+    )
+    try:
+        downloader: Any = ResumingDownloader(_part(target), progress)
+        shelf.fetch(file.path, downloader=downloader)
+    except OSError:
+        raise  # a few of requests' exceptions are ValueErrors as well
+    except ValueError as error:  # what pooch raises for a wrong checksum
+        raise DataError(
+            f"{file.path} from {file.url} does not have its checksum, {file.checksum}, so it was thrown away. Write "
+            f"`turnout data fetch {name}` to try again; if that does not help, what the server sends has changed"
+        ) from error
+
+
+def _extract(file: RemoteFile, root: Path) -> None:
+    """Take the members out of a checked archive, by name, so that it cannot write anywhere else; then remove it."""
+    archive_path = root / file.path
+    with tarfile.open(archive_path) as archive:
+        for path, _ in file.members:
+            target = root / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            member = archive.extractfile(path)
+            assert member is not None  # the archive has its checksum, so this is the plain file that it should be
+            with member, _part(target).open("wb") as out:
+                shutil.copyfileobj(member, out)
+            _part(target).replace(target)
+    archive_path.unlink()
+
+
+def _has_md5(path: Path, md5: str) -> bool:
+    import pooch
+
+    return path.is_file() and pooch.file_hash(str(path), alg="md5") == md5
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
+
+
+def _stopped(name: str, file: RemoteFile, root: Path, error: OSError) -> DataError:
+    reason = f"{type(error).__name__}: {error}"
+    if error.errno == errno.ENOSPC:
+        reason = f"the disk is full ({root} has {shutil.disk_usage(root).free >> 20:,} MiB left)"
+    part = _part(root / file.path)
+    kept = f"; the {part.stat().st_size:,} bytes that arrived are kept in {part}" if part.exists() else ""
+    return DataError(
+        f"{name}: the download of {file.url} stopped: {reason}{kept}. Write `turnout data fetch {name}` to go on"
+    )

@@ -1,0 +1,75 @@
+"""Sources from Hugging Face datasets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError, known_name
+from turnout.data.arrays import as_labels, from_arrays, stack_examples
+from turnout.data.source import Source
+
+
+def from_huggingface(
+    dataset: Any,
+    *,
+    input: str = "image",
+    label: str = "label",
+    client_id: str | None = None,
+    test: Any = None,
+    num_classes: int | None = None,
+    name: str = "huggingface",
+) -> Source:
+    """A source from a loaded Hugging Face ``datasets.Dataset``; every example is read once, now.
+
+    Images become float32 ``[n, C, H, W]`` in [0, 1]; lists of numbers (token indices, features) keep their type, with
+    floating point as float32, and must be of one length.
+
+    Args:
+        dataset: one split, e.g. ``datasets.load_dataset("ylecun/mnist", split="train")``.
+        input, label: names of the columns of inputs and of whole-number labels.
+        client_id: name of the column that says whose example it is, e.g. ``"writer_id"``; None if there is none.
+        test: another split with the same columns, the official test split.
+        num_classes: C; by default that of the label column, where it says so, else one more than the largest label.
+        name: what reports call the data.
+
+    Raises:
+        ConfigurationError: if it is not one split held in memory or on disk, or lacks a column.
+        DataError: if inputs are texts or differ in shape, or labels are not whole numbers.
+    """
+    x, y, ids = _columns(dataset, input, label, client_id)
+    test_x, test_y, test_ids = (None, None, None) if test is None else _columns(test, input, label, client_id)
+    if num_classes is None:
+        num_classes = getattr((getattr(dataset, "features", None) or {}).get(label), "num_classes", None)
+    return from_arrays(
+        x,
+        y,
+        client_ids=ids,
+        test_x=test_x,
+        test_y=test_y,
+        test_client_ids=test_ids,
+        num_classes=num_classes,
+        name=name,
+    )
+
+
+def _columns(
+    dataset: Any, input: str, label: str, client_id: str | None
+) -> tuple[torch.Tensor, torch.Tensor, list[Any] | None]:
+    """Read the columns of inputs, labels and client ids of one split."""
+    if isinstance(dataset, dict):
+        splits = ", ".join(map(repr, dataset))
+        raise ConfigurationError(f"this is a dictionary of splits ({splits}): give one, e.g. dataset['train']")
+    if not hasattr(dataset, "column_names") or not hasattr(dataset, "__len__"):
+        raise ConfigurationError(
+            f"{type(dataset).__name__} is no Hugging Face dataset with a length: load it with streaming=False"
+        )
+    for column in (input, label, *([client_id] if client_id is not None else [])):
+        known_name("column", column, dataset.column_names)
+    inputs, labels = list(dataset[input]), list(dataset[label])
+    for part, values in ((input, inputs), (label, labels)):
+        if values and isinstance(values[0], str):
+            hint = "tokenise it into indices" if part == input else f"use dataset.class_encode_column({label!r})"
+            raise DataError(f"column {part!r} holds text: {hint} first")
+    return stack_examples(inputs), as_labels(labels), None if client_id is None else list(dataset[client_id])

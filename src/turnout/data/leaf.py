@@ -1,0 +1,162 @@
+"""LEAF: folders of JSON files with one entry per user (FEMNIST, Shakespeare, Sent140, Synthetic, ...)."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.core.checks import DataError
+from turnout.data.arrays import number_clients
+from turnout.data.shakespeare import ALPHABET, character_indices
+from turnout.data.source import Source
+
+Folder = str | os.PathLike[str]
+
+
+def leaf_users(folder: Folder) -> Iterator[tuple[str, list[Any], list[Any]]]:
+    """Yield (user, inputs, labels) of every user in the ``.json`` files of `folder`, file by file in sorted order.
+
+    Inputs and labels are as the files hold them: 784 floats for FEMNIST, strings for Shakespeare, lists of six strings
+    (the text is the fifth) for Sent140.
+
+    Raises:
+        DataError: if the folder holds no JSON file, or a file is damaged or not in LEAF's format.
+    """
+    paths = sorted(Path(folder).expanduser().glob("*.json"))
+    if not paths:
+        raise DataError(
+            f"{folder}: no .json files here; needed a folder that LEAF's preprocess.sh wrote, e.g. data/train"
+        )
+    for path in paths:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            entries = [
+                (user, content["user_data"][user]["x"], content["user_data"][user]["y"]) for user in content["users"]
+            ]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path}: not a LEAF file ({type(error).__name__}: {error}); needed an object with users and "
+                "user_data: {user: {x, y}}. Write it again with LEAF's preprocess.sh"
+            ) from error
+        for user, x, y in entries:
+            if len(x) != len(y):
+                raise DataError(f"{path}: user {user!r} has {len(x)} inputs but {len(y)} labels")
+            yield user, x, y
+
+
+def read_leaf_json(folder: Folder) -> tuple[list[str], list[list[Any]], list[list[Any]]]:
+    """All users of a LEAF folder, and the inputs and labels of each, as the files hold them; see `leaf_users`."""
+    entries = list(leaf_users(folder))
+    return [user for user, _, _ in entries], [x for _, x, _ in entries], [y for _, _, y in entries]
+
+
+def leaf_images(
+    train_directory: Folder,
+    test_directory: Folder | None = None,
+    *,
+    shape: tuple[int, ...] = (1, 28, 28),
+    num_classes: int = 62,
+    name: str = "femnist",
+) -> Source:
+    """LEAF data whose inputs are lists of numbers: FEMNIST by default, others by their `shape` and `num_classes`.
+
+    Inputs are float32 ``[n, *shape]``, as the files scale them (FEMNIST: [0, 1], ink 0 on paper 1); labels are class
+    indices. The natural client is the user. Users that have only test examples are numbered after the others.
+
+    Raises:
+        DataError: if a file is damaged, or an input has not as many numbers as `shape`.
+
+    Reference: S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
+    """
+
+    def inputs(user: str, x: list[Any]) -> np.ndarray:
+        try:
+            return np.asarray(x, dtype=np.float32).reshape(len(x), *shape)
+        except (ValueError, TypeError) as error:
+            needed = f"{math.prod(shape)} numbers, for shape {shape}"
+            raise DataError(f"{name}: an input of user {user!r} is not {needed}: {error}") from error
+
+    def labels(user: str, y: list[Any]) -> np.ndarray:
+        try:
+            return np.array([int(label) for label in y], dtype=np.int64)
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{name}: a label of user {user!r} is not a class index: {error}") from error
+
+    return _source(train_directory, test_directory, inputs, labels, num_classes, name)
+
+
+def leaf_characters(
+    train_directory: Folder,
+    test_directory: Folder | None = None,
+    *,
+    sequence_length: int = 80,
+    name: str = "shakespeare_leaf",
+) -> Source:
+    """LEAF's Shakespeare: the next character after 80 characters of a speaking role.
+
+    Inputs are character indices, uint8 ``[n, sequence_length]``, labels are the index of the character that follows;
+    the alphabet is `turnout.data.shakespeare.ALPHABET`. The natural client is the role.
+
+    Raises:
+        DataError: if a file is damaged, an input has not `sequence_length` characters, or a label not one.
+
+    Reference: S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
+    """
+
+    def characters(user: str, texts: list[Any], length: int, what: str) -> np.ndarray:
+        wrong = next((text for text in texts if not isinstance(text, str) or len(text) != length), None)
+        if wrong is not None:
+            raise DataError(f"{name}: {what} of user {user!r} is {wrong!r}, needed a string of length {length}")
+        return character_indices("".join(texts)).reshape(-1, length)
+
+    return _source(
+        train_directory,
+        test_directory,
+        lambda user, x: characters(user, x, sequence_length, "an input"),
+        lambda user, y: characters(user, y, 1, "a label").reshape(-1).astype(np.int64),
+        len(ALPHABET),
+        name,
+    )
+
+
+def _source(
+    train_directory: Folder,
+    test_directory: Folder | None,
+    inputs: Callable[[str, list[Any]], np.ndarray],
+    labels: Callable[[str, list[Any]], np.ndarray],
+    num_classes: int,
+    name: str,
+) -> Source:
+    """Read both folders, user by user, with the two converters."""
+
+    def read(folder: Folder) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
+        # Each user is converted at once: a file's numbers take ten times the room as Python objects.
+        users = [(user, inputs(user, x), labels(user, y)) for user, x, y in leaf_users(folder) if len(x)]
+        if not users:
+            raise DataError(f"{folder}: no user has any examples")
+        owners = np.repeat([user for user, _, _ in users], [len(y) for _, _, y in users])
+        x, y = (np.concatenate([user[part] for user in users]) for part in (1, 2))
+        return torch.from_numpy(x), torch.from_numpy(y), owners
+
+    x, y, owners = read(train_directory)
+    test_x, test_y, test_owners = (None, None, None) if test_directory is None else read(test_directory)
+    client_ids, test_client_ids, client_names = number_clients(owners, test_owners)
+    return Source(
+        name,
+        x,
+        y,
+        num_classes,
+        test_x,
+        test_y,
+        client_ids,
+        client_names,
+        test_client_ids,
+        recipe={"source": name},
+    )

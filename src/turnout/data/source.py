@@ -1,0 +1,128 @@
+"""Raw data before they are split over clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from turnout.core.checks import DataError, count
+
+if TYPE_CHECKING:
+    from turnout.data.federated import FederatedData
+    from turnout.data.partition import Partition
+    from turnout.data.transforms import Transform
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Examples, and what is known of where they came from, before they are split over clients.
+
+    Attributes:
+        name: what reports call the data, e.g. ``"mnist"``.
+        x: training inputs ``[n, ...]``; images are float32 ``[n, C, H, W]`` in [0, 1], texts are character indices.
+        y: training labels, int64 ``[n]``, each in 0..num_classes-1.
+        num_classes: number of classes (C).
+        test_x, test_y: the official test split, shaped like `x` and `y`; None if the data have none.
+        client_ids: the natural client of every training example (writer, speaking role, user), int64 ``[n]``, or None.
+        client_names: name of natural client 0, 1, ...; None for the numbers themselves.
+        test_client_ids: the natural client of every test example, int64, numbered as `client_ids`, or None.
+        transforms: what every minibatch goes through by default, e.g. normalisation.
+        recipe: how the data were read, as plain values, saved with every run.
+
+    Raises:
+        DataError: where there are no examples, shapes disagree, labels are out of range, or inputs are not finite.
+    """
+
+    name: str
+    x: torch.Tensor
+    y: torch.Tensor
+    num_classes: int
+    test_x: torch.Tensor | None = None
+    test_y: torch.Tensor | None = None
+    client_ids: np.ndarray | None = None
+    client_names: tuple[str, ...] | None = None
+    test_client_ids: np.ndarray | None = None
+    transforms: tuple[Transform, ...] = ()
+    recipe: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        count("num_classes", self.num_classes)
+        self._check_examples("training", self.x, self.y)
+        self._check_ids("client_ids", self.client_ids, len(self.x))
+        if (self.test_x is None) != (self.test_y is None):
+            raise DataError(f"{self.name}: test_x and test_y belong together: give both or neither")
+        if self.test_x is not None and self.test_y is not None:
+            self._check_examples("test", self.test_x, self.test_y)
+            if self.test_x.shape[1:] != self.x.shape[1:] or self.test_x.dtype != self.x.dtype:
+                raise DataError(
+                    f"{self.name}: test examples have shape {list(self.test_x.shape[1:])} and {self.test_x.dtype}, "
+                    f"training examples {list(self.x.shape[1:])} and {self.x.dtype}; they must agree"
+                )
+        elif self.test_client_ids is not None:
+            raise DataError(f"{self.name}: test_client_ids were given without test examples")
+        self._check_ids("test_client_ids", self.test_client_ids, 0 if self.test_x is None else len(self.test_x))
+
+    def _check_examples(self, part: str, x: torch.Tensor, y: torch.Tensor) -> None:
+        if y.ndim != 1 or y.dtype != torch.int64:
+            raise DataError(f"{self.name}: {part} labels must be int64 of shape [n], got {y.dtype} {list(y.shape)}")
+        if len(x) != len(y):
+            raise DataError(f"{self.name}: {len(x)} {part} inputs but {len(y)} {part} labels; each input needs one")
+        if len(x) == 0:
+            raise DataError(f"{self.name}: there are no {part} examples")
+        low, high = int(y.min()), int(y.max())
+        if low < 0 or high >= self.num_classes:
+            raise DataError(
+                f"{self.name}: {part} labels run from {low} to {high}, but num_classes={self.num_classes} needs 0 to "
+                f"{self.num_classes - 1}"
+            )
+        # A finite sum proves that every entry is finite, without a mask as large as the data.
+        if x.is_floating_point() and not torch.isfinite(x.sum()):
+            bad = ~torch.isfinite(x.reshape(len(x), -1)).all(dim=1)
+            if bad.any():
+                raise DataError(
+                    f"{self.name}: {part} inputs hold NaN or infinity, first in example {int(bad.nonzero()[0])}: "
+                    "clean or impute them before training"
+                )
+
+    def _check_ids(self, what: str, ids: np.ndarray | None, n: int) -> None:
+        if ids is None:
+            return
+        if ids.shape != (n,) or ids.dtype != np.int64:
+            raise DataError(f"{self.name}: {what} must be int64 of shape [{n}], got {ids.dtype} {list(ids.shape)}")
+        limit = None if self.client_names is None else len(self.client_names)
+        if n and (ids.min() < 0 or (limit is not None and ids.max() >= limit)):
+            allowed = "0 upwards" if limit is None else f"0 to {limit - 1}, one per client name"
+            raise DataError(f"{self.name}: {what} run from {ids.min()} to {ids.max()}, needed {allowed}")
+
+    def split(
+        self,
+        partition: Partition | None = None,
+        num_clients: int | None = None,
+        *,
+        seed: int = 0,
+        test_fraction: float | None = None,
+        client_test_fraction: float = 0.0,
+        unseen_clients: int = 0,
+        flip_labels: float = 0.0,
+        empty: str = "refuse",
+    ) -> FederatedData:
+        """Split the examples over clients; see `turnout.data.split.split_source` for what each argument means.
+
+        ``partition=None`` splits by natural client, and is refused where the data have none.
+        """
+        from turnout.data.split import split_source
+
+        return split_source(
+            self,
+            partition,
+            num_clients,
+            seed=seed,
+            test_fraction=test_fraction,
+            client_test_fraction=client_test_fraction,
+            unseen_clients=unseen_clients,
+            flip_labels=flip_labels,
+            empty=empty,
+        )

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.data.arrays import from_arrays, from_dataset, number_clients
+
+ids = st.lists(st.integers(-50, 50), min_size=1, max_size=30)
+
+
+@given(train=ids, test=ids, text=st.booleans())
+def test_numbering_keeps_who_is_who(train, test, text):
+    if text:
+        train, test = [f"client {i}" for i in train], [f"client {i}" for i in test]
+    numbers, test_numbers, names = number_clients(train, test)
+    assert test_numbers is not None
+    assert [names[k] for k in numbers] == list(map(str, train))
+    assert [names[k] for k in test_numbers] == list(map(str, test))
+    assert names[: len(set(train))] == tuple(map(str, sorted(set(train))))  # those that train come first
+    assert len(set(names)) == len(names) == len(set(train) | set(test))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor, list])
+def test_arrays_tensors_and_lists_give_the_same_source(kind):
+    x, y = [[0.5, 1.0], [2.0, 3.0], [4.0, 5.0]], [2, 0, 1]
+    source = from_arrays(kind(x), kind(y), client_ids=kind([7, 3, 7]), test_x=kind(x[:1]), test_y=kind([4]))
+    assert source.x.dtype == torch.float32
+    assert source.x.tolist() == x
+    assert source.y.tolist() == y
+    assert source.num_classes == 5
+    assert source.client_ids is not None
+    assert source.client_ids.tolist() == [1, 0, 1]
+    assert source.client_names == ("3", "7")
+
+
+def test_whole_number_inputs_keep_their_type():
+    assert from_arrays(np.zeros((2, 3), np.uint8), [0, 1]).x.dtype == torch.uint8
+    assert from_arrays(np.zeros((2, 3), np.int64), [0, 1]).x.dtype == torch.int64
+    assert from_arrays(np.zeros((2, 3), bool), [0, 1]).x.dtype == torch.float32
+
+
+def test_read_only_and_reversed_arrays_are_copied():
+    x = np.arange(6.0).reshape(3, 2)[::-1]
+    frozen = np.arange(3)
+    frozen.flags.writeable = False
+    source = from_arrays(x, frozen)
+    assert source.x.tolist() == [[4, 5], [2, 3], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        ([0.0, 1.0], "labels must be whole numbers from 0 to C-1, got torch.float64"),
+        (["cat", "dog"], "labels must be numbers, got <U3"),
+        ([0, -1], "labels run from -1 to 0"),
+        ([0], "2 training inputs but 1 training labels"),
+    ],
+)
+def test_bad_labels_are_refused(y, message):
+    with pytest.raises(DataError, match=message):
+        from_arrays(np.zeros((2, 3)), y)
+
+
+def test_labels_beyond_the_number_of_classes_are_refused():
+    with pytest.raises(DataError, match="labels run from 0 to 3, but num_classes=3 needs 0 to 2"):
+        from_arrays(np.zeros((2, 3)), [0, 3], num_classes=3)
+
+
+def test_nan_is_refused():
+    with pytest.raises(DataError, match="NaN or infinity, first in example 1"):
+        from_arrays([[0.0], [float("nan")]], [0, 1])
+
+
+@pytest.mark.parametrize("client_ids", [[0.5, 1.0], [[0, 1], [1, 0]]])
+def test_client_ids_are_whole_numbers_or_strings(client_ids):
+    with pytest.raises(DataError, match=r"client_ids must be whole numbers or strings of shape \[n\]"):
+        from_arrays(np.zeros((2, 3)), [0, 1], client_ids=client_ids)
+
+
+def test_test_clients_need_training_clients():
+    with pytest.raises(ConfigurationError, match="test_client_ids need client_ids"):
+        from_arrays([[0.0]], [0], test_x=[[1.0]], test_y=[0], test_client_ids=["a"])
+
+
+class Squares(Dataset):
+    """Example i is ([i, i * i], i % 3)."""
+
+    def __init__(self, n: int):
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: int):
+        return torch.tensor([float(i), float(i * i)]), i % 3
+
+
+def test_a_dataset_is_read_in_order():
+    source = from_dataset(Squares(5), client_id=lambda i: f"owner {i % 2}", test=Squares(4))
+    assert source.x.tolist() == [[0, 0], [1, 1], [2, 4], [3, 9], [4, 16]]
+    assert source.y.tolist() == [0, 1, 2, 0, 1]
+    assert source.client_ids is not None
+    assert source.client_ids.tolist() == [0, 1, 0, 1, 0]
+    assert source.client_names == ("owner 0", "owner 1")
+    assert source.test_x is not None
+    assert len(source.test_x) == 4
+    assert from_dataset(Squares(3), client_id=["b", "a", "b"]).client_names == ("a", "b")
+
+
+def test_a_tensor_dataset_is_taken_as_it_is():
+    x, y = torch.rand(4, 2), torch.tensor([0, 1, 1, 0])
+    assert from_dataset(TensorDataset(x, y)).x.data_ptr() == x.data_ptr()
+
+
+def test_pictures_become_scaled_planes():
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    colour = from_dataset([(image.fromarray(pixels), 0)])
+    assert torch.equal((colour.x[0] * 255).round().to(torch.uint8), torch.from_numpy(pixels).permute(2, 0, 1))
+    grey = from_dataset([(image.fromarray(pixels[:, :, 0].copy()), 0)])
+    assert grey.x.shape == (1, 1, 2, 4)
+
+
+def test_examples_of_different_shape_are_refused_with_their_number():
+    with pytest.raises(DataError, match=r"example 2 has shape \[3\] and torch.float32, example 0 has \[2\]"):
+        from_dataset([(torch.zeros(2), 0), (torch.zeros(2), 0), (torch.zeros(3), 0)])
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield torch.zeros(2), 0
+
+
+def test_a_stream_is_refused():
+    with pytest.raises(ConfigurationError, match="Stream has no length or cannot be indexed"):
+        from_dataset(Stream())
+
+
+@pytest.mark.parametrize(("example", "given"), [(torch.zeros(2), "Tensor"), ((1, 2, 3), "tuple"), ({"x": 1}, "dict")])
+def test_examples_must_be_pairs(example, given):
+    with pytest.raises(ConfigurationError, match=f"example 0 of the dataset is {given}, needed an .input, label. pair"):
+        from_dataset([example])

@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import pytest
+
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.data.catalogue import SOURCES, describe, inventory, load
+from turnout.data.cifar import CIFAR10
+from turnout.data.registry import REMOTE
+
+
+def test_names_load_with_options_of_their_function():
+    pytest.importorskip("sklearn")
+    assert load("digits").name == "digits"
+    assert load("digits", directory="anywhere").name == "digits"
+
+
+def test_options_reach_the_function(tmp_path):
+    with pytest.raises(ConfigurationError, match="stride: got 0"):
+        load("shakespeare", tmp_path, stride=0)
+
+
+def test_the_directory_reaches_the_function(tmp_path):
+    with pytest.raises(DataError, match=str(tmp_path / "MNIST" / "raw")):
+        load("mnist", tmp_path)
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(ConfigurationError, match="unknown data set 'fashionmnist': did you mean 'fashion_mnist'"):
+        load("fashionmnist")
+
+
+def test_an_unknown_option_is_refused_with_the_nearest():
+    with pytest.raises(ConfigurationError, match=r"unknown option 'strides' of data set 'shakespeare': .* 'stride'"):
+        load("shakespeare", strides=2)
+    with pytest.raises(ConfigurationError, match="unknown option 'stride' of data set 'mnist': it has none"):
+        load("mnist", stride=2)
+
+
+def test_the_inventory_says_what_is_here(tmp_path, monkeypatch):
+    monkeypatch.setenv("TURNOUT_DATA", str(tmp_path))
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    for file in CIFAR10.files:
+        (folder / file).touch()
+    found = {name: path for name, path, _ in inventory()}
+    assert list(found) == list(SOURCES)
+    assert found["cifar10"] == folder
+    assert found["mnist"] is None
+    assert found["mnist_by_writer"] is None
+
+
+def test_mnist_by_writer_is_here_only_with_both_of_its_parts(tmp_path):
+    for name, missing in (("mnist", True), ("qmnist", False)):
+        for file in REMOTE[name]:
+            path = tmp_path / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        here = {entry.name: entry.path for entry in inventory(tmp_path)}
+        assert here["mnist"] == tmp_path / "MNIST" / "raw"
+        assert (here["mnist_by_writer"] is None) == missing
+
+
+def test_digits_are_where_scikit_learn_is():
+    sklearn = pytest.importorskip("sklearn")
+    assert inventory()[0].path == Path(sklearn.__file__).parent
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_descriptions_are_one_line(name):
+    assert 20 < len(describe(name)) < 120

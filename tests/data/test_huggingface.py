@@ -1,0 +1,96 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.data.huggingface import from_huggingface
+
+
+class Split:
+    """What of a `datasets.Dataset` is used: columns by name, their names, a length, features."""
+
+    def __init__(self, features=None, **columns):
+        self.columns = columns
+        self.column_names = list(columns)
+        self.features = features
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, column: str):
+        return self.columns[column]
+
+
+def test_columns_become_inputs_labels_and_clients():
+    train = Split(tokens=[[1, 2], [3, 4], [5, 6]], label=[0, 1, 0], user=["b", "a", "b"])
+    test = Split(tokens=[[7, 8]], label=[1], user=["c"])
+    source = from_huggingface(train, input="tokens", client_id="user", test=test)
+    assert source.x.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert source.x.dtype == torch.int64
+    assert source.client_names == ("a", "b", "c")
+    assert source.client_ids is not None
+    assert source.client_ids.tolist() == [1, 0, 1]
+    assert source.test_client_ids is not None
+    assert source.test_client_ids.tolist() == [2]
+    assert source.num_classes == 2
+
+
+def test_the_label_column_may_know_the_number_of_classes():
+    features = {"image": SimpleNamespace(), "label": SimpleNamespace(num_classes=62)}
+    assert from_huggingface(Split(features, image=[[0.5]], label=[3])).num_classes == 62
+
+
+def test_pictures_become_scaled_planes():
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.arange(8, dtype=np.uint8).reshape(2, 4)
+    source = from_huggingface(Split(image=[image.fromarray(pixels)] * 2, label=[0, 1]))
+    assert source.x.shape == (2, 1, 2, 4)
+    assert torch.equal((source.x[1, 0] * 255).round().to(torch.uint8), torch.from_numpy(pixels))
+
+
+def test_an_unknown_column_is_refused_with_the_nearest():
+    with pytest.raises(ConfigurationError, match="unknown column 'writer': did you mean 'writer_id'"):
+        from_huggingface(Split(image=[[0.5]], label=[0], writer_id=[1]), client_id="writer")
+
+
+def test_a_dictionary_of_splits_is_refused():
+    with pytest.raises(ConfigurationError, match=r"splits \('train', 'test'\): give one, e.g. dataset\['train'\]"):
+        from_huggingface({"train": Split(image=[[0.5]], label=[0]), "test": None})
+
+
+def test_a_stream_is_refused():
+    with pytest.raises(ConfigurationError, match=r"generator is no Hugging Face dataset .*streaming=False"):
+        from_huggingface(row for row in [])
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"image": ["to be"], "label": [0]}, "column 'image' holds text: tokenise it"),
+        (
+            {"image": [[0.5]], "label": ["cat"]},
+            r"column 'label' holds text: use dataset.class_encode_column\('label'\)",
+        ),
+        ({"image": [[1, 2], [1]], "label": [0, 1]}, r"example 1 has shape \[1\]"),
+    ],
+)
+def test_columns_that_are_no_numbers_are_refused(columns, message):
+    with pytest.raises(DataError, match=message):
+        from_huggingface(Split(**columns))
+
+
+def test_the_library_itself():
+    datasets = pytest.importorskip("datasets")
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.arange(16, dtype=np.uint8).reshape(4, 4)
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(num_classes=3), "writer_id": datasets.Value("string")}
+    )
+    columns = {"image": [image.fromarray(pixels)] * 3, "label": [0, 1, 0], "writer_id": ["b", "a", "b"]}
+    source = from_huggingface(datasets.Dataset.from_dict(columns, features=features), client_id="writer_id")
+    assert source.x.shape == (3, 1, 4, 4)
+    assert torch.equal((source.x[0, 0] * 255).round().to(torch.uint8), torch.from_numpy(pixels))
+    assert source.num_classes == 3
+    assert source.client_names == ("a", "b")

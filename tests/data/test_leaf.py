@@ -1,0 +1,126 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from turnout.core.checks import DataError
+from turnout.data.leaf import leaf_characters, leaf_images, read_leaf_json
+from turnout.data.shakespeare import ALPHABET
+
+
+def write(folder, file: str, user_data: dict) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    users = [*user_data]
+    content = {"users": users, "num_samples": [len(user_data[u]["y"]) for u in users], "user_data": user_data}
+    (folder / file).write_text(json.dumps(content))
+
+
+@pytest.fixture
+def femnist(tmp_path):
+    def user(n: int, start: int) -> dict:
+        return {"x": [[(start + i) / 10] * 784 for i in range(n)], "y": [start + i for i in range(n)]}
+
+    write(tmp_path / "train", "b.json", {"f01": user(2, 5)})
+    write(tmp_path / "train", "a.json", {"f02": user(3, 0), "f00": user(1, 8)})
+    write(tmp_path / "test", "t.json", {"f02": user(1, 9), "a99": user(1, 1)})
+    return tmp_path
+
+
+def test_images_belong_to_their_users(femnist):
+    source = leaf_images(femnist / "train", femnist / "test")
+    assert source.client_names == ("f00", "f01", "f02", "a99")
+    assert source.client_ids is not None
+    assert source.test_client_ids is not None
+    assert source.client_ids.tolist() == [2, 2, 2, 0, 1, 1]
+    assert source.y.tolist() == [0, 1, 2, 8, 5, 6]
+    assert source.x.shape == (6, 1, 28, 28)
+    assert source.x[:, 0, 3, 3].tolist() == pytest.approx([0.0, 0.1, 0.2, 0.8, 0.5, 0.6])
+    assert source.test_client_ids.tolist() == [2, 3]
+    assert source.num_classes == 62
+    assert leaf_images(femnist / "train").test_x is None
+
+
+def test_images_can_be_flat(femnist):
+    assert leaf_images(femnist / "train", shape=(784,)).x.shape == (6, 784)
+
+
+def test_a_user_without_examples_is_no_client(tmp_path):
+    write(tmp_path, "a.json", {"none": {"x": [], "y": []}, "some": {"x": [[1.0, 2.0]], "y": [0.0]}})
+    source = leaf_images(tmp_path, shape=(2,), num_classes=2)
+    assert source.client_names == ("some",)
+    write(tmp_path, "a.json", {"none": {"x": [], "y": []}})
+    with pytest.raises(DataError, match="no user has any examples"):
+        leaf_images(tmp_path)
+
+
+def test_characters_are_indices_of_the_alphabet(tmp_path):
+    texts = ["Now is the winter " * 10, "of our discontent$" * 10]
+    write(tmp_path, "s.json", {"RICHARD": {"x": [text[:80] for text in texts], "y": [text[80] for text in texts]}})
+    source = leaf_characters(tmp_path)
+    assert source.x.shape == (2, 80)
+    decoded = ["".join(ALPHABET[i] for i in row) for row in source.x]
+    assert decoded == [texts[0][:80], texts[1][:80].replace("$", ALPHABET[-1])]
+    assert source.y.tolist() == [ALPHABET.index(text[80]) for text in texts]
+    assert source.y.dtype == torch.int64
+    assert source.num_classes == 80
+
+
+def test_raw_tweets_are_read_as_they_are(tmp_path):
+    tweet = ["147", "Mon", "NO_QUERY", "someone", "my, what a day!", "0"]
+    write(tmp_path, "tweets.json", {"someone": {"x": [tweet], "y": ["4"]}})
+    assert read_leaf_json(tmp_path) == (["someone"], [[tweet]], [["4"]])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"users": ["a"], "user_data": {"a": {"x": [', "a.json: not a LEAF file .*preprocess.sh"),
+        ('{"users": ["a"], "user_data": {}}', "a.json: not a LEAF file .KeyError: 'a'"),
+        ("[1, 2]", "a.json: not a LEAF file .TypeError"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [0, 1]}}}', "user 'a' has 1 inputs but 2 labels"),
+        ('{"users": ["a"], "user_data": {"a": {"x": [[1]], "y": [0]}}}', "input of user 'a' is not 784 numbers"),
+        ('{"users": ["a"], "user_data": {"a": {"x": ["hello"], "y": [0]}}}', "input of user 'a' is not 784 numbers"),
+        (
+            json.dumps({"users": ["a"], "user_data": {"a": {"x": [[0] * 784], "y": ["b"]}}}),
+            "label of user 'a' is not a class index",
+        ),
+        (
+            json.dumps({"users": ["a"], "user_data": {"a": {"x": [[0] * 784], "y": [62]}}}),
+            "labels run from 62 to 62, but num_classes=62",
+        ),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path, content, message):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        leaf_images(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ("abc", "d", "an input of user 'a' is 'abc', needed a string of length 80"),
+        ("a" * 80, "de", "a label of user 'a' is 'de', needed a string of length 1"),
+        (["a"], "d", "needed a string of length 80"),
+    ],
+)
+def test_texts_of_another_length_are_refused(tmp_path, x, y, message):
+    write(tmp_path, "a.json", {"a": {"x": [x], "y": [y]}})
+    with pytest.raises(DataError, match=message):
+        leaf_characters(tmp_path)
+
+
+def test_a_folder_without_files_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"no .json files here"):
+        leaf_images(tmp_path)
+    with pytest.raises(DataError, match=r"no .json files here"):
+        leaf_images(tmp_path / "nowhere")
+
+
+def test_a_user_in_two_files_is_one_client(tmp_path):
+    for file in ("a.json", "b.json"):
+        write(tmp_path, file, {"u": {"x": [[1.0]], "y": [0]}})
+    source = leaf_images(tmp_path, shape=(1,), num_classes=1)
+    assert source.client_ids is not None
+    assert np.array_equal(source.client_ids, [0, 0])
