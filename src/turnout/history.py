@@ -137,6 +137,11 @@ class History:
         return build(self._columns, ROUND_COLUMNS)
 
     @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns of the table of rounds, without making the table."""
+        return (*ROUND_COLUMNS, *sorted(self._columns.keys() - ROUND_COLUMNS.keys()))
+
+    @property
     def clients(self) -> pa.Table:
         """One row per client: `CLIENT_COLUMNS`, then other columns by name; no rows before `set_clients`."""
         return self._clients

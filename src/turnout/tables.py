@@ -65,7 +65,7 @@ def writer(table: pa.Table) -> Callable[[Path], None]:
     return lambda path: pq.write_table(table, path, compression="zstd", write_page_checksum=True)
 
 
-def replace_files(writers: Mapping[Path, Callable[[Path], None]]) -> None:
+def replace_files(writers: Mapping[Path, Callable[[Path], object]]) -> None:
     """Write files through ``write(temporary_path)``, then put all of them in place, in the order given.
 
     Nothing is replaced before everything is written and on disk, so a failure leaves the old files as they were.

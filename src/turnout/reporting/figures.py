@@ -1,0 +1,217 @@
+"""The figures of a report: curves, client-wise accuracy, weights against rates, who took part when.
+
+All take finished runs and return a matplotlib `Figure`; an algorithm has the same colour in all figures of the same runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from turnout.core.checks import DataError, known_name
+from turnout.reporting.records import RunRecord, by_algorithm, client_split
+from turnout.reporting.style import INK, PALETTE, SIZE, dress, evenly, legend, new_figure, styles
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_POINTS = 300  # of a line; more cannot be seen
+MOST_DOTS = 2000  # of a scatter plot
+MOST_CLIENTS = 200  # rows of a raster
+MOST_BINS = 600  # columns of a raster
+
+_LABELS = {
+    "train_loss": "training loss",
+    "local_loss": "loss during local steps",
+    "train_accuracy": "training accuracy (%)",
+    "test_accuracy": "test accuracy (%)",
+}
+
+
+def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> Figure:
+    """A recorded column against rounds: for each algorithm the mean over seeds, and a band of one standard deviation.
+
+    With `smooth`, mean and standard deviation at a round are those of all samples, of all seeds, in the window that ends
+    there and spans 3 % of the rounds, as in the figures of the FedAU paper (appendix D.2). A gap means that a run had
+    no finite value there. A loss that spans more than a factor of 30 gets a logarithmic axis.
+
+    Raises:
+        ConfigurationError: for a column that no run has.
+        DataError: where no run recorded a value.
+    """
+    known_name("column", metric, {name for record in records for name in record.history.column_names})
+    figure, looks = new_figure(), styles(records)
+    axes, drawn, highest, lowest = figure.subplots(), {}, -np.inf, np.inf
+    window = max(1, round(0.03 * max(record.history.last_round for record in records))) if smooth else 1
+    scale = 100.0 if metric.endswith("accuracy") else 1.0
+    for algorithm, group in by_algorithm(records).items():
+        samples = [record.history.column(metric) for record in group if metric in record.history.column_names]
+        rounds, mean, std = _band(samples, window)
+        if not np.isfinite(mean).any():
+            continue
+        mean, std = scale * mean, scale * std
+        axes.plot(rounds, mean, linewidth=1.6, **looks[algorithm])
+        axes.fill_between(rounds, mean - std, mean + std, color=looks[algorithm]["color"], alpha=0.15, linewidth=0)
+        drawn[algorithm] = looks[algorithm]
+        highest, lowest = max(highest, np.nanmax(mean)), min(lowest, np.nanmin(mean))
+    if not drawn:
+        raise DataError(f"no run recorded {metric}")
+    if metric.endswith("loss") and 0 < 30 * lowest < highest:
+        axes.set_yscale("log")
+    dress(axes, "round", _LABELS.get(metric, metric.replace("_", " ")))
+    legend(figure, drawn)
+    return figure
+
+
+def client_cdf(records: Sequence[RunRecord]) -> Figure:
+    """Cumulative distribution of client-wise accuracy, the clients of all seeds together.
+
+    A curve further to the right serves more clients well; a steeper one serves them more evenly.
+
+    Raises:
+        DataError: where no run has accuracies in its table of clients.
+    """
+    figure, looks, split = new_figure(), styles(records), client_split(records)
+    axes, drawn = figure.subplots(), {}
+    for algorithm, group in by_algorithm(records).items():
+        values = np.concatenate([record.history.client_column(f"{split}_accuracy") for record in group])
+        values = np.sort(values[~np.isnan(values)])
+        if not len(values):
+            continue
+        share = np.arange(1, len(values) + 1) / len(values)
+        shown = evenly(len(values), MOST_POINTS)
+        x, y = 100 * values[shown], 100 * share[shown]
+        axes.step(np.append(x[0], x), np.append(0.0, y), where="post", linewidth=1.6, **looks[algorithm])
+        drawn[algorithm] = looks[algorithm]
+    if not drawn:
+        raise DataError("no run has client-wise accuracies")
+    dress(axes, f"{_LABELS[f'{split}_accuracy'].removesuffix(' (%)')} of a client (%)", "clients (%)")
+    legend(figure, drawn)
+    return figure
+
+
+def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
+    """Each client's weight against 1/p_n, one panel per algorithm that has weights, the clients of all seeds together.
+
+    On the diagonal a weight is the inverse of the client's true participation rate, which makes rare clients count in full.
+
+    Raises:
+        DataError: where no run has both weights and known participation rates.
+    """
+    looks, points = styles(records), {}
+    for algorithm, group in by_algorithm(records).items():
+        pairs = [_inverse_rates_and_weights(record) for record in group]
+        inverse, weights = np.concatenate(pairs, axis=1)
+        if len(weights):
+            order = np.argsort(inverse)[evenly(len(weights), MOST_DOTS)]
+            points[algorithm] = (inverse[order], weights[order])
+    if not points:
+        raise DataError("no run has both weights of its clients and known participation rates")
+    columns = min(2, len(points))
+    rows = -(-len(points) // columns)
+    figure = new_figure(SIZE[0], 3.4 if rows == 1 else 2.5 * rows)
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    low, high = min(v.min() for p in points.values() for v in p), max(v.max() for p in points.values() for v in p)
+    low, high = low / 1.15, high * 1.15
+    for axes, (algorithm, (inverse, weights)) in zip(grid.flat, points.items(), strict=False):
+        axes.plot([low, high], [low, high], color=INK, linewidth=1, linestyle=(0, (4, 3)))
+        axes.scatter(inverse, weights, s=10, alpha=0.5, linewidths=0, color=looks[algorithm]["color"], rasterized=True)
+        axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+        _plain_ticks(axes, high / low)
+        dress(axes, "1 / participation rate", "weight", title=algorithm)
+        axes.label_outer()
+    for axes in grid.flat[len(points) :]:
+        axes.set_visible(False)
+    return figure
+
+
+def participation_raster(record: RunRecord, colour: str = PALETTE[0]) -> Figure:
+    """Who took part when: clients by participation rate, the most frequent on top, against rounds; and their rates.
+
+    Of more than 200 clients, 200 evenly spaced in that order are shown. Where there are more rounds than can be seen,
+    a cell's shade is the share of its rounds in which the client took part.
+
+    Raises:
+        DataError: where the run did not record its participants.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    figure, rates = new_figure(), record.known_rates
+    participation = record.history.participation
+    if not len(participation):
+        raise DataError("no participants were recorded")
+    when, who = participation["round"].to_numpy(), participation["client"].to_numpy()
+    number = max(len(record.history.clients), 0 if rates is None else len(rates), int(who.max()) + 1)
+    realised = np.bincount(who, minlength=number) / len(record.history)
+    order = np.argsort(-(realised if rates is None else np.nan_to_num(rates)), kind="stable")
+    shown = order[evenly(number, MOST_CLIENTS)]
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
+    left.imshow(
+        _shares(record, shown, when, who), aspect="auto", interpolation="none", vmin=0, vmax=1,
+        cmap=LinearSegmentedColormap.from_list("presence", [f"{colour}00", colour]),
+        extent=(0.5, record.history.last_round + 0.5, len(shown), 0),
+    )  # fmt: skip
+    height = np.arange(len(shown)) + 0.5
+    right.fill_betweenx(height, 0, 100 * realised[shown], color=colour, alpha=0.45, linewidth=0, step="mid")
+    if rates is not None:
+        right.plot(100 * rates[shown], height, color=INK, linewidth=1.2)
+    amount = f"{len(shown)} of {number:,} clients" if len(shown) < number else f"{number} clients"
+    dress(left, "round", f"{amount}, by rate")
+    dress(right, "rate (%)", "")
+    left.set_yticks([])
+    left.grid(visible=False)
+    right.set_xlim(left=0)
+    return figure
+
+
+def _band(samples: list[tuple[np.ndarray, np.ndarray]], window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rounds, mean and sample standard deviation (0 for one sample) over all samples in (round - window, round]."""
+    if not samples:
+        return np.array([]), np.array([]), np.array([])
+    rounds, values = (np.concatenate(part) for part in zip(*samples, strict=True))
+    order = np.argsort(rounds, kind="stable")
+    rounds, values = rounds[order], values[order].astype(np.float64)
+    points = np.unique(rounds)
+    points = points[evenly(len(points), MOST_POINTS)]
+    starts, ends = np.searchsorted(rounds, points - window, "right"), np.searchsorted(rounds, points, "right")
+    mean, std = np.full(len(points), np.nan), np.full(len(points), np.nan)
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        inside = values[start:end]
+        if np.isfinite(inside).all():
+            mean[i], std[i] = inside.mean(), inside.std(ddof=1) if len(inside) > 1 else 0.0
+    return points, mean, std
+
+
+def _inverse_rates_and_weights(record: RunRecord) -> np.ndarray:
+    """Rows 1/p_n and weight of the clients for which both are known and positive, ``[2, n]``."""
+    rates, weights = record.known_rates, record.history.client_column("weight")
+    if rates is None or len(rates) != len(weights):
+        return np.empty((2, 0))
+    known = (rates > 0) & (weights > 0) & np.isfinite(weights)
+    return np.stack([1 / rates[known], weights[known]])
+
+
+def _plain_ticks(axes: Axes, span: float) -> None:
+    """Ticks 1, 2, 5, 10, ... on logarithmic axes, and only powers of ten where many would not fit."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if span < 200 else (1.0,)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _shares(record: RunRecord, shown: np.ndarray, when: np.ndarray, who: np.ndarray) -> np.ndarray:
+    """Share of the recorded rounds of each bin in which each client of `shown` took part, ``[clients, bins]``."""
+    last = record.history.last_round
+    bins = min(last, MOST_BINS)
+    row = np.full(max(int(who.max()), int(shown.max())) + 1, -1)
+    row[shown] = np.arange(len(shown))
+    kept = row[who] >= 0
+    cell = row[who[kept]] * bins + (when[kept] - 1) * bins // last
+    counts = np.bincount(cell, minlength=len(shown) * bins).reshape(len(shown), bins)
+    recorded = np.bincount((record.history.column("round")[0] - 1) * bins // last, minlength=bins)
+    return counts / np.maximum(recorded, 1)

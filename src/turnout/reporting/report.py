@@ -1,0 +1,202 @@
+"""A report of finished runs: one HTML file with tables and figures that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from turnout.core.checks import DataError
+from turnout.reporting import figures
+from turnout.reporting.records import RunRecord, by_algorithm, client_split
+from turnout.reporting.settings import environment as this_environment
+from turnout.reporting.settings import settings
+from turnout.reporting.style import adopt, needs_extra, styles, to_svg
+from turnout.reporting.table import COLUMNS, RESULTS, Row, cells, comparison
+from turnout.tables import replace_files
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from turnout.data.federated import FederatedData
+
+CLIENTS = ("client_mean", "client_spread", "client_worst", "client_jain", "client_missing")
+COMMUNICATION = ("megabytes_up", "megabytes_down", "num_participants", "num_dropped")
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """A figure in the page: its SVG, or the reason why there is none; the caption may be empty."""
+
+    title: str
+    caption: str
+    svg: str = ""
+    reason: str = ""
+
+
+def write_report(
+    records: Sequence[RunRecord],
+    path: str | Path,
+    data: FederatedData | None = None,
+    title: str = "Federated training with turnout",
+    window: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the report of `records` to `path`, whole or not at all, and return the path.
+
+    Args:
+        records: finished runs; their order is the order of the algorithms.
+        path: the HTML file.
+        data: what they trained on, for the picture of who holds what.
+        title: heading of the page.
+        window: rounds over which final figures are means (see `History.final`).
+        environment: what the runs ran on; by default what this process runs on.
+
+    Raises:
+        ConfigurationError: where there are no runs, or matplotlib or Jinja2 is not installed.
+        CheckpointError: where the file cannot be written.
+    """
+    path = Path(path)
+    page = render(records, data=data, title=title, window=window, environment=environment)
+    replace_files({path: lambda part: part.write_text(page, encoding="utf-8")})
+    return path
+
+
+def render(
+    records: Sequence[RunRecord],
+    data: FederatedData | None,
+    title: str,
+    window: int | None,
+    environment: Mapping[str, str] | None,
+) -> str:
+    """The page that `write_report` writes."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise needs_extra("Jinja2") from error
+    rows = comparison(records, window)
+    looks = styles(records)
+    loader = PackageLoader("turnout.reporting", ".")
+    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return pages.get_template("report.html").render(
+        title=title,
+        lead=_lead(records, rows, data),
+        averaged=f"the last {window} rounds" if window else "the last 10 % of rounds",
+        seeds=max(row.num_seeds for row in rows),
+        titles={key: column.title for key, column in COLUMNS.items()},
+        colours={algorithm: look["color"] for algorithm, look in looks.items()},
+        rows=rows,
+        results=cells(rows, RESULTS),
+        clients=cells(rows, CLIENTS),
+        communication=cells(rows, COMMUNICATION),
+        split=_split_name(records),
+        curves=_curves(records, rows),
+        people=_clients(records, rows),
+        holdings=_holdings(data),
+        settings=settings(records),
+        environment=this_environment() if environment is None else environment,
+    )
+
+
+def _lead(records: Sequence[RunRecord], rows: Sequence[Row], data: FederatedData | None) -> str:
+    """What was run, in a sentence or two."""
+    groups = by_algorithm(records)
+    rounds = sorted({record.history.last_round for record in records})
+    clients = max(len(record.history.clients) for record in records) or (data.num_clients if data else 0)
+    names = list(groups)
+    what = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    seeds = sorted({record.seed for record in records})
+    text = f"{what}, trained for {_between(rounds)} round{'s' * (rounds != [1])}"
+    text += f" on {data.name}" if data else ""
+    text += f" over {clients:,} client{'s' * (clients != 1)}" if clients else ""
+    text += f", with {'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}."
+    for key in ("test_accuracy", "train_accuracy"):
+        found = [row for row in rows if key in row.figures and row.figures[key].mean > 0]
+        if found:
+            best = max(found, key=lambda row: row.figures[key].mean)
+            name = "Test" if key == "test_accuracy" else "Training"
+            said = f"{name} accuracy is {COLUMNS[key].show(best.figures[key])} %" if len(rows) == 1 else (
+                f"The highest {name.lower()} accuracy is that of {best.algorithm}, {COLUMNS[key].show(best.figures[key])} %"
+            )  # fmt: skip
+            return f"{text} {said}."
+    return text
+
+
+def _split_name(records: Sequence[RunRecord]) -> str:
+    return {"test": "test", "train": "training"}[client_split(records)]
+
+
+def _between(numbers: Sequence[int]) -> str:
+    return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
+
+
+def _curves(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[_Drawing]:
+    """Accuracy and loss against rounds."""
+    titles = {
+        "test_accuracy": "Test accuracy",
+        "train_accuracy": "Training accuracy",
+        "test_loss": "Test loss",
+        "train_loss": "Training loss",
+    }
+    drawn = []
+    for metric, title in titles.items():
+        ends = ", ".join(
+            f"{row.algorithm} {COLUMNS[metric].show(row.figures[metric])}"
+            for row in rows
+            if metric in COLUMNS and metric in row.figures
+        )
+        alt = f"{title} against rounds, one line per algorithm." + (f" Final values: {ends}." if ends else "")
+        drawn.append(_draw(title, "", alt, lambda metric=metric: figures.curves(records, metric, smooth=True)))
+    return sorted(drawn, key=lambda drawing: not drawing.svg)
+
+
+def _clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, _Drawing]:
+    """Figures about clients: how well they are served, what they weigh, when they came."""
+    split, names = _split_name(records), ", ".join(row.algorithm for row in rows)
+    seen = next((record for record in records if len(record.history.participation)), records[0])
+    colour = styles(records)[seen.algorithm]["color"]
+    return {
+        "cdf": _draw(
+            "Accuracy client by client",
+            f"Share of clients whose {split} accuracy is at most that: further right is better, steeper is fairer.",
+            f"Cumulative distribution over clients of {split} accuracy, for {names}.",
+            lambda: figures.client_cdf(records),
+        ),
+        "weights": _draw(
+            "Weights against participation rates",
+            "One dot per client. On the dashed diagonal the weight is the inverse of the client's true participation rate.",
+            "Scatter plot of client weights against inverse participation rates, with the diagonal.",
+            lambda: figures.weights_against_rates(records),
+        ),
+        "raster": _draw(
+            "Who took part when",
+            f"{seen.algorithm}, seed {seen.seed}. Clients from the most frequent (top) to the rarest; right: the share of "
+            "rounds each took part in (shaded) and its known rate, if it has one (line).",
+            f"Raster of participation, clients against rounds, of {seen.algorithm}, seed {seen.seed}.",
+            lambda: figures.participation_raster(seen, colour),
+        ),
+    }
+
+
+def _holdings(data: FederatedData | None) -> _Drawing | None:
+    """Who holds what, where the data are at hand."""
+    if data is None:
+        return None
+    from turnout.reporting.partition_figure import partition_figure
+
+    def draw() -> Figure:
+        figure = partition_figure(data)
+        adopt(figure)
+        return figure
+
+    caption = f"Examples of each class at each of the {data.num_clients:,} clients of {data.name}."
+    return _draw("Who holds what", caption, caption, draw)
+
+
+def _draw(title: str, caption: str, alt: str, make: Callable[[], Figure]) -> _Drawing:
+    """Draw a figure, or keep the reason why the runs do not have what it shows."""
+    try:
+        return _Drawing(title, caption, svg=to_svg(make(), title, alt))
+    except DataError as error:
+        return _Drawing(title, caption, reason=str(error))

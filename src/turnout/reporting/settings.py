@@ -1,0 +1,52 @@
+"""Configurations and the environment as text that can be read and compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from turnout.reporting.records import RunRecord, by_algorithm
+
+PACKAGES = ("turnout", "torch", "numpy", "pyarrow", "matplotlib")
+
+
+def environment() -> dict[str, str]:
+    """What this process runs on: Python, operating system, processors and the versions of the packages that matter."""
+    system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors"
+    return {"python": platform.python_version(), "system": system, **{name: _version(name) for name in PACKAGES}}
+
+
+def settings(records: Sequence[RunRecord]) -> dict[str, str]:
+    """Configurations as TOML: what all runs share under ``"all runs"``, then for each algorithm what is its own.
+
+    Settings that differ between seeds of an algorithm are those of its first run.
+    """
+    flat = [flatten(record.config) for record in records]
+    shared = {key: value for key, value in flat[0].items() if all(other.get(key) == value for other in flat)}
+    parts = {"all runs": shared}
+    for algorithm, group in by_algorithm(records).items():
+        first = flatten(group[0].config)
+        parts[algorithm] = {key: value for key, value in first.items() if key not in shared}
+    return {name: "\n".join(f"{key} = {value}" for key, value in part.items()) for name, part in parts.items() if part}
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings under dotted keys, each value written as TOML; None, which TOML lacks, as ``"none"``."""
+    flat: dict[str, str] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = "none" if value is None else json.dumps(value, default=str, ensure_ascii=False)
+    return flat
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,130 @@
+"""How all figures look: colours, axes, legends; and how they become part of a page."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError
+from turnout.reporting.records import RunRecord, by_algorithm
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart, without yellow (too faint) and with grey for black.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A")
+DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+
+INK = "#6B7684"
+"""Text and lines that are not data: readable on white and on black; in a page it becomes the page's own text colour."""
+
+SIZE = (5.2, 3.2)
+"""Width and height of a figure in inches, without its legend: two side by side on a desk, one across a phone."""
+
+
+def styles(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
+    """Colour and dashes of each algorithm, by order of appearance, so that all figures of the same runs agree."""
+    return {
+        algorithm: {"color": PALETTE[i % len(PALETTE)], "linestyle": DASHES[i // len(PALETTE) % len(DASHES)]}
+        for i, algorithm in enumerate(by_algorithm(records))
+    }
+
+
+def new_figure(width: float = SIZE[0], height: float = SIZE[1]) -> Figure:
+    """An empty figure.
+
+    Raises:
+        ConfigurationError: where matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise needs_extra("matplotlib") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def needs_extra(package: str) -> ConfigurationError:
+    """The error where a package is missing that only reports need."""
+    return ConfigurationError(
+        f"figures and reports need {package}, which is not installed: pip install 'turnout[report]'"
+    )
+
+
+def dress(axes: Axes, x: str, y: str, title: str = "") -> None:
+    """Label the axes and make everything that is not data recede."""
+    axes.set_xlabel(x, color=INK, fontsize=11)
+    axes.set_ylabel(y, color=INK, fontsize=11)
+    axes.set_title(title, color=INK, fontsize=11, parse_math=False)
+    axes.tick_params(which="both", colors=INK, labelsize=10, length=3)
+    axes.grid(color=INK, alpha=0.18, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(INK)
+
+
+def legend(figure: Figure, looks: dict[str, dict[str, Any]]) -> None:
+    """A legend of algorithms below the axes, where there is more than one."""
+    if len(looks) < 2:
+        return
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], linewidth=2, **look) for look in looks.values()]
+    columns = 3 if max(map(len, looks)) < 16 else 2
+    figure.set_figheight(SIZE[1] + 0.2 * -(-len(looks) // columns))
+    drawn = figure.legend(
+        lines, list(looks), loc="outside lower center", ncols=columns, frameon=False, fontsize=10, handlelength=1.8,
+        columnspacing=1.2, labelcolor=INK,
+    )  # fmt: skip
+    for text in drawn.get_texts():
+        text.set_parse_math(False)
+
+
+def evenly(length: int, most: int) -> np.ndarray:
+    """At most `most` positions, spread evenly over 0..length - 1, both ends included."""
+    return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(np.int64))
+
+
+def adopt(figure: Figure) -> None:
+    """Give a figure made elsewhere this style's ink and no background of its own."""
+    from matplotlib.colors import to_rgb
+    from matplotlib.text import Text
+
+    for axes in figure.axes:
+        axes.patch.set_visible(False)
+        axes.tick_params(which="both", colors=INK)
+        for spine in axes.spines.values():
+            spine.set_edgecolor(INK)
+    for text in figure.findobj(lambda artist: isinstance(artist, Text)):
+        assert isinstance(text, Text)
+        if to_rgb(text.get_color()) == (0.0, 0.0, 0.0):
+            text.set_color(INK)
+
+
+def to_svg(figure: Figure, name: str, description: str) -> str:
+    """A figure as inline SVG: text as text in the page's font, the page's text colour, no outside reference.
+
+    Args:
+        figure: what to draw.
+        name: distinguishes the ids of this drawing from those of others in the page.
+        description: what a reader who does not see it should know.
+    """
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", transparent=True, dpi=150)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
+    svg = re.sub(r"(font: [^';]*?px) [^;\"]*", r"\1 system-ui, sans-serif", svg)
+    svg = re.sub(r'(<svg [^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg [^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(INK, "currentColor", svg, flags=re.IGNORECASE)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(description)}" ', 1)

@@ -1,0 +1,184 @@
+"""Comparison of algorithms: mean and standard deviation over seeds, as a terminal table, Markdown or CSV."""
+
+from __future__ import annotations
+
+import csv as csv_format
+import io
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from turnout.reporting.records import RunRecord, by_algorithm, client_split
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure over seeds: its mean and its sample standard deviation (n - 1), None for a single seed."""
+
+    mean: float
+    std: float | None
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> Measured:
+        """From one value per seed; a NaN (a run that diverged) makes the mean NaN."""
+        with np.errstate(invalid="ignore"):
+            return cls(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm's line of the comparison: its figures by column key, those that were recorded."""
+
+    algorithm: str
+    num_seeds: int
+    figures: dict[str, Measured]
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a figure is shown: its title, also a short one; `scale` and `decimals` of the number; `max` or `min` is better.
+
+    A column that is not `spread` shows means only; an `exceptional` one is shown only where a figure of it is not zero.
+    """
+
+    title: str
+    short: str
+    scale: float = 1.0
+    decimals: int = 1
+    better: Callable[[Iterable[float]], float] | None = None
+    spread: bool = True
+    exceptional: bool = False
+
+    def show(self, figure: Measured) -> str:
+        """The figure as ``77.1 ± 0.4``."""
+        if figure.std is None or not self.spread or not math.isfinite(figure.mean):
+            return self.mean(figure)
+        return f"{self.mean(figure)} ± {self.scale * figure.std:,.{self.decimals}f}"
+
+    def mean(self, figure: Measured) -> str:
+        """The mean alone, rounded as it is shown."""
+        return f"{self.scale * figure.mean:,.{self.decimals}f}"
+
+
+_PERCENT = {"scale": 100.0, "better": max}
+COLUMNS = {
+    "train_accuracy": Column("train accuracy (%)", "train %", **_PERCENT),
+    "test_accuracy": Column("test accuracy (%)", "test %", **_PERCENT),
+    "test_loss": Column("test loss", "test loss", decimals=3, better=min),
+    "client_mean": Column("mean over clients (%)", "client mean", **_PERCENT),
+    "client_spread": Column("std over clients (%)", "client std", scale=100.0, better=min),
+    "client_worst": Column("worst 10 % of clients (%)", "worst 10 %", **_PERCENT),
+    "client_jain": Column("Jain's index", "Jain", decimals=3, better=max),
+    "client_missing": Column("clients without data", "no data", decimals=0, exceptional=True),
+    "num_participants": Column("participants per round", "participants", spread=False),
+    "megabytes_up": Column("sent to server (MB)", "MB up", scale=1e-6, spread=False),
+    "megabytes_down": Column("sent to clients (MB)", "MB down", scale=1e-6, spread=False),
+    "num_dropped": Column("updates refused (NaN or infinity)", "refused", exceptional=True),
+    "seconds": Column("time (s)", "seconds", spread=False),
+}
+"""Every column a comparison can have, by key."""
+
+RESULTS = ("train_accuracy", "test_accuracy", "test_loss", "client_spread", "client_worst", "seconds")
+"""The columns that are shown where no others are asked for."""
+
+
+def comparison(records: Sequence[RunRecord], window: int | None = None) -> list[Row]:
+    """Compare algorithms: one row each, in the order of first appearance, with every figure that was recorded.
+
+    Accuracies and losses are means over the last evaluations (see `History.final` for `window`); client-wise figures are
+    those of test accuracy, or of training accuracy if no run tested its clients.
+    """
+    split = client_split(records)
+    rows = []
+    for algorithm, group in by_algorithm(records).items():
+        found = [_figures(record, window, split) for record in group]
+        shared = [key for key in COLUMNS if all(key in figures for figures in found)]
+        rows.append(Row(algorithm, len(group), {key: Measured.over([f[key] for f in found]) for key in shared}))
+    return rows
+
+
+def cells(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> tuple[list[str], list[list[tuple[str, bool]]]]:
+    """Keys of the columns that have figures, and for each row its cells: text, and whether it is the best of its column."""
+    keys = [key for key in keys if _worth_showing(key, rows)]
+    best = {key: _best(key, rows) for key in keys}
+    lines = []
+    for row in rows:
+        line = []
+        for key in keys:
+            figure = row.figures.get(key)
+            text = "–" if figure is None else COLUMNS[key].show(figure)
+            line.append((text, figure is not None and COLUMNS[key].mean(figure) == best[key]))
+        lines.append(line)
+    return keys, lines
+
+
+def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> Table:
+    """The comparison for a terminal, the best of each column in bold."""
+    keys, lines = cells(rows, keys)
+    table = Table(box=SIMPLE_HEAD, caption=_caption(rows))
+    table.add_column("algorithm", no_wrap=True)
+    for key in keys:
+        table.add_column(COLUMNS[key].short, justify="right")
+    for row, line in zip(rows, lines, strict=True):
+        table.add_row(Text(row.algorithm), *(Text(text, style="bold" if best else "") for text, best in line))
+    return table
+
+
+def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> str:
+    """The comparison as a Markdown table, the best of each column in bold."""
+    keys, lines = cells(rows, keys)
+    text = [f"| algorithm | {' | '.join(COLUMNS[key].title for key in keys)} |", f"|---|{'---:|' * len(keys)}"]
+    for row, line in zip(rows, lines, strict=True):
+        shown = " | ".join(f"**{cell}**" if best else cell for cell, best in line)
+        text.append(f"| {row.algorithm} | {shown} |")
+    return "\n".join(text) + "\n"
+
+
+def csv(rows: Sequence[Row]) -> str:
+    """All figures at full precision, accuracies from 0 to 1: ``algorithm, seeds, test_loss_mean, test_loss_std, ...``."""
+    keys = [key for key in COLUMNS if any(key in row.figures for row in rows)]
+    out = io.StringIO()
+    writer = csv_format.writer(out, lineterminator="\n")
+    writer.writerow(["algorithm", "seeds", *(f"{key}_{part}" for key in keys for part in ("mean", "std"))])
+    for row in rows:
+        found = [row.figures.get(key) for key in keys]
+        parts = [part for figure in found for part in ((figure.mean, figure.std) if figure else (None, None))]
+        writer.writerow([row.algorithm, row.num_seeds, *parts])
+    return out.getvalue()
+
+
+def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, float]:
+    """Every figure of one run that was recorded, by column key."""
+    summary: dict[str, Any] = record.history.summary(window)
+    fair = summary.pop("fairness", {"of": None})
+    if fair["of"] == f"{split}_accuracy":
+        summary |= {f"client_{name}": value for name, value in fair.items()}
+    renamed = {"bytes_up": "megabytes_up", "bytes_down": "megabytes_down"}
+    figures = {renamed.get(name, name): value for name, value in summary.items()}
+    return {key: figures[key] for key in COLUMNS if key in figures}
+
+
+def _worth_showing(key: str, rows: Sequence[Row]) -> bool:
+    found = [row.figures[key].mean for row in rows if key in row.figures]
+    return any(found) if COLUMNS[key].exceptional else bool(found)
+
+
+def _best(key: str, rows: Sequence[Row]) -> str | None:
+    """The best mean of a column as it is shown, so that what looks equal is equally good; None if nothing stands out."""
+    column = COLUMNS[key]
+    means = [row.figures[key] for row in rows if key in row.figures and math.isfinite(row.figures[key].mean)]
+    if column.better is None or len({column.mean(figure) for figure in means}) < 2:
+        return None
+    best = column.better(figure.mean for figure in means)
+    return column.mean(Measured(best, None))
+
+
+def _caption(rows: Sequence[Row]) -> str:
+    seeds = {row.num_seeds for row in rows}
+    return "" if seeds == {1} else f"mean ± standard deviation over {'/'.join(map(str, sorted(seeds)))} seeds"

@@ -1,0 +1,183 @@
+"""Figures show the numbers they claim to show."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.history import History
+from turnout.reporting.figures import client_cdf, curves, participation_raster, weights_against_rates
+from turnout.reporting.records import RunRecord
+from turnout.reporting.style import INK, PALETTE, evenly, styles
+
+
+def recorded(algorithm, seed, name, values, every=1):
+    history = History()
+    for i, value in enumerate(values, start=1):
+        history.record(round=i * every, **{name: value})
+    return RunRecord(algorithm, seed, history)
+
+
+def panels(figure: Figure) -> list[Any]:
+    return list(figure.axes)
+
+
+def lines(figure: Figure) -> list[Any]:
+    return [line for axes in figure.axes for line in axes.lines]
+
+
+def dots(figure: Figure) -> np.ndarray:
+    return np.asarray(figure.axes[0].collections[0].get_offsets())
+
+
+def test_curve_is_the_mean_over_seeds_in_percent():
+    records = [recorded("a", 0, "test_accuracy", [0.1, 0.5]), recorded("a", 1, "test_accuracy", [0.3, 0.5])]
+    figure = curves(records, "test_accuracy")
+    np.testing.assert_allclose(lines(figure)[0].get_xydata(), [[1, 20], [2, 50]])
+    band = panels(figure)[0].collections[0].get_paths()[0].vertices
+    spread = 100 * math.sqrt(0.02)
+    np.testing.assert_allclose(sorted({round(y, 6) for x, y in band if x == 1}), [20 - spread, 20 + spread], atol=1e-5)
+    assert panels(figure)[0].get_xlabel() == "round"
+    assert panels(figure)[0].get_ylabel() == "test accuracy (%)"
+
+
+def test_smooth_curve_pools_all_seeds_in_three_percent_of_the_rounds():
+    rng = np.random.default_rng(0)
+    values = rng.random((2, 100))
+    records = [recorded("a", seed, "cosine", values[seed], every=2) for seed in range(2)]
+    x, y = lines(curves(records, "cosine", smooth=True))[0].get_data()
+    assert x.tolist() == list(range(2, 201, 2))
+    # 3 % of 200 rounds are 6 rounds: three evaluations of each seed, the last at the round itself.
+    expected = [values[:, max(0, i - 2) : i + 1].mean() for i in range(100)]
+    np.testing.assert_allclose(y, expected)
+
+
+def test_a_diverged_round_is_a_gap_and_not_an_average_of_the_rest():
+    records = [recorded("a", 0, "test_loss", [1.0, 1.0, 1.0]), recorded("a", 1, "test_loss", [1.0, math.nan, math.inf])]
+    assert np.isnan(lines(curves(records, "test_loss"))[0].get_ydata()).tolist() == [False, True, True]
+
+
+def test_seeds_evaluated_in_different_rounds_are_averaged_where_they_are():
+    records = [recorded("a", 0, "test_loss", [1.0, 2.0]), recorded("a", 1, "test_loss", [4.0], every=2)]
+    np.testing.assert_allclose(lines(curves(records, "test_loss"))[0].get_xydata(), [[1, 1], [2, 3]])
+
+
+@pytest.mark.parametrize(("losses", "scale"), [([2.0, 0.5], "linear"), ([200.0, 0.5], "log"), ([2.0, 0.0], "linear")])
+def test_a_loss_over_many_magnitudes_gets_a_logarithmic_axis(losses, scale):
+    assert panels(curves([recorded("a", 0, "train_loss", losses)], "train_loss"))[0].get_yscale() == scale
+
+
+def test_long_runs_are_thinned_to_what_can_be_seen_and_keep_their_ends():
+    x, y = lines(curves([recorded("a", 0, "test_loss", np.arange(5000.0))], "test_loss"))[0].get_data()
+    assert len(x) <= 300
+    assert (x[0], x[-1], y[-1]) == (1, 5000, 4999)
+    assert evenly(3, 10).tolist() == [0, 1, 2]
+
+
+def test_one_colour_per_algorithm_in_all_figures(make_runs):
+    records = make_runs(1, ("average_all", "known_statistics", "fedau"))
+    looks = {name: look["color"] for name, look in styles(records).items()}
+    assert len(set(looks.values())) == 3
+    assert [line.get_color() for line in lines(curves(records, "test_accuracy"))] == list(looks.values())
+    assert [line.get_color() for line in lines(client_cdf(records))] == list(looks.values())
+    shown = {
+        axes.get_title(): to_hex(axes.collections[0].get_facecolor()[0])
+        for axes in panels(weights_against_rates(records))
+    }
+    assert shown == {name: looks[name].lower() for name in ("known_statistics", "fedau")}
+
+
+def test_more_algorithms_than_colours_differ_in_dashes():
+    records = [recorded(f"a{i}", 0, "test_loss", [1.0, 2.0]) for i in range(3 * len(PALETTE))]
+    assert len({(look["color"], look["linestyle"]) for look in styles(records).values()}) == len(records)
+
+
+def test_cdf_is_the_share_of_clients_of_all_seeds():
+    records = []
+    for seed, values in enumerate([[0.2, math.nan, 0.6], [0.4, 0.8]]):
+        record = recorded("a", seed, "test_loss", [1.0])
+        record.history.set_clients(test_accuracy=values)
+        records.append(record)
+    np.testing.assert_allclose(
+        lines(client_cdf(records))[0].get_xydata(), [[20, 0], [20, 25], [40, 50], [60, 75], [80, 100]]
+    )
+
+
+def test_weights_of_known_statistics_lie_on_the_diagonal(make_run):
+    figure = weights_against_rates([make_run("known_statistics")])
+    points = dots(figure)
+    assert len(points) == 30
+    np.testing.assert_allclose(points[:, 0], points[:, 1])
+    diagonal = lines(figure)[0].get_xydata()
+    np.testing.assert_allclose(diagonal[:, 0], diagonal[:, 1])
+
+
+def test_weights_leave_out_clients_without_rate_or_weight():
+    record = recorded("a", 0, "test_loss", [1.0])
+    record.history.set_clients(weight=[2.0, math.nan, 3.0, 4.0], known_rate=[0.5, 0.5, 0.0, 0.1])
+    points = dots(weights_against_rates([record]))
+    np.testing.assert_allclose(points, [[2.0, 2.0], [10.0, 4.0]])
+
+
+def test_weights_of_many_clients_are_thinned_over_the_whole_range():
+    record = recorded("a", 0, "test_loss", [1.0])
+    rates = np.geomspace(1e-4, 1, 100_000)
+    record.history.set_clients(weight=1 / rates, known_rate=rates)
+    points = dots(weights_against_rates([record]))
+    assert len(points) <= 2000
+    assert (points[:, 0].min(), points[:, 0].max()) == (1.0, pytest.approx(1e4))
+
+
+def test_raster_shows_who_took_part_when():
+    history = History()
+    for r, present in enumerate([[1], [1, 2], [1], []], start=1):
+        history.record(round=r, participants=np.array(present, dtype=int))
+    history.set_clients(num_examples=[5, 5, 5])
+    left, right = panels(participation_raster(RunRecord("a", 0, history)))
+    np.testing.assert_array_equal(left.images[0].get_array(), [[1, 1, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
+    assert left.get_ylabel() == "3 clients, by rate"
+    assert right.get_xlabel() == "rate (%)"
+    known = participation_raster(RunRecord("a", 0, history, rates=np.array([0.9, 0.1, 0.5])))
+    np.testing.assert_array_equal(panels(known)[0].images[0].get_array(), [[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 1, 0]])
+    assert panels(known)[1].lines[0].get_xdata().tolist() == [90, 50, 10]
+
+
+def test_raster_of_many_rounds_shades_by_share_of_recorded_rounds():
+    history = History()
+    for r in range(1, 6001, 2):  # every other round is recorded
+        history.record(round=r, participants=[0] if r <= 3000 else [])
+    image = panels(participation_raster(RunRecord("a", 0, history)))[0].images[0].get_array()
+    assert image.shape == (1, 600)
+    np.testing.assert_array_equal(image[0], np.repeat([1.0, 0.0], 300))
+
+
+def test_raster_of_a_million_clients_shows_two_hundred():
+    history, rng = History(), np.random.default_rng(0)
+    for r in range(1, 51):
+        history.record(round=r, participants=rng.integers(0, 10**6, 100))
+    left, _ = panels(participation_raster(RunRecord("a", 0, history, rates=rng.random(10**6))))
+    assert left.images[0].get_array().shape == (200, 50)
+    assert left.get_ylabel() == "200 of 1,000,000 clients, by rate"
+
+
+def test_what_the_runs_do_not_have_is_said(make_run):
+    bare = make_run(clients=False, rates=False, evaluate=False)
+    with pytest.raises(DataError, match="no run recorded test_accuracy"):
+        curves([bare], "test_accuracy")
+    with pytest.raises(ConfigurationError, match="unknown column 'test_acuracy': did you mean 'test_accuracy'"):
+        curves([bare], "test_acuracy")
+    with pytest.raises(DataError, match="no run has client-wise accuracies"):
+        client_cdf([bare])
+    with pytest.raises(DataError, match="no run has both weights of its clients and known participation rates"):
+        weights_against_rates([bare, make_run("average_all")])
+    with pytest.raises(DataError, match="no participants were recorded"):
+        participation_raster(recorded("a", 0, "test_loss", [1.0]))
+
+
+def test_text_is_in_the_ink_that_pages_replace(make_run):
+    axes = panels(curves([make_run()], "test_accuracy"))[0]
+    assert {axes.xaxis.label.get_color(), axes.yaxis.label.get_color(), axes.get_xticklabels()[0].get_color()} == {INK}

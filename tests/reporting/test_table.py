@@ -1,0 +1,122 @@
+"""The comparison: known answers, what stands out, what is left out."""
+
+import csv as csv_format
+import io
+import math
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from turnout.core.checks import ConfigurationError
+from turnout.history import History
+from turnout.reporting.records import RunRecord, by_algorithm, client_split
+from turnout.reporting.table import RESULTS, Measured, comparison, csv, markdown, rich_table
+
+
+def one_round(algorithm, seed, clients=None, **values):
+    history = History()
+    history.record(round=1, **values)
+    if clients:
+        history.set_clients(**clients)
+    return RunRecord(algorithm, seed, history)
+
+
+def test_mean_and_sample_deviation_over_seeds():
+    rows = comparison([one_round("a", seed, test_accuracy=x) for seed, x in enumerate([0.5, 0.7, 0.9])])
+    assert rows[0].num_seeds == 3
+    assert rows[0].figures["test_accuracy"].mean == pytest.approx(0.7)
+    assert rows[0].figures["test_accuracy"].std == pytest.approx(0.2)  # n would give 0.163
+    assert comparison([one_round("a", 0, test_accuracy=0.5)])[0].figures["test_accuracy"] == Measured(0.5, None)
+
+
+def test_markdown_is_exactly_this():
+    records = [
+        one_round("fedau", 0, test_accuracy=0.771, test_loss=0.5, seconds=1.25),
+        one_round("fedau", 1, test_accuracy=0.779, test_loss=0.6, seconds=1.25),
+        one_round("mifa", 0, test_accuracy=0.701, test_loss=0.5, seconds=0.5),
+        one_round("mifa", 1, test_accuracy=0.711, test_loss=0.4, seconds=0.5),
+    ]
+    assert markdown(comparison(records)) == (
+        "| algorithm | test accuracy (%) | test loss | time (s) |\n"
+        "|---|---:|---:|---:|\n"
+        "| fedau | **77.5 ± 0.6** | 0.550 ± 0.071 | 1.2 |\n"
+        "| mifa | 70.6 ± 0.7 | **0.450 ± 0.071** | 0.5 |\n"
+    )
+
+
+def test_what_looks_equal_is_equally_good_and_a_diverged_run_never_is():
+    values = {"a": 0.80001, "b": 0.80004, "c": 0.7, "d": math.nan}
+    text = markdown(comparison([one_round(name, 0, test_accuracy=x) for name, x in values.items()]))
+    assert [line.split("|")[2].strip() for line in text.splitlines()[2:]] == ["**80.0**", "**80.0**", "70.0", "nan"]
+    seeds = [one_round("a", seed, test_accuracy=x) for seed, x in enumerate([0.5, math.nan])]
+    assert "| a | nan |" in markdown(comparison(seeds)), "a run that diverged is not averaged away"
+    same = markdown(comparison([one_round(name, 0, test_accuracy=0.5) for name in "ab"]))
+    assert "**" not in same, "where all are equal, nothing stands out"
+    assert "**" not in markdown(comparison([one_round("a", 0, test_accuracy=0.5)]))
+
+
+def test_missing_figures_are_dashes_and_empty_columns_vanish():
+    text = markdown(comparison([one_round("a", 0, test_accuracy=0.5), one_round("b", 0, train_accuracy=0.5)]))
+    assert text.splitlines()[0] == "| algorithm | train accuracy (%) | test accuracy (%) |"
+    assert "| a | – | 50.0 |" in text
+    assert comparison([RunRecord("a", 0, History())])[0].figures == {}
+
+
+def test_exceptional_columns_only_where_something_happened():
+    keys = ("test_accuracy", "num_dropped")
+    quiet = comparison([one_round("a", 0, test_accuracy=0.5, num_dropped=0)])
+    loud = comparison([one_round("a", 0, test_accuracy=0.5, num_dropped=3)])
+    assert "refused" not in markdown(quiet, keys)
+    assert "refused" in markdown(loud, keys)
+
+
+def test_client_figures_never_mix_test_and_training_accuracy():
+    tested = one_round("a", 0, clients={"test_accuracy": [0.2, 0.6], "train_accuracy": [1.0, 1.0]})
+    trained = one_round("b", 0, clients={"train_accuracy": [0.5, 0.9]})
+    assert client_split([tested, trained]) == "test"
+    rows = comparison([tested, trained])
+    assert rows[0].figures["client_mean"].mean == pytest.approx(0.4)
+    assert "client_mean" not in rows[1].figures
+    assert comparison([trained])[0].figures["client_spread"].mean == pytest.approx(0.2)
+
+
+def test_window_reaches_the_figures(make_run):
+    record = make_run(rounds=100, every=10)
+    _, values = record.history.column("test_accuracy")
+    assert comparison([record], window=30)[0].figures["test_accuracy"].mean == pytest.approx(values[-3:].mean())
+
+
+def test_csv_has_full_precision_and_round_trips(six_by_three):
+    rows = comparison(six_by_three)
+    read = list(csv_format.DictReader(csv(rows).splitlines()))
+    assert [line["algorithm"] for line in read] == [row.algorithm for row in rows]
+    for line, row in zip(read, rows, strict=True):
+        assert float(line["test_accuracy_mean"]) == row.figures["test_accuracy"].mean
+        assert float(line["client_worst_std"]) == row.figures["client_worst"].std
+    single = list(csv_format.DictReader(csv(comparison(six_by_three[:1])).splitlines()))
+    assert single[0]["test_accuracy_std"] == ""
+
+
+def test_rich_table_shows_every_figure_and_the_best_in_bold(six_by_three):
+    rows = comparison(six_by_three)
+    console = Console(width=140, record=True, force_terminal=True, file=io.StringIO())
+    console.print(rich_table(rows))
+    text = console.export_text(styles=True)
+    for row in rows:
+        assert row.algorithm in text
+    best = max(row.figures["test_accuracy"].mean for row in rows)
+    assert f"\x1b[1m{100 * best:.1f} ± " in text
+    assert "mean ± standard deviation over 3 seeds" in text
+    assert all(row.figures.keys() >= set(RESULTS) for row in rows)
+
+
+def test_refused_records(make_run):
+    with pytest.raises(ConfigurationError, match="there are no runs to report: give at least one RunRecord"):
+        comparison([])
+    with pytest.raises(ConfigurationError, match="two runs of 'fedau' have seed 0: give them different names"):
+        by_algorithm([make_run(), make_run()])
+    with pytest.raises(ConfigurationError, match="algorithm: got '_hidden', needed a name that starts with"):
+        RunRecord("_hidden", 0, History())
+    with pytest.raises(ConfigurationError, match=r"rates: got \(3,\), needed one rate for each client, shape \(30,\)"):
+        RunRecord("a", 0, make_run().history, rates=np.ones(3))
