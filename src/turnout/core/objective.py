@@ -133,7 +133,8 @@ class Objective:
             mask: 1 for examples and 0 for padding, ``[B, b]``; None where nothing is padded.
             key: 64 random bits a client, ``[B]``, for dropout.
         """
-        self.module.train()
+        if not self.module.training:
+            self.module.train()
         if self.engine == "vectorised":
             call = self._all if mask is None else self._all_masked
             gradients, losses = call(params, x, y, mask, key)

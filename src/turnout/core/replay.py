@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.shape_prop import ShapeProp
 
 _FIRST, _NEXT = 1.5, 0.15  # seconds that tracing takes: the first time, which loads the tracer, and after that
+_VIEWS = {torch.ops.aten.expand.default, torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
 _MOST = 64  # shapes that are kept
 
 
@@ -51,7 +54,19 @@ class Replayed:
             rest = iter(tensors)
             return self._function(*(next(rest) if there else None for there in given))
 
-        graph = make_fx(call)(*(a for a in arguments if a is not None))
-        graph.graph.eliminate_dead_code()
-        graph.recompile()
-        return graph
+        tensors = [a for a in arguments if a is not None]
+        traced = make_fx(call)(*tensors)
+        ShapeProp(traced).propagate(*tensors)
+        _leave_out_idle_views(traced)
+        return traced
+
+
+def _leave_out_idle_views(traced: GraphModule) -> None:
+    """Drop operations that give back what they were given: each costs as much as an addition of a small model."""
+    for node in list(traced.graph.nodes):
+        if node.target in _VIEWS:
+            before, after = node.args[0].meta.get("tensor_meta"), node.meta.get("tensor_meta")
+            if before is not None and (before.shape, before.stride) == (after.shape, after.stride):
+                node.replace_all_uses_with(node.args[0])
+    traced.graph.eliminate_dead_code()
+    traced.recompile()

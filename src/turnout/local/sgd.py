@@ -116,19 +116,19 @@ class Sgd(Local):
         counts = torch.from_numpy(planned.counts[order]).to(device)
         full = bool((planned.counts == examples.shape[2])[planned.counts > 0].all())
         versions = task.versions(len(clients))
-        base = clients.keys("local step", task.seed, versions, order)
+        steps = torch.arange(examples.shape[1], device=device)
+        keys = fold(clients.keys("local step", task.seed, versions, order), steps[:, None])  # [S, B]
         lr = torch.from_numpy(step_size(self.lr, versions[order])).to(device, task.params.dtype)[:, None]
         start = task.params.expand(len(clients), -1) if task.params.dim() == 1 else task.params[torch.from_numpy(order)]
         params, velocity = start.clone(), torch.zeros_like(start) if self.momentum else None
         total = torch.zeros(len(clients), dtype=task.params.dtype, device=device)
         places = torch.arange(examples.shape[2], device=device)
 
-        for step in range(examples.shape[1]):
-            active = int(np.searchsorted(-num_steps, -step))  # rows with num_steps > step
-            keys = fold(base[:active], torch.tensor(step, device=device))
-            x, y = clients.minibatch(examples[:active, step], keys)
+        for step, active in enumerate(np.searchsorted(-num_steps, -np.arange(len(steps))).tolist()):
+            key = keys[step, :active]  # the rows with num_steps > step
+            x, y = clients.minibatch(examples[:active, step], key)
             mask = None if full else (places < counts[:active, step, None]).to(params.dtype)
-            loss, gradient = clients.objective.gradient(params[:active], x, y, mask, keys)
+            loss, gradient = clients.objective.gradient(params[:active], x, y, mask, key)
             total[:active] += loss
             if self.weight_decay:
                 gradient = gradient.add(params[:active], alpha=self.weight_decay)
@@ -137,5 +137,4 @@ class Sgd(Local):
             if velocity is not None:
                 gradient = velocity[:active].mul_(self.momentum).add_(gradient)
             params[:active].addcmul_(gradient, lr[:active], value=-1)
-        steps = torch.from_numpy(np.maximum(num_steps, 1)).to(device)
-        return params.sub_(start), total / steps
+        return params.sub_(start), total / torch.from_numpy(np.maximum(num_steps, 1)).to(device)

@@ -1,0 +1,36 @@
+# Two commands: `make demo` and `make test`. Both make the environment first, from PyPI alone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# One thread for each process: the demo and the tests run several processes side by side.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check format clean help
+
+help:           ## show this
+	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(READY)  ## FedAU against its baselines on scanned digits: a table, and a report with pictures
+	$(BIN)/turnout compare --config examples/demo.toml
+
+test: check     ## everything CI runs: style, types, tests
+	$(BIN)/python -m pytest --numprocesses 2
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(READY)  ## put code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:          ## remove the environment and what tools left
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info src/*.egg-info
