@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from turnout.core.checks import ConfigurationError, DataError, count, refuse
 from turnout.core.random import generator
 
 
+@dataclass(frozen=True)
 class Partition(ABC):
     """Says which client holds which example; a frozen dataclass of plain options."""
 
@@ -32,6 +34,7 @@ class Partition(ABC):
         """
 
 
+@dataclass(frozen=True)
 class Artificial(Partition):
     """A partition that makes clients up from the labels; checks what is asked before `_rows` answers."""
 

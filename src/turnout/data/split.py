@@ -1,0 +1,258 @@
+"""From a source to federated data: what is set aside for tests, who holds what, who never trains."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, count, known_name, probability, refuse
+from turnout.core.random import generator
+from turnout.data.federated import FederatedData, Shards
+from turnout.data.gather import flip, gather, own_tests, rows_of
+from turnout.data.partition import ById, Partition
+from turnout.data.partition.by_id import ARTIFICIAL
+from turnout.data.transforms import check_transforms
+
+if TYPE_CHECKING:
+    from turnout.data.source import Source
+
+
+def split_source(
+    source: Source,
+    partition: Partition | None = None,
+    num_clients: int | None = None,
+    *,
+    seed: int = 0,
+    test_fraction: float | None = None,
+    client_test_fraction: float = 0.0,
+    unseen_clients: int = 0,
+    flip_labels: float = 0.0,
+    empty: str = "refuse",
+) -> FederatedData:
+    """Divide a source into clients and tests; every example is in one place at most.
+
+    In this order: pooled test examples are set aside; `num_clients` + `unseen_clients` clients share the rest by the
+    partition; clients without examples are dropped, if so asked; the unseen ones are chosen at random; each client sets
+    its own test examples aside; labels are flipped. Every choice has random numbers of its own from `seed`, which none
+    of the training shares. Rows within a client keep the order in which the partition assigned them.
+
+    Args:
+        source: the data.
+        partition: who holds what; None takes the clients that the data have, as ``ById()``.
+        num_clients: clients that train (N); None, for all that there are, only with `ById`.
+        seed: of all that is random here.
+        test_fraction: share of the examples, the same of each class to within one example, that becomes the pooled
+            test set; None is 0.2 where the data have no official test split, 0 is none. An official test split is used
+            whole and leaves no place for another, so anything but None is refused then. Where its examples belong to
+            the natural clients of the training data and the partition is `ById`, each client has its own for its test,
+            and those of clients that were not chosen are not used.
+        client_test_fraction: share of each client's examples, at random, that becomes its own test set; rounded, and
+            at least one example remains for training.
+        unseen_clients: further clients that never train, for `unseen_train` and `unseen_test`.
+        flip_labels: share of the clients, at random without replacement, whose labels y become C - 1 - y, in training
+            and in their own tests (they see the world so). The same share of the unseen clients.
+        empty: what becomes of clients without examples: ``"refuse"``, or ``"drop"``, which renumbers the others.
+
+    Raises:
+        ConfigurationError: for options out of range or that do not fit the data, and whatever the partition refuses.
+    """
+    _check(seed, client_test_fraction, unseen_clients, flip_labels, empty)
+    check_transforms(source.transforms)
+    partition = _partition(source, partition)
+    pool, test_rows = _set_aside(source, test_fraction, seed)
+    held = _hold(source, pool, partition, num_clients, unseen_clients, seed)
+    kept = [rows for rows in held if len(rows)] if empty == "drop" else held
+    natural = None
+    if isinstance(partition, ById) and source.client_ids is not None:
+        natural = source.client_ids[[rows[0] for rows in kept]]
+    clients = _Clients.cast(kept, natural, unseen_clients, flip_labels, seed)
+    recipe = {
+        "source": source.name,
+        "source_recipe": dict(source.recipe),
+        "partition": {"name": type(partition).__name__} | asdict(partition),
+        "num_clients": num_clients,
+        "seed": seed,
+        "test_fraction": test_fraction,
+        "client_test_fraction": client_test_fraction,
+        "unseen_clients": unseen_clients,
+        "flip_labels": flip_labels,
+        "empty": empty,
+        "dropped_clients": len(held) - len(kept),
+        "flipped_clients": np.flatnonzero(np.isin(clients.training, clients.flipped)).tolist(),
+        "flipped_unseen_clients": np.flatnonzero(np.isin(clients.unseen, clients.flipped)).tolist(),
+    }
+    shards = _examples(source, clients, test_rows, client_test_fraction, seed)
+    shards |= _official_tests(source, clients, client_test_fraction)
+    return FederatedData(
+        name=source.name,
+        num_classes=source.num_classes,
+        transforms=tuple(source.transforms),
+        client_names=None if natural is None else _names(source, natural[clients.training]),
+        recipe=recipe,
+        **shards,
+    )
+
+
+def _check(seed: int, client_test_fraction: float, unseen_clients: int, flip_labels: float, empty: str) -> None:
+    """Refuse arguments that no data could meet."""
+    count("seed", seed, least=0)
+    _share("client_test_fraction", client_test_fraction)
+    count("unseen_clients", unseen_clients, least=0)
+    probability("flip_labels", flip_labels)
+    known_name("value of empty", empty, ("refuse", "drop"))
+
+
+def _share(name: str, value: float) -> None:
+    """Refuse a share that leaves nothing over."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < 1.0:
+        raise refuse(name, given=value, needed="a share, 0 <= value < 1")
+
+
+def _partition(source: Source, partition: Partition | None) -> Partition:
+    """The partition that was asked for; by the clients that the data have, if none was."""
+    if isinstance(partition, Partition):
+        return partition
+    if partition is not None:
+        hint = f"{partition.__name__}()" if isinstance(partition, type) else f"ById() or one of {ARTIFICIAL}"
+        raise ConfigurationError(f"partition: got {partition!r}, needed a partition; write {hint}")
+    if source.client_ids is None:
+        raise ConfigurationError(
+            f"partition: {source.name} has no clients of its own, so say who holds what; write one of {ARTIFICIAL}"
+        )
+    return ById()
+
+
+def _set_aside(source: Source, test_fraction: float | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows that clients share, and those of the pooled test, each in the order of the data.
+
+    With the examples in order of class, at random within a class, the i-th is taken where i * fraction passes a whole
+    number: so many, to within one, of all and of each class.
+    """
+    n = len(source.y)
+    if source.test_x is not None:
+        if test_fraction is not None:
+            raise refuse(
+                "test_fraction",
+                given=test_fraction,
+                needed=f"None, because {source.name} has an official test split of {len(source.test_x)} examples",
+                instead="For tests inside each client, write client_test_fraction",
+            )
+        return np.arange(n), np.empty(0, dtype=np.int64)
+    fraction = 0.2 if test_fraction is None else test_fraction
+    _share("test_fraction", fraction)
+    order = np.lexsort((generator("pooled test", seed).random(n), source.y.numpy(force=True)))
+    passed = np.floor(np.arange(n + 1) * fraction)
+    taken = np.zeros(n, dtype=bool)
+    taken[order] = np.diff(passed) > 0
+    return np.flatnonzero(~taken), np.flatnonzero(taken)
+
+
+def _hold(
+    source: Source, pool: np.ndarray, partition: Partition, num_clients: int | None, unseen_clients: int, seed: int
+) -> list[np.ndarray]:
+    """The rows of each client, those that will not train among them."""
+    if num_clients is not None:
+        count("num_clients", num_clients)
+        num_clients += unseen_clients
+    ids = None if source.client_ids is None else source.client_ids[pool]
+    return [pool[rows] for rows in partition.assign(source.y.numpy(force=True)[pool], num_clients, seed, ids)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Clients:
+    """Who holds what, and who plays which part; M clients train or are unseen.
+
+    Attributes:
+        rows: what they hold, client after client.
+        owner: the client of each of `rows`, ascending.
+        natural: the id of each client in the source, ascending ``[M]``, or None.
+        training, unseen, flipped: client numbers, ascending.
+    """
+
+    rows: np.ndarray
+    owner: np.ndarray
+    natural: np.ndarray | None
+    training: np.ndarray
+    unseen: np.ndarray
+    flipped: np.ndarray
+
+    @classmethod
+    def cast(
+        cls, held: list[np.ndarray], natural: np.ndarray | None, unseen_clients: int, flip_labels: float, seed: int
+    ) -> _Clients:
+        """Choose the unseen clients at random, and those whose labels are flipped among both kinds."""
+        everyone = np.arange(len(held))
+        if unseen_clients >= len(held):
+            raise refuse(
+                "unseen_clients", given=unseen_clients, needed=f"fewer than the {len(held)} clients that there are"
+            )
+        unseen = _some("unseen clients", everyone, unseen_clients, seed)
+        training = np.setdiff1d(everyone, unseen)
+        flipped = [
+            _some("flipped clients", training, round(flip_labels * len(training)), seed),
+            _some("flipped unseen clients", unseen, round(flip_labels * len(unseen)), seed),
+        ]
+        owner = np.repeat(everyone, [len(rows) for rows in held])
+        return cls(np.concatenate(held), owner, natural, training, unseen, np.concatenate(flipped))
+
+
+def _some(purpose: str, clients: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """So many of the clients, at random without replacement, ascending."""
+    return np.sort(generator(purpose, seed).choice(clients, size=size, replace=False))
+
+
+def _examples(
+    source: Source, clients: _Clients, test_rows: np.ndarray, client_test_fraction: float, seed: int
+) -> dict[str, Shards]:
+    """Everything that comes from the source's training examples, gathered once."""
+    own_test = own_tests(clients.owner, client_test_fraction, seed)
+    groups = {"train": (~own_test, clients.training)}
+    if client_test_fraction:
+        groups["client_test"] = (own_test, clients.training)
+    if len(clients.unseen):
+        groups["unseen_train"] = (~own_test, clients.unseen)
+        if client_test_fraction:
+            groups["unseen_test"] = (own_test, clients.unseen)
+    chosen = {name: rows_of(clients.rows, clients.owner, mask, some) for name, (mask, some) in groups.items()}
+    if len(test_rows):
+        chosen["test"] = (test_rows, np.array([len(test_rows)]))
+    flipped = clients.rows[np.isin(clients.owner, clients.flipped)]
+    shards = gather(source.x, flip(source.y, flipped, source.num_classes), chosen)
+    if "unseen_train" in shards and (shards["unseen_train"].sizes == 0).any():
+        raise ConfigurationError(
+            f"{(shards['unseen_train'].sizes == 0).sum()} of {len(clients.unseen)} unseen clients have no examples: write "
+            "fewer clients, a larger alpha, or empty='drop' in split()"
+        )
+    return shards
+
+
+def _official_tests(source: Source, clients: _Clients, client_test_fraction: float) -> dict[str, Shards]:
+    """The official test split: each client's own, where it is one by client, else pooled."""
+    if source.test_x is None or source.test_y is None:
+        return {}
+    ids = source.test_client_ids
+    known = source.client_ids
+    if clients.natural is None or ids is None or known is None or not np.isin(ids, known).any():
+        return {"test": Shards.pooled(source.test_x, source.test_y)}
+    if client_test_fraction:
+        raise refuse(
+            "client_test_fraction",
+            given=client_test_fraction,
+            needed=f"0, because {source.name} has official test examples for each client",
+        )
+    place = np.searchsorted(clients.natural, ids).clip(max=len(clients.natural) - 1)
+    owner = np.where(clients.natural[place] == ids, place, -1)
+    order = np.argsort(owner, kind="stable")
+    everyone = np.ones(len(order), dtype=bool)
+    groups = {"client_test": rows_of(order, owner[order], everyone, clients.training)}
+    if len(clients.unseen):
+        groups["unseen_test"] = rows_of(order, owner[order], everyone, clients.unseen)
+    flipped = np.flatnonzero(np.isin(owner, clients.flipped))
+    return gather(source.test_x, flip(source.test_y, flipped, source.num_classes), groups)
+
+
+def _names(source: Source, natural: np.ndarray) -> tuple[str, ...]:
+    """What natural clients are called."""
+    return tuple(str(k) if source.client_names is None else source.client_names[k] for k in natural)
