@@ -1,1 +1,81 @@
-"""TODO."""
+"""Data: where they come from (sources), who holds what (partitions), and what minibatches go through (transforms)."""
+
+from turnout.data.arrays import from_arrays, from_dataset
+from turnout.data.catalogue import SOURCES, describe, inventory, load
+from turnout.data.cifar import cifar10
+from turnout.data.digits import digits
+from turnout.data.directory import data_directory
+from turnout.data.federated import FederatedData, Shards
+from turnout.data.fetch import fetch
+from turnout.data.huggingface import from_huggingface
+from turnout.data.idx import fashion_mnist, mnist
+from turnout.data.leaf import leaf_characters, leaf_images, read_leaf_json
+from turnout.data.partition import (
+    ById,
+    ClassesPerClient,
+    Dirichlet,
+    HsuDirichlet,
+    Iid,
+    LabelClusters,
+    Partition,
+    PowerLaw,
+)
+from turnout.data.qmnist import mnist_by_writer
+from turnout.data.shakespeare import shakespeare
+from turnout.data.source import Source
+from turnout.data.split import split_source
+from turnout.data.transforms import (
+    AdjustSharpness,
+    ColorJitter,
+    Equalize,
+    Normalise,
+    Posterize,
+    RandomCrop,
+    RandomHorizontalFlip,
+    Transform,
+    cifar100_augmentation,
+    cifar_augmentation,
+)
+
+__all__ = [
+    "SOURCES",
+    "AdjustSharpness",
+    "ById",
+    "ClassesPerClient",
+    "ColorJitter",
+    "Dirichlet",
+    "Equalize",
+    "FederatedData",
+    "HsuDirichlet",
+    "Iid",
+    "LabelClusters",
+    "Normalise",
+    "Partition",
+    "Posterize",
+    "PowerLaw",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "Shards",
+    "Source",
+    "Transform",
+    "cifar10",
+    "cifar100_augmentation",
+    "cifar_augmentation",
+    "data_directory",
+    "describe",
+    "digits",
+    "fashion_mnist",
+    "fetch",
+    "from_arrays",
+    "from_dataset",
+    "from_huggingface",
+    "inventory",
+    "leaf_characters",
+    "leaf_images",
+    "load",
+    "mnist",
+    "mnist_by_writer",
+    "read_leaf_json",
+    "shakespeare",
+    "split_source",
+]

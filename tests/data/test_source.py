@@ -1,0 +1,95 @@
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.data.partition import Iid
+from turnout.data.source import Source
+from turnout.data.split import split_source
+
+
+def source(**changes) -> Source:
+    values = {"name": "toy", "x": torch.rand(6, 2), "y": torch.tensor([0, 1, 2, 0, 1, 2]), "num_classes": 3}
+    return Source(**{**values, **changes})
+
+
+def test_a_good_source_keeps_what_it_was_given():
+    ids = np.array([0, 0, 1, 1, 1, 0])
+    made = source(client_ids=ids, client_names=("a", "b"), test_x=torch.rand(2, 2), test_y=torch.tensor([0, 2]))
+    assert made.client_ids is ids
+    assert made.test_client_ids is None
+
+
+def test_numbers_that_overflow_when_summed_are_still_finite():
+    source(x=torch.full((6, 2), 3e38))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("part", ["training", "test"])
+def test_numbers_that_are_not_finite_are_refused_with_their_example(value, part):
+    x = torch.zeros(6, 2)
+    x[4, 1] = value
+    changes = {"x": x} if part == "training" else {"test_x": x, "test_y": torch.zeros(6, dtype=torch.int64)}
+    with pytest.raises(DataError, match=f"{part} inputs hold NaN or infinity, first in example 4"):
+        source(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": torch.tensor([0, 1, 2, 3, 1, 2])}, "labels run from 0 to 3, but num_classes=3 needs 0 to 2"),
+        ({"y": torch.tensor([0, 1, 2, -1, 1, 2])}, "labels run from -1 to 2"),
+        ({"y": torch.zeros(6)}, r"labels must be int64 of shape \[n\], got torch.float32 \[6\]"),
+        ({"y": torch.zeros(6, 1, dtype=torch.int64)}, r"got torch.int64 \[6, 1\]"),
+        ({"y": torch.zeros(5, dtype=torch.int64)}, "6 training inputs but 5 training labels"),
+        ({"x": torch.empty(0, 2), "y": torch.empty(0, dtype=torch.int64)}, "there are no training examples"),
+        ({"test_x": torch.zeros(2, 2)}, "test_x and test_y belong together"),
+        (
+            {"test_x": torch.zeros(2, 3), "test_y": torch.zeros(2, dtype=torch.int64)},
+            r"test examples have shape \[3\] and torch.float32, training examples \[2\]",
+        ),
+        (
+            {"test_x": torch.zeros(2, 2), "test_y": torch.tensor([0, 7])},
+            "test labels run from 0 to 7, but num_classes=3",
+        ),
+        ({"client_ids": np.zeros(5, dtype=np.int64)}, r"client_ids must be int64 of shape \[6\], got int64 \[5\]"),
+        ({"client_ids": np.zeros(6)}, r"client_ids must be int64 of shape \[6\], got float64"),
+        ({"client_ids": np.array([0, 0, 0, 0, 0, -1])}, "client_ids run from -1 to 0, needed 0 upwards"),
+        (
+            {"client_ids": np.array([0, 1, 2, 0, 1, 2]), "client_names": ("a", "b")},
+            "client_ids run from 0 to 2, needed 0 to 1, one per client name",
+        ),
+        ({"test_client_ids": np.zeros(2, dtype=np.int64)}, "test_client_ids were given without test examples"),
+    ],
+)
+def test_bad_data_are_refused(changes, message):
+    with pytest.raises(DataError, match=message):
+        source(**changes)
+
+
+def test_the_number_of_classes_must_be_a_whole_number():
+    with pytest.raises(ConfigurationError, match="num_classes: got 0, needed a whole number >= 1"):
+        source(num_classes=0)
+
+
+def test_split_passes_every_argument_on(monkeypatch):
+    seen = []
+    monkeypatch.setattr("turnout.data.split.split_source", lambda *args, **options: seen.append((args, options)))
+    made = source()
+    options = {
+        "seed": 3,
+        "test_fraction": 0.25,
+        "client_test_fraction": 0.5,
+        "unseen_clients": 4,
+        "flip_labels": 0.1,
+        "empty": "drop",
+    }
+    made.split(Iid(), 2, **options)
+    assert seen == [((made, Iid(), 2), options)]
+
+
+def test_split_has_the_defaults_of_the_function_it_calls():
+    ours, theirs = inspect.signature(Source.split).parameters, inspect.signature(split_source).parameters
+    assert [(p.name, p.default) for p in ours.values()][1:] == [(p.name, p.default) for p in theirs.values()][1:]
