@@ -95,6 +95,19 @@ def test_column_drops_what_was_not_measured_and_keeps_nan():
         history.column("test_acuracy")
 
 
+def test_nan_is_a_value_and_missing_is_null(tmp_path):
+    history = History()
+    history.record(round=1, test_loss=math.nan)
+    history.record(round=2)
+    history.set_clients(weight=np.array([math.nan, 1.0]))
+    history.save(tmp_path)
+    for each in (history, History.load(tmp_path)):
+        assert [repr(value) for value in each.rounds["test_loss"].to_pylist()] == ["nan", "None"]
+        assert each.clients["weight"].null_count == 0
+        assert each.clients["test_loss"].null_count == 2
+        assert each.column("test_loss")[0].tolist() == [1]
+
+
 def test_final_is_the_papers_metric():
     history = History()
     for r in range(1, 1001):
