@@ -1,0 +1,130 @@
+"""A picture of who holds what: the classes of every client, and how much each has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from turnout.data.federated import FederatedData
+from turnout.reporting.style import INK, PALETTE, dress, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_BUBBLES = (60, 25)
+"""Clients and classes up to which each holding is a bubble of its own."""
+
+_COLUMNS = 600
+
+
+def partition_figure(data: FederatedData) -> Figure:
+    """Which client holds how many examples of which class; clients are ordered by their main class.
+
+    Up to 60 clients and 25 classes: one bubble for each holding, its area proportional to the number of examples, and
+    above it the size of each client. Beyond that: the mixture of classes of each client as a heat map (of neighbouring
+    clients together beyond 600), beside a histogram of sizes. Position and lightness carry all the meaning, so colours
+    need not be told apart.
+
+    Raises:
+        ConfigurationError: where matplotlib is not installed.
+    """
+    counts = data.label_counts()
+    main = counts.argmax(axis=1)
+    # Within a main class, the purest clients first.
+    purity = counts.max(axis=1) / counts.sum(axis=1)
+    counts = counts[np.lexsort((-counts.sum(axis=1), -purity, main))]
+    few = data.num_clients <= MOST_BUBBLES[0] and data.num_classes <= MOST_BUBBLES[1]
+    figure = _bubbles(counts) if few else _heat_map(counts)
+    title = f"{data.name}: {counts.sum():,} training examples at {data.num_clients:,} clients"
+    figure.suptitle(title, color=INK, fontsize=11, parse_math=False)
+    return figure
+
+
+def _bubbles(counts: np.ndarray) -> Figure:
+    """Bubbles of clients against classes, below bars of their sizes."""
+    num_clients, num_classes = counts.shape
+    width, rows = 7.2, 0.19 * num_classes + 0.9
+    figure = new_figure(width, rows + 1.5)
+    sizes, holdings = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, rows))
+    sizes.bar(np.arange(num_clients), counts.sum(axis=1), width=0.8, color="#8A8A8A")
+    dress(sizes, "", "examples")
+    sizes.tick_params(bottom=False, labelbottom=False)
+    sizes.grid(visible=False, axis="x")
+
+    client, label = np.nonzero(counts)
+    pitch = 72 * min((width - 1.2) / num_clients, 0.19)  # points between neighbours
+    area = (1.15 * pitch) ** 2 * counts[client, label] / counts.max()
+    holdings.scatter(client, label, s=area, color=PALETTE[0], linewidths=0)
+    holdings.set_xlim(-0.8, num_clients - 0.2)
+    _class_axis(holdings, num_classes)
+    dress(holdings, "clients, ordered by their main class", "class")
+    holdings.set_xticks([])
+    figure.align_ylabels()
+    _bubble_key(figure, holdings, pitch, int(counts.max()))
+    return figure
+
+
+def _bubble_key(figure: Figure, axes: Axes, pitch: float, largest: int) -> None:
+    """What a bubble's area means: three sizes, from a small one to the largest."""
+    shown = sorted({max(1, round(largest * share)) for share in (0.1, 0.4, 1.0)})
+    handles = [
+        axes.scatter([], [], s=(1.15 * pitch) ** 2 * n / largest, color=PALETTE[0], linewidths=0, label=f"{n:,}")
+        for n in shown
+    ]
+    figure.legend(
+        handles=handles, title="examples", loc="outside right center", frameon=False, fontsize=10, labelcolor=INK
+    ).get_title().set_color(INK)
+
+
+def _heat_map(counts: np.ndarray) -> Figure:
+    """Mixtures of classes as a heat map, beside a histogram of sizes."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    num_clients, num_classes = counts.shape
+    figure = new_figure(7.2, 3.6)
+    mixtures, sizes = figure.subplots(1, 2, width_ratios=(2.6, 1.0))
+    starts = np.arange(min(num_clients, _COLUMNS)) * num_clients // min(num_clients, _COLUMNS)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    columns = np.add.reduceat(shares, starts) / np.diff(starts, append=num_clients)[:, None]
+    # From clear to blue, so that nothing held is the colour of the page, be it white or black.
+    ramp = LinearSegmentedColormap.from_list("held", [(0.0, 0.447, 0.698, 0.0), (0.0, 0.447, 0.698, 1.0)])
+    image = mixtures.imshow(
+        columns.T, aspect="auto", origin="lower", cmap=ramp, vmin=0.0, interpolation="nearest",
+        extent=(-0.5, num_clients - 0.5, -0.5, num_classes - 0.5),
+    )  # fmt: skip
+    _class_axis(mixtures, num_classes)
+    dress(mixtures, "clients, ordered by their main class", "class")
+    mixtures.set_xticks([])
+    mixtures.grid(visible=False)
+    bar = figure.colorbar(image, ax=mixtures, pad=0.02, aspect=30)
+    bar.set_label("share of the client's examples", color=INK, fontsize=10)
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    bar.ax.tick_params(colors=INK, labelsize=10)
+    _size_histogram(sizes, counts.sum(axis=1))
+    return figure
+
+
+def _size_histogram(axes: Axes, sizes: np.ndarray) -> None:
+    """How many clients hold how much, on logarithmic bins where sizes differ by more than a factor of thirty."""
+    from matplotlib.ticker import MaxNLocator
+
+    low, high = int(sizes.min()), int(sizes.max())
+    width = -(-(high - low + 1) // 20)  # whole, so that every bin has as many possible sizes
+    bins = np.arange(low - 0.5, high + width, width)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+    if high > 30 * low:
+        bins = np.geomspace(low - 0.5, high + 0.5, 21)
+        axes.set_xscale("log")
+    elif high - low < 4:
+        axes.set_xlim(low - 3, high + 3)
+    axes.hist(sizes, bins=bins.tolist(), color="#8A8A8A")
+    dress(axes, "examples of a client", "clients")
+
+
+def _class_axis(axes: Axes, num_classes: int) -> None:
+    """Class numbers as ticks, thinned out where there are many."""
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, num_classes) if num_classes / step <= 15)
+    axes.set_yticks(range(0, num_classes, step))
+    axes.set_ylim(-0.6, num_classes - 0.4)

@@ -1,0 +1,96 @@
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("matplotlib")
+
+from turnout.core.checks import ConfigurationError
+from turnout.data.federated import FederatedData, Shards
+from turnout.reporting.partition_figure import partition_figure
+
+
+def holding(counts: np.ndarray) -> FederatedData:
+    """Clients (rows) that hold so many examples of each class (columns)."""
+    labels = [np.repeat(np.arange(counts.shape[1]), mine) for mine in counts]
+    y = torch.from_numpy(np.concatenate(labels))
+    offsets = np.concatenate([[0], np.cumsum(counts.sum(axis=1))])
+    return FederatedData("cost_$5", Shards(torch.zeros(len(y), 1), y, offsets), num_classes=counts.shape[1])
+
+
+def drawn(figure: Any, path: Any) -> Any:
+    """The file that the figure makes; a fault in what it holds shows only then."""
+    figure.savefig(path, dpi=60)
+    assert path.stat().st_size > 2000
+    return path
+
+
+SMALL = np.array([[0, 3, 9], [8, 0, 0], [1, 7, 0], [0, 0, 5]])
+
+
+def test_a_bubble_stands_for_each_holding_and_a_bar_for_each_client(tmp_path) -> None:
+    figure: Any = partition_figure(holding(SMALL))
+    sizes, holdings = figure.axes[:2]
+    bubbles = holdings.collections[0]
+    # Ordered by main class, purest first: clients 1, 2, 3, 0.
+    assert [bar.get_height() for bar in sizes.patches] == [8, 8, 5, 12]
+    ordered = SMALL[[1, 2, 3, 0]]
+    places = {(int(x), int(y)) for x, y in np.asarray(bubbles.get_offsets())}
+    assert places == set(zip(*(axis.tolist() for axis in np.nonzero(ordered)), strict=True))
+    areas = bubbles.get_sizes()
+    np.testing.assert_allclose(areas / areas.max(), ordered[ordered > 0] / 9)
+    drawn(figure, tmp_path / "small.png")
+
+
+@pytest.mark.parametrize(
+    ("num_clients", "num_classes"), [(1, 1), (60, 25), (61, 2), (5, 26), (1500, 10), (3, 400)], ids=str
+)
+def test_any_size_is_drawn_with_labelled_axes(tmp_path, num_clients: int, num_classes: int) -> None:
+    counts = np.random.default_rng(0).integers(0, 4, (num_clients, num_classes))
+    counts[:, 0] += 1
+    figure: Any = partition_figure(holding(counts))
+    assert f"{counts.sum():,} training examples at {num_clients:,} clients" in figure.get_suptitle()
+    labels = {text for axes in figure.axes for text in (axes.get_xlabel(), axes.get_ylabel())}
+    assert {"clients, ordered by their main class", "class"} <= labels
+    assert labels & {"examples", "examples of a client"}
+    drawn(figure, tmp_path / "any.png")
+
+
+def test_many_clients_are_a_heat_map_of_their_mixtures(tmp_path) -> None:
+    counts = np.zeros((90, 3), dtype=int)
+    counts[np.arange(90), np.arange(90) % 3] = 3
+    counts[0] = [3, 0, 1]
+    figure: Any = partition_figure(holding(counts))
+    shares = np.asarray(figure.axes[0].images[0].get_array())
+    assert shares.shape == (3, 90)
+    np.testing.assert_allclose(shares.sum(axis=0), 1.0)
+    assert shares.argmax(axis=0).tolist() == [0] * 30 + [1] * 30 + [2] * 30
+    np.testing.assert_allclose(shares[:, 29], [0.75, 0.0, 0.25])  # the only mixture comes last of its class
+    bars = figure.axes[1].patches
+    assert sum(bar.get_height() for bar in bars) == 90
+    drawn(figure, tmp_path / "many.png")
+
+
+def test_clients_share_columns_where_they_outnumber_the_pixels() -> None:
+    counts = np.tile(np.array([[4, 0], [0, 4]]), (1000, 1))
+    figure: Any = partition_figure(holding(counts))
+    shares = np.asarray(figure.axes[0].images[0].get_array())
+    assert shares.shape[1] <= 600
+    np.testing.assert_allclose(shares.mean(axis=1), 0.5, atol=0.01)
+
+
+@pytest.mark.parametrize("sizes", [[7] * 80, [7] * 79 + [9], [3] * 79 + [4000]], ids=["equal", "near", "far"])
+def test_the_histogram_counts_every_client(tmp_path, sizes: list[int]) -> None:
+    figure: Any = partition_figure(holding(np.array(sizes)[:, None]))
+    histogram = figure.axes[1]
+    assert sum(bar.get_height() for bar in histogram.patches) == 80
+    assert histogram.get_xscale() == ("log" if max(sizes) > 1000 else "linear")
+    drawn(figure, tmp_path / "histogram.png")
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ConfigurationError, match=r"need matplotlib.*pip install 'turnout\[report\]'"):
+        partition_figure(holding(SMALL))
