@@ -152,12 +152,19 @@ class Objective:
         if mask is not None:
             real = int(mask.sum())
             x, y = x[:real], y[:real]
-        if self._images_last and x.dim() == 4:
-            x = x.contiguous(memory_format=torch.channels_last)
         leaf = params.detach().requires_grad_()
-        loss = self._loss_of_one(leaf, x, y, None, key)
+        loss = self._loss_of_one(leaf, self._in_order(x), y, None, key)
         (gradient,) = torch.autograd.grad(loss, leaf)
         return loss.detach(), gradient
+
+    def _in_order(self, x: torch.Tensor) -> torch.Tensor:
+        """Images with the channels of a pixel side by side in memory, in which CPU convolutions take half the time."""
+        if not self._images_last or x.dim() != 4:
+            return x
+        _, channels, height, width = x.shape
+        # The strides are spelt out because with a single channel torch cannot tell the two orders apart, and guesses.
+        strides = (channels * height * width, 1, channels * width, channels)
+        return x.contiguous(memory_format=torch.channels_last).as_strided(x.shape, strides)
 
     @torch.no_grad()
     def evaluate(
@@ -170,9 +177,7 @@ class Objective:
         self.module.eval()
         losses, correct = [], []
         for x, y in batches:
-            if self._images_last and x.dim() == 4:
-                x = x.contiguous(memory_format=torch.channels_last)
-            outputs = self.outputs(params, x)
+            outputs = self.outputs(params, self._in_order(x))
             losses.append(self.loss(outputs, y).double())
             correct.append(outputs.argmax(dim=-1) == y)
         return torch.cat(losses), torch.cat(correct)

@@ -25,7 +25,8 @@ class Halving(Schedule):
     """Halve every `every` rounds from round `start` on, at most `most` times: ``initial / 2^level``.
 
     ``level = 0 before start, then min(most, (version - start) // every + 1)``. FedAU trains CIFAR-100 with
-    ``Halving(0.0562, start=10001, every=1000, most=10)``.
+    ``Halving(0.0562, start=10001, every=1000, most=10)``; its authors' code halves for the first time in round 10001 too,
+    but then in 11000, 12000, ..., one round before this one.
     """
 
     initial: float

@@ -96,7 +96,7 @@ class Report:
         # A sum is finite only if every term is, and it needs no second matrix; an overflow of the sum itself (terms
         # beyond 1e300 in float64) is an update that no model survives either.
         for value in (self.delta, *self.extra.values(), *self.seen.values()):
-            good &= torch.isfinite(value.reshape(len(self), -1).sum(dim=1, dtype=torch.float64))
+            good &= torch.isfinite(value.reshape(len(self), value.shape[1:].numel()).sum(dim=1, dtype=torch.float64))
         return good.cpu().numpy()
 
 
