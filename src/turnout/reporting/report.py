@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from turnout.core.checks import DataError
 from turnout.reporting import figures
+from turnout.reporting.partition_figure import partition_figure
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
 from turnout.reporting.settings import environment as this_environment
 from turnout.reporting.settings import settings
-from turnout.reporting.style import adopt, needs_extra, styles, to_svg
+from turnout.reporting.style import needs_extra, styles, to_svg
 from turnout.reporting.table import COLUMNS, RESULTS, Row, cells, comparison
 from turnout.tables import replace_files
 
@@ -183,15 +184,8 @@ def _holdings(data: FederatedData | None) -> _Drawing | None:
     """Who holds what, where the data are at hand."""
     if data is None:
         return None
-    from turnout.reporting.partition_figure import partition_figure
-
-    def draw() -> Figure:
-        figure = partition_figure(data)
-        adopt(figure)
-        return figure
-
     caption = f"Examples of each class at each of the {data.num_clients:,} clients of {data.name}."
-    return _draw("Who holds what", caption, caption, draw)
+    return _draw("Who holds what", caption, caption, lambda: partition_figure(data))
 
 
 def _draw(title: str, caption: str, alt: str, make: Callable[[], Figure]) -> _Drawing:

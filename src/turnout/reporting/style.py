@@ -90,22 +90,6 @@ def evenly(length: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(np.int64))
 
 
-def adopt(figure: Figure) -> None:
-    """Give a figure made elsewhere this style's ink and no background of its own."""
-    from matplotlib.colors import to_rgb
-    from matplotlib.text import Text
-
-    for axes in figure.axes:
-        axes.patch.set_visible(False)
-        axes.tick_params(which="both", colors=INK)
-        for spine in axes.spines.values():
-            spine.set_edgecolor(INK)
-    for text in figure.findobj(lambda artist: isinstance(artist, Text)):
-        assert isinstance(text, Text)
-        if to_rgb(text.get_color()) == (0.0, 0.0, 0.0):
-            text.set_color(INK)
-
-
 def to_svg(figure: Figure, name: str, description: str) -> str:
     """A figure as inline SVG: text as text in the page's font, the page's text colour, no outside reference.
 
