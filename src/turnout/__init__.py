@@ -2,7 +2,7 @@
 
 __version__ = "0.1.0"
 
-from turnout import models
+from turnout import data, models
 from turnout.aggregation import FedVarp, Mifa, WeightedSum
 from turnout.algorithms import (
     ALGORITHMS,
