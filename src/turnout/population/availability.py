@@ -1,0 +1,48 @@
+"""When clients are there: the two base classes of availability, its options and what they become for a run.
+
+Availability is a pure function of (seed, client, round). It is answered only for the clients one asks about, in any
+order, as often as one likes, so a client who is not asked costs nothing and there is no state to save.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Availability(ABC):
+    """The options of a pattern of availability; `bind` makes it answer for the clients of one run."""
+
+    @abstractmethod
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundAvailability:
+        """Fit the pattern to N clients.
+
+        Args:
+            num_clients: N.
+            label_counts: training examples of each class at each client, ``[N, C]``; None if the data have no classes.
+            seed: the run's seed.
+
+        Raises:
+            ConfigurationError: where the options do not fit the clients.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class BoundAvailability(ABC):
+    """Who is there in which round, for the N clients of one run.
+
+    Attributes:
+        num_clients: N.
+        rates: p_n, the long-run fraction of rounds in which a client is there, float64 ``[N]``, read-only; None where
+            it is unknown.
+    """
+
+    num_clients: int
+    rates: np.ndarray | None
+
+    @abstractmethod
+    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
+        """Whether each of `clients` (int64 ``[B]``, any order, repeats allowed) is there in `round`: bool ``[B]``."""

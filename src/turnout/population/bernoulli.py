@@ -1,0 +1,39 @@
+"""Clients who decide anew in every round whether they are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.random import fold, stream, uniform
+from turnout.population.availability import BoundAvailability
+from turnout.population.rates import RatedAvailability
+
+
+@dataclass(frozen=True)
+class Bernoulli(RatedAvailability):
+    """Each client is there with probability p_n, independently of other clients and of other rounds.
+
+    Options and errors are those of `RatedAvailability`.
+
+    Reference: Wang and Ji, ICLR 2024, appendix C.6.1.
+    """
+
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundBernoulli:
+        """Fit the pattern to N clients."""
+        return BoundBernoulli(
+            num_clients, self.client_rates(num_clients, label_counts, seed), stream("availability", seed)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class BoundBernoulli(BoundAvailability):
+    """`Bernoulli` for N clients."""
+
+    rates: np.ndarray
+    key: int
+
+    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
+        """Whether each of `clients` is there in `round`, bool ``[B]``."""
+        return uniform(fold(self.key, clients, np.array([round]))) < self.rates[clients]

@@ -1,0 +1,72 @@
+"""Clients who are there for the same stretch of every cycle, like devices that charge at night."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import count, refuse
+from turnout.core.random import below, fold, stream
+from turnout.population.availability import BoundAvailability
+from turnout.population.rates import RatedAvailability
+
+
+@dataclass(frozen=True)
+class Cyclic(RatedAvailability):
+    """Each client is there for the first `on` rounds of its own cycle, which starts at a random round of the period.
+
+    `on` is period * p_n rounded (halves to even), at least 1, at most the period; 0 if p_n = 0. The rates that a run
+    sees are the realised on / period. A client whose visit fills the period is always there; the authors' code gives
+    it one round off and a longer period.
+
+    Attributes:
+        period: rounds of a cycle; the paper's 100.
+        authors_phase: False starts cycles at a round uniform on the whole period, so that the first rounds are
+            like all others. True does as the authors' code does, against the paper's text: everyone starts absent, with
+            a remaining absence uniform on {0, ..., period - on - 1}, so that few are there in the first rounds.
+
+    The other options are those of `RatedAvailability`.
+
+    Raises:
+        ConfigurationError: for a period below 2, besides the errors of `RatedAvailability`.
+
+    Reference: Wang and Ji, ICLR 2024, appendix C.6.1.
+    """
+
+    period: int = 100
+    authors_phase: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        count("period", self.period, least=2, instead="A period of 1 is Everyone()")
+        if self.period >= 2**31:
+            raise refuse("period", given=self.period, needed="less than 2**31 rounds")
+
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundCyclic:
+        """Fit the pattern to N clients."""
+        wanted = self.client_rates(num_clients, label_counts, seed)
+        one_for_all = wanted.strides == (0,)
+        wanted = wanted[:1] if one_for_all else wanted
+        on = np.where(wanted > 0, np.clip(np.rint(self.period * wanted), 1, self.period), 0)
+        rates = on / self.period
+        rates.setflags(write=False)
+        if one_for_all:
+            rates = np.broadcast_to(rates, (num_clients,))
+        return BoundCyclic(num_clients, rates, self.period, self.authors_phase, stream("availability", seed))
+
+
+@dataclass(frozen=True, eq=False)
+class BoundCyclic(BoundAvailability):
+    """`Cyclic` for N clients."""
+
+    rates: np.ndarray
+    period: int
+    authors_phase: bool
+    key: int
+
+    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
+        """Whether each of `clients` is there in `round`, bool ``[B]``."""
+        on = np.rint(self.rates[clients] * self.period).astype(np.int64)
+        first = below(fold(self.key, clients), self.period - on if self.authors_phase else self.period)
+        return (round - first) % self.period < on

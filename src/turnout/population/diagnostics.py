@@ -1,0 +1,57 @@
+"""Who really took part: realised rates and intervals of each client, from the record of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from turnout.core.checks import DataError, count, refuse
+
+
+def participation_table(
+    rounds: Sequence[np.ndarray] | tuple[np.ndarray, np.ndarray], num_clients: int, num_rounds: int
+) -> dict[str, np.ndarray]:
+    """The realised participation of each of N clients over R rounds.
+
+    Args:
+        rounds: who took part, a list of R arrays of client numbers; or a tuple (ids, offsets), where round t is
+            ``ids[offsets[t]:offsets[t + 1]]``. A client that is in a round twice took part in it once.
+        num_clients: N.
+        num_rounds: R.
+
+    Returns:
+        Columns ``[N]``: `client`; `participations` (rounds it took part in); `rate` (participations / R);
+        `mean_interval` (mean number of rounds from one participation to the next, NaN below two participations);
+        `first` and `last` (round, -1 if it never took part).
+
+    Raises:
+        ConfigurationError: where `num_rounds` is not the number of rounds in the record.
+        DataError: for a client number outside 0..N-1.
+    """
+    count("num_clients", num_clients)
+    count("num_rounds", num_rounds)
+    if isinstance(rounds, tuple):
+        ids, sizes = rounds[0], np.diff(rounds[1])
+    else:
+        ids, sizes = np.concatenate([*rounds, np.empty(0, np.int64)]), np.array([len(cohort) for cohort in rounds])
+    if len(sizes) != num_rounds:
+        raise refuse("num_rounds", given=num_rounds, needed=f"{len(sizes)}, the number of rounds in the record")
+    if len(ids) and (ids.min() < 0 or ids.max() >= num_clients):
+        raise DataError(f"clients from {ids.min()} to {ids.max()} took part, but there are {num_clients}, from 0 on")
+    when, who = np.divmod(np.unique(np.repeat(np.arange(num_rounds), sizes) * num_clients + ids), num_clients)
+    participations = np.bincount(who, minlength=num_clients)
+    first = np.full(num_clients, num_rounds)
+    last = np.full(num_clients, -1)
+    np.minimum.at(first, who, when)
+    np.maximum.at(last, who, when)
+    first[participations == 0] = -1
+    intervals = np.where(participations > 1, participations - 1, np.nan)
+    return {
+        "client": np.arange(num_clients),
+        "participations": participations,
+        "rate": participations / num_rounds,
+        "mean_interval": (last - first) / intervals,
+        "first": first,
+        "last": last,
+    }

@@ -1,0 +1,34 @@
+"""Every client is there in every round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import count
+from turnout.population.availability import Availability, BoundAvailability
+from turnout.population.rates import everyone_at
+
+
+@dataclass(frozen=True)
+class Everyone(Availability):
+    """Every client is there in every round: p_n = 1."""
+
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundEveryone:
+        """Fit the pattern to N clients; labels and seed do not matter."""
+        del label_counts, seed
+        count("num_clients", num_clients)
+        return BoundEveryone(num_clients, everyone_at(1.0, num_clients))
+
+
+@dataclass(frozen=True, eq=False)
+class BoundEveryone(BoundAvailability):
+    """`Everyone` for N clients."""
+
+    rates: np.ndarray
+
+    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
+        """True for each of `clients`, bool ``[B]``."""
+        del round
+        return np.ones(len(clients), dtype=bool)

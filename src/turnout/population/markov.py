@@ -1,0 +1,111 @@
+"""Clients who come for a while and go for a while: a two-state Markov chain for each, answered at any round at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import refuse
+from turnout.core.random import fold, stream, uniform
+from turnout.population.availability import BoundAvailability
+from turnout.population.rates import RatedAvailability
+
+_JOIN_LIMIT = 1e-6
+
+
+@dataclass(frozen=True)
+class Markov(RatedAvailability):
+    """Each client comes and goes by a stationary two-state Markov chain that is there a fraction p_n of the rounds.
+
+    From absent to present with probability p01, from present to absent with p10::
+
+        p01 = join,       p10 = join * (1 / p_n - 1)        if that is at most 1,
+        p01 = p_n / (1 - p_n),   p10 = 1                    otherwise.
+
+    Visits last 1/p10 rounds on average, absences 1/p01. The chain is stationary from the first round on.
+
+    Attributes:
+        join: greatest probability of coming back in the next round; the paper's 0.05.
+
+    The other options are those of `RatedAvailability`.
+
+    Raises:
+        ConfigurationError: for `join` outside [1e-6, 1 - 1e-6], besides the errors of `RatedAvailability`. At join = 1
+            and p_n = 1/2 a client would alternate for ever, without any randomness after the first round.
+
+    Reference: Wang and Ji, ICLR 2024, appendix C.6.1.
+    """
+
+    join: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.join, float) or not _JOIN_LIMIT <= self.join <= 1 - _JOIN_LIMIT:
+            raise refuse("join", given=self.join, needed=f"a probability between {_JOIN_LIMIT} and 1 - {_JOIN_LIMIT}")
+
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundMarkov:
+        """Fit the pattern to N clients."""
+        return BoundMarkov(
+            num_clients,
+            self.client_rates(num_clients, label_counts, seed),
+            self.join,
+            stream("availability", seed),
+            stream("availability renewal", seed),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class BoundMarkov(BoundAvailability):
+    """`Markov` for N clients, with random access to any round.
+
+    Let c = 1 - p01 - p10, the correlation of consecutive rounds. A step of the chain has the same law as this one: with
+    probability |c| keep the state (c >= 0) or flip it (c < 0); otherwise renew it, that is draw it from Bernoulli(r),
+    whatever it was, with r = p_n if c >= 0 and r = (p01 - |c|) / (1 - |c|) if c < 0. So the state in round t is the
+    draw made at the last renewal, flipped once for each round since then if c < 0, and nothing earlier matters.
+
+    Renewals are a Bernoulli process of rate 1 - |c| over all rounds, negative ones included. Rounds are cut into blocks
+    of about 1 / (1 - |c|). The renewals of a block are found from its end backwards by geometric gaps, each keyed
+    by the client and the round it leaps from; a leap over the start of the block is cut there and begins anew, which a
+    memoryless gap allows. So whoever asks for any round of a block sees the same renewals, and the last one is
+    found after two to four leaps on average, whatever c and t.
+    """
+
+    rates: np.ndarray
+    join: float
+    state_key: int
+    renewal_key: int
+
+    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
+        """Whether each of `clients` is there in `round`, bool ``[B]``."""
+        p = self.rates[clients]
+        with np.errstate(divide="ignore", over="ignore"):  # p = 0 never comes, p = 1 never goes
+            p01 = np.minimum(self.join, p / (1.0 - p))
+            p10 = np.minimum(self.join * (1.0 / p - 1.0), 1.0)
+        correlation = 1.0 - p01 - p10
+        hold = np.abs(correlation)
+        renewed = np.where(correlation >= 0, p, (p01 - hold) / (1.0 - hold))
+        when = self._last_renewal(clients, hold, round)
+        state = uniform(fold(self.state_key, clients, when)) < renewed
+        return state ^ ((correlation < 0) & ((round - when) % 2 == 1))
+
+    def _last_renewal(self, clients: np.ndarray, hold: np.ndarray, round: int) -> np.ndarray:
+        """The last round <= `round` in which each client's state was renewed, int64 ``[B]``; `hold` is |c|."""
+        with np.errstate(divide="ignore"):  # hold = 0 renews in every round: the scale is 0 and every gap is 1
+            scale = 1.0 / np.log(hold)
+        length = np.ceil(1.0 / (1.0 - hold)).astype(np.int64)
+        start = round // length * length
+        time = start + length
+        key = fold(self.renewal_key, clients)
+        rows: np.ndarray = np.arange(len(clients))
+        found = np.empty(len(clients), dtype=np.int64)
+        while len(rows):
+            gap = 1 + (np.log(1.0 - uniform(fold(key, time))) * scale).astype(np.int64)  # P(gap > g) = hold ** g
+            time = time - gap
+            hit = (time >= start) & (time <= round)
+            found[rows[hit]] = time[hit]
+            rows, key, scale, length, start, time = (a[~hit] for a in (rows, key, scale, length, start, time))
+            crossed = time <= start
+            time = np.where(crossed, start, time)
+            start = start - length * crossed
+        return found

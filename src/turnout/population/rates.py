@@ -1,0 +1,115 @@
+"""How often each client is there: one rate for all, given rates, or FedAU's rates that follow the labels it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, count, positive, probability, refuse
+from turnout.core.random import generator
+from turnout.population.availability import Availability
+
+
+def label_correlated_rates(
+    label_counts: np.ndarray, mean: float, alpha: float, floor: float, seed: int = 0
+) -> np.ndarray:
+    """FedAU's participation probabilities p_n, float64 ``[N]``: classes, not clients, are seldom or often there.
+
+    With h_n the class proportions of client n's data and one draw of q a seed::
+
+        q ~ Dir(alpha * 1_C),    p_n = min(1, max(floor, <h_n, q> * C * mean))
+
+    E[q_c] = 1/C, so E[p_n] = mean before the floor. h_n is what the client really holds, as in the authors' code; the
+    paper's text can be read as the distribution its data were drawn from. They have no upper bound; without it p_n
+    exceeds 1 where C * mean > 1.
+
+    Args:
+        label_counts: examples of each class at each client, ``[N, C]``.
+        mean: mean rate mu.
+        alpha: concentration alpha_p; the smaller, the more the rates differ.
+        floor: least rate.
+        seed: the run's seed.
+
+    Raises:
+        ConfigurationError: for a client without examples, whose proportions are 0/0.
+
+    Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
+    ICLR 2024, appendix C.6.1.
+    """
+    totals = label_counts.sum(axis=1)
+    if (totals == 0).any():
+        client = int(np.flatnonzero(totals == 0)[0])
+        raise ConfigurationError(
+            f"client {client} has no examples, so its rate cannot follow its labels: drop empty clients, or write "
+            "correlated_with_labels=None"
+        )
+    num_classes = label_counts.shape[1]
+    q = generator("participation rates", seed).dirichlet(np.full(num_classes, alpha))
+    return np.clip(label_counts @ q / totals * (num_classes * mean), floor, 1.0)
+
+
+def everyone_at(rate: float, num_clients: int) -> np.ndarray:
+    """The same rate for N clients, ``[N]``, read-only, at the memory of one number."""
+    return np.broadcast_to(np.float64(rate), (num_clients,))
+
+
+@dataclass(frozen=True)
+class RatedAvailability(Availability):
+    """Availability of clients who each have a rate p_n, the part that `Bernoulli`, `Markov` and `Cyclic` share.
+
+    Attributes:
+        mean: p_n of all clients, or the mean of p_n before the floor if they depend on labels.
+        correlated_with_labels: None, or the concentration alpha_p of `label_correlated_rates`; the paper uses 0.1.
+        floor: least p_n of rates that depend on labels.
+        rates: None, or p_n of each client, in place of the three options above.
+
+    Raises:
+        ConfigurationError: for a probability outside [0, 1], a mean of 0, or rates that are both given and drawn.
+    """
+
+    mean: float = 0.1
+    correlated_with_labels: float | None = None
+    floor: float = 0.02
+    rates: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        probability("mean", self.mean)
+        if self.mean == 0:
+            raise refuse("mean", given=self.mean, needed="a probability > 0", instead="At 0 nobody is ever there")
+        probability("floor", self.floor)
+        if self.correlated_with_labels is not None:
+            positive("correlated_with_labels", self.correlated_with_labels)
+        if self.rates is None:
+            return
+        object.__setattr__(self, "rates", tuple(float(rate) for rate in self.rates))
+        for client, rate in enumerate(self.rates):
+            probability(f"rates[{client}]", rate)
+        if self.correlated_with_labels is not None:
+            raise ConfigurationError(
+                "rates are both given (rates) and drawn (correlated_with_labels): write correlated_with_labels=None"
+            )
+
+    def client_rates(self, num_clients: int, label_counts: np.ndarray | None, seed: int) -> np.ndarray:
+        """p_n of N clients, float64 ``[N]``, read-only. Refuses labels that are needed and missing."""
+        count("num_clients", num_clients)
+        alpha = self.correlated_with_labels
+        if self.rates is None and alpha is None:
+            return everyone_at(self.mean, num_clients)
+        if self.rates is not None:
+            rates = np.array(self.rates, dtype=np.float64)
+            if len(rates) != num_clients:
+                raise refuse("rates", given=len(rates), needed=f"one rate for each of {num_clients} clients")
+        elif label_counts is None:
+            raise ConfigurationError(
+                f"correlated_with_labels={alpha} needs the class counts of every client, but these data have none: "
+                "write correlated_with_labels=None, or rates=(...)"
+            )
+        elif label_counts.ndim != 2 or len(label_counts) != num_clients:
+            needed = f"the shape ({num_clients}, number of classes)"
+            raise refuse("label_counts", given=label_counts.shape, needed=needed)
+        else:
+            assert alpha is not None
+            rates = label_correlated_rates(label_counts, self.mean, alpha, self.floor, seed)
+        rates.setflags(write=False)
+        return rates

@@ -1,0 +1,159 @@
+"""Availability as it was recorded: a table of who was there from which round to which."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, DataError, count
+from turnout.population.availability import Availability, BoundAvailability
+
+_COLUMNS = ("client", "from", "to")
+
+
+@dataclass(frozen=True)
+class Trace(Availability):
+    """Each client is there in the rounds ``from <= round < to`` of its rows in a table; clients without rows never are.
+
+    Rows may come in any order; where rows of a client overlap, their union counts.
+
+    Attributes:
+        table: path of a CSV or Parquet file with the columns client, from, to (whole numbers; other columns are
+            ignored), or the rows themselves, ``((client, from, to), ...)``.
+        repeat: True starts the trace again when its last `to` is reached; False has nobody there afterwards.
+
+    The rates of a bound trace are the fractions of its rounds, 0 to the last `to`, in which each client is there.
+
+    Raises:
+        ConfigurationError: for a table that is neither a path to .csv or .parquet nor rows.
+        DataError: for a file that is missing or unreadable, or a row that is not three whole numbers, starts before
+            round 0, ends before it starts, or names a client that does not exist. Rows given directly are checked when
+            the trace is made, everything else when it is bound, before the first round.
+    """
+
+    table: str | tuple[tuple[int, int, int], ...]
+    repeat: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.table, str | os.PathLike):
+            object.__setattr__(self, "table", os.fspath(self.table))
+            if Path(str(self.table)).suffix not in (".csv", ".parquet"):
+                raise ConfigurationError(f"trace {self.table}: needed a file that ends in .csv or .parquet")
+        elif isinstance(self.table, Sequence):
+            for number, row in enumerate(self.table, 1):
+                if not isinstance(row, Sequence) or len(row) != 3 or not all(map(_is_index, row)):
+                    raise DataError(f"trace, row {number}: got {row!r}, needed three whole numbers (client, from, to)")
+            object.__setattr__(self, "table", tuple(tuple(row) for row in self.table))
+            self._rows()
+        else:
+            raise ConfigurationError(f"trace: got {self.table!r}, needed a path or rows ((client, from, to), ...)")
+
+    def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundTrace:
+        """Read the trace for N clients; labels and seed do not matter."""
+        del label_counts, seed
+        count("num_clients", num_clients)
+        client, start, end = self._rows()
+        self._refuse_rows(client >= num_clients, client, f"no such client among {num_clients} (numbers start at 0)")
+        horizon = int(end.max())
+        # Lay the clients' rounds end to end on one line, so that one sorted array answers for all of them.
+        opens, closes = _union(client * horizon + start, client * horizon + end)
+        rates = np.bincount(opens // horizon, weights=closes - opens, minlength=num_clients) / horizon
+        rates.setflags(write=False)
+        return BoundTrace(num_clients, rates, np.stack([opens, closes], axis=1).ravel(), horizon, self.repeat)
+
+    def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Clients, starts and ends, int64 ``[rows]`` each, checked."""
+        if isinstance(self.table, str):
+            client, start, end = _read(Path(self.table))
+        else:
+            client, start, end = np.array(self.table, dtype=np.int64).reshape(-1, 3).T
+        if not len(client):
+            raise DataError("trace: got no rows, so nobody would ever be there; write Everyone() for no trace")
+        self._refuse_rows(client < 0, client, "client numbers start at 0")
+        self._refuse_rows(start < 0, start, "rounds start at 0")
+        self._refuse_rows(end <= start, end, "`to` must be greater than `from`: a row ends before round `to`")
+        self._refuse_rows(end >= 2**32, end, "a trace has less than 2**32 rounds: write rounds, not nanoseconds")
+        return client, start, end
+
+    @staticmethod
+    def _refuse_rows(bad: np.ndarray, value: np.ndarray, why: str) -> None:
+        """Name the first bad row, if there is one."""
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            raise DataError(f"trace, row {row + 1}: got {value[row]}; {why}")
+
+
+def _read(path: Path) -> tuple[np.ndarray, ...]:
+    """The three columns of a CSV or Parquet file as int64 arrays."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    if not path.is_file():
+        raise DataError(f"trace {path}: no such file")
+    try:
+        table = csv.read_csv(path) if path.suffix == ".csv" else parquet.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"trace {path}: cannot be read: {error}") from error
+    missing = [name for name in _COLUMNS if name not in table.column_names]
+    if missing:
+        raise DataError(f"trace {path}: got columns {table.column_names}, needed {list(_COLUMNS)}")
+    columns = []
+    for name in _COLUMNS:
+        column = table.column(name)
+        if column.null_count or not pa.types.is_integer(column.type):
+            values = column.to_pylist()
+            row = next((i for i, value in enumerate(values) if not _is_whole(value)), None)
+            if row is not None:
+                raise DataError(f"trace {path}, row {row + 1}: got {values[row]!r} as {name!r}, needed a whole number")
+            columns.append(np.array([int(float(value)) for value in values], dtype=np.int64))
+        else:
+            columns.append(column.to_numpy().astype(np.int64))
+    return tuple(columns)
+
+
+def _is_index(value: object) -> bool:
+    """Whether this is a Python integer that fits into 64 bits."""
+    return type(value) is int and -(2**62) < value < 2**62
+
+
+def _is_whole(value: object) -> bool:
+    """Whether a cell holds a whole number, be it as text or as a float."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return number.is_integer() and abs(number) < 2**62
+
+
+def _union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The union of intervals [start, end) as ascending intervals that do not overlap; touching ones stay apart."""
+    order = np.argsort(start, kind="stable")
+    start, reach = start[order], np.maximum.accumulate(end[order])
+    first = np.flatnonzero(np.concatenate([[True], start[1:] >= reach[:-1]]))
+    return start[first], reach[np.append(first[1:], len(start)) - 1]
+
+
+@dataclass(frozen=True, eq=False)
+class BoundTrace(BoundAvailability):
+    """`Trace` for N clients.
+
+    Attributes:
+        edges: where clients come (even places) and go (odd places), as client * horizon + round, ascending.
+        horizon: the last `to`, the number of rounds the trace covers.
+    """
+
+    rates: np.ndarray
+    edges: np.ndarray
+    horizon: int
+    repeat: bool
+
+    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
+        """Whether each of `clients` is there in `round`, bool ``[B]``."""
+        if round >= self.horizon and not self.repeat:
+            return np.zeros(len(clients), dtype=bool)
+        place = clients * self.horizon + round % self.horizon
+        return np.searchsorted(self.edges, place, side="right") % 2 == 1

@@ -1,0 +1,43 @@
+"""All clients in a random order that is made only as far as it is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from turnout.core.random import fold, uniform
+
+_SMALL = 1024
+
+
+class RandomOrder:
+    """A uniformly random order of 0, ..., N - 1, a function of the key alone, taken from its front in pieces.
+
+    Clients drawn one by one with replacement, in the order in which each appears for the first time, are in a uniformly
+    random order. So the front of the order costs as much as its length, whatever N. Once a quarter of N has been drawn
+    (at once, if N is at most 1024) the clients that have not appeared follow, shuffled, because draws would repeat
+    more and more.
+    """
+
+    def __init__(self, key: int, num_clients: int) -> None:
+        self._key = key
+        self._num_clients = num_clients
+        self._num_draws = num_clients // 4 if num_clients > _SMALL else 0
+        self._drawn = np.empty(0, dtype=np.int64)
+        self._rest: np.ndarray | None = None
+
+    def take(self, size: int) -> np.ndarray:
+        """The next clients in the order, int64: at most `size`, and maybe none before the last of N has been taken."""
+        start = len(self._drawn)
+        if start < self._num_draws:
+            numbers = np.arange(start, min(start + size, self._num_draws))
+            draws = (uniform(fold(self._key, numbers)) * self._num_clients).astype(np.int64)
+            self._drawn = np.concatenate([self._drawn, draws])
+            firsts = np.unique(self._drawn, return_index=True)[1]
+            return self._drawn[np.sort(firsts[firsts >= start])]
+        if self._rest is None:
+            unseen = np.ones(self._num_clients, dtype=bool)
+            unseen[self._drawn] = False
+            rest = np.flatnonzero(unseen)
+            self._rest = rest[np.argsort(fold(self._key, self._num_draws + rest), kind="stable")]
+        front, self._rest = self._rest[:size], self._rest[size:]
+        return front

@@ -1,0 +1,62 @@
+"""A cohort of fixed size, chosen at random from those who are there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.algorithm import Selection
+from turnout.core.checks import count, refuse
+from turnout.core.random import stream
+from turnout.selection.random_order import RandomOrder
+
+
+@dataclass(frozen=True)
+class Uniform(Selection):
+    """The cohort is a uniformly random subset of `cohort_size` of the available clients, or all if fewer are there.
+
+    Clients are asked in a random order, which is a function of (seed, round) alone, until enough are there. This
+    costs about cohort_size / (fraction available) questions, however many clients there are.
+
+    Attributes:
+        cohort_size: clients in a round; at most the number of clients.
+
+    Raises:
+        ConfigurationError: for a cohort that is empty or larger than the federation.
+    """
+
+    cohort_size: int = 10
+
+    def __post_init__(self) -> None:
+        count("cohort_size", self.cohort_size)
+
+    def check(self, num_clients: int) -> None:
+        """Refuse fewer clients than a cohort has."""
+        if self.cohort_size > num_clients:
+            raise refuse(
+                "cohort_size",
+                given=self.cohort_size,
+                needed=f"at most the number of clients, {num_clients}",
+                instead=f"Write cohort_size={num_clients}, or AllAvailable() to take everyone who is there",
+            )
+
+    def select(
+        self, available: Callable[[np.ndarray], np.ndarray], num_clients: int, round: int, seed: int
+    ) -> np.ndarray:
+        """The cohort, ascending, int64 ``[B]``."""
+        order = RandomOrder(stream("selection", seed, round), num_clients)
+        found = [np.empty(0, dtype=np.int64)]
+        num_asked, num_found, size = 0, 0, 2 * self.cohort_size
+        while num_found < self.cohort_size and num_asked < num_clients:
+            asked = order.take(size)
+            here = asked[available(asked)]
+            found.append(here)
+            num_asked, num_found = num_asked + len(asked), num_found + len(here)
+            # Enough at the rate seen so far, with two standard deviations to spare: a further question costs more than
+            # a longer one. How the order is cut does not change the cohort.
+            missing = max(self.cohort_size - num_found, 0)
+            size = math.ceil((missing + 2 * math.sqrt(missing)) * (num_asked + 1) / (num_found + 1))
+        return np.sort(np.concatenate(found)[: self.cohort_size])
