@@ -27,6 +27,7 @@ from turnout.population import Population
 from turnout.progress import Progress, bar
 from turnout.selection import AllAvailable
 from turnout.simulation.simulation import Simulation
+from turnout.tables import replace_files
 
 
 class Interrupted(TurnoutError):
@@ -77,6 +78,8 @@ class Experiment:
                 )
         if not isinstance(self.model, ModelSpec | nn.Module):
             raise ConfigurationError(f"model must be a ModelSpec or a torch.nn.Module, got {self.model!r}")
+        if not callable(self.loss):
+            raise ConfigurationError(f"loss must be a function of (outputs, targets), got {self.loss!r}")
         count("rounds", self.rounds)
         count("seed", self.seed, least=0)
         count("evaluate_every", self.evaluate_every)
@@ -121,6 +124,8 @@ class Experiment:
             CheckpointError: for a folder that holds another run, or cannot be written.
             Interrupted: on Ctrl-C, after a checkpoint was saved.
         """
+        if checkpoint_every is not None:
+            count("checkpoint_every", checkpoint_every, instead="Write None for about once a minute")
         simulation = Simulation(self)
         target = None if folder is None else Path(folder)
         if target is not None:
@@ -137,12 +142,13 @@ class Experiment:
                     f"{folder} already holds a run: write resume=True (--resume {folder}) to go on, or another folder"
                 )
             simulation.restore(folder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "config.json").write_text(json.dumps(simulation.description, indent=2))
-            (folder / "environment.json").write_text(json.dumps(environment(), indent=2))
-        except OSError as error:
-            raise CheckpointError(f"{folder} cannot be written: {error}. Give another folder") from error
+        config, machine = json.dumps(simulation.description, indent=2), json.dumps(environment(), indent=2)
+        replace_files(
+            {
+                folder / "config.json": lambda part: part.write_text(config),
+                folder / "environment.json": lambda part: part.write_text(machine),
+            }
+        )
 
 
 def _loop(

@@ -40,9 +40,11 @@ class FedVarp(Aggregation):
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
         """The direction ``[P]``; the table's rows of the participants are replaced."""
-        before = state["mean"].to(report.delta.dtype)
-        change = replace_rows(state, report, federation)
-        return before + weighted_sum(weights, change), state
+        del federation
+        before = state["mean"].clone()
+        stored = replace_rows(state, report)
+        change = weighted_sum(weights, report.delta) - weighted_sum(weights, stored)
+        return (before + change).to(report.delta.dtype), state
 
 
 def table(federation: Federation) -> State:
@@ -54,14 +56,15 @@ def table(federation: Federation) -> State:
     }
 
 
-def replace_rows(state: State, report: Report, federation: Federation) -> torch.Tensor:
-    """Write the updates into the table, move its mean along, and return ``Delta - Y`` ``[B, P]``."""
+def replace_rows(state: State, report: Report) -> torch.Tensor:
+    """Write the updates into the table, move its mean along, and return the rows that were there, ``[B, P]``."""
     rows = torch.from_numpy(report.client).to(report.delta.device)
-    change = report.delta - state["table"][rows]
+    stored = state["table"][rows]
     state["table"][rows] = report.delta
-    even = torch.full((len(report),), 1.0 / federation.num_clients, dtype=torch.float64, device=change.device)
-    state["mean"] += even @ change.double()
-    return change
+    # Two sums, because the difference of two finite updates can overflow, and infinity would stay in the mean for ever.
+    even = torch.full((len(report),), 1.0 / len(state["table"]), dtype=torch.float64, device=stored.device)
+    state["mean"] += weighted_sum(even, report.delta) - weighted_sum(even, stored)
+    return stored
 
 
 def _names(weighting: tuple[Weighting, ...]) -> str:

@@ -46,5 +46,5 @@ class Mifa(Aggregation):
         """The direction ``[P]``; the table's rows of the participants are replaced."""
         del weights
         if len(report):
-            replace_rows(state, report, federation)
+            replace_rows(state, report)
         return state["mean"].to(federation.dtype), state

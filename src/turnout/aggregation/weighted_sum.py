@@ -20,4 +20,4 @@ class WeightedSum(Aggregation):
     ) -> tuple[torch.Tensor, State]:
         """The direction ``[P]``."""
         del federation
-        return weighted_sum(weights, report.delta), state
+        return weighted_sum(weights, report.delta).to(report.delta.dtype), state

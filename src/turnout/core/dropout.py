@@ -15,7 +15,8 @@ class KeyedDropout(nn.Module):
     """Inverted dropout with a mask hashed from a key: ``x * [u >= p] / (1 - p)``.
 
     The key comes in as a buffer, so that `functional_call` can give every lane its own. An entry's mask depends on its
-    place in its example and on the example's place in the minibatch, never on how many examples follow.
+    place in its example and on the example's place in the minibatch, never on how many examples follow. A layer that the
+    model uses several times has a new mask for every use.
 
     Args:
         probability: chance of an entry (or of a whole channel) to be zeroed.
@@ -28,6 +29,7 @@ class KeyedDropout(nn.Module):
     def __init__(self, probability: float, *, channels: bool, layer: int) -> None:
         super().__init__()
         self.probability, self.channels, self.layer = probability, channels, layer
+        self.uses = 0  # since the model was called; whoever calls it starts it anew
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -37,7 +39,10 @@ class KeyedDropout(nn.Module):
         whole = self.channels and x.dim() > 2
         shape = x.shape[:2] + (1,) * (x.dim() - 2) if whole else x.shape
         places = torch.arange(shape.numel(), device=x.device)
-        key = fold(cast("torch.Tensor", self.key), torch.tensor(self.layer, device=x.device))
+        # Negative, because the non-negative numbers are those of the minibatch's examples, whose transforms share the key.
+        number = ~(self.layer + (self.uses << 16))
+        self.uses += 1
+        key = fold(cast("torch.Tensor", self.key), torch.tensor(number, device=x.device))
         keep = uniform(fold(key, places)).view(shape) >= self.probability
         return x * keep.to(x.dtype) * (1.0 / (1.0 - self.probability) if self.probability < 1.0 else 0.0)
 

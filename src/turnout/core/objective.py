@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Literal
 
@@ -10,9 +11,13 @@ from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from turnout.core.checks import ConfigurationError, known_name
-from turnout.core.dropout import with_keyed_dropout
+from turnout.core.dropout import KeyedDropout, with_keyed_dropout
 from turnout.core.parameters import Layout
 from turnout.core.replay import Replayed
+
+# Unless asked not to, Intel's matrix library rounds by where in memory an operand lies, so a client's bits would depend on
+# its lane. It reads this before its first product, and is no slower for it.
+os.environ.setdefault("MKL_CBWR", "AUTO")
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From outputs ``[b, ...]`` and targets ``[b, ...]`` to one loss for each example, ``[b]``."""
@@ -97,6 +102,7 @@ class Objective:
         _refuse_what_cannot_be_right(module)
         self.module, self._key_names = with_keyed_dropout(module)
         self.module.to(device)
+        self._dropouts = [m for m in self.module.modules() if isinstance(m, KeyedDropout)]
         self.layout = Layout.of(self.module)
         self.initial = self.layout.flatten(self.module)
         self.loss, self.device = loss, device
@@ -111,6 +117,8 @@ class Objective:
     def outputs(self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor | None = None) -> torch.Tensor:
         """The model's outputs ``[b, ...]`` at one vector ``[P]``; `key` seeds dropout in training mode."""
         named = self.layout.split(params) | self._constants
+        for dropout in self._dropouts:
+            dropout.uses = 0
         if key is not None:
             named |= dict.fromkeys(self._key_names, key)
         return functional_call(self.module, named, (x,))
@@ -201,10 +209,10 @@ class Objective:
 
         Raises:
             ConfigurationError: where the model does not take these inputs, returns something that the loss or the
-                labels do not fit, or draws random numbers of its own.
+                labels do not fit, draws random numbers of its own, or changes its buffers.
         """
         self.module.train()
-        before = torch.get_rng_state()
+        random, constants = self._random_state(), {name: value.clone() for name, value in self._constants.items()}
         key = torch.zeros((), dtype=torch.int64, device=self.device)
         try:
             losses = self.loss(self.outputs(self.initial, x, key), y)
@@ -218,8 +226,18 @@ class Objective:
                 f"the loss must give one number for each of {len(x)} examples, it gave {tuple(losses.shape)}: write "
                 "reduction='none'"
             )
-        if not torch.equal(before, torch.get_rng_state()):
+        if not torch.equal(random, self._random_state()):
             raise ConfigurationError(
                 "the model draws random numbers in forward(), which no seed of a client controls: use nn.Dropout layers, "
                 "which are made reproducible for each client"
             )
+        changed = [name for name, value in constants.items() if not torch.equal(value, self._constants[name])]
+        if changed:
+            raise ConfigurationError(
+                f"the model changes its buffer {changed[0]!r} in forward(); buffers are neither averaged nor sent, so one "
+                "client's would leak into the next: make it a parameter, or leave it unchanged"
+            )
+
+    def _random_state(self) -> torch.Tensor:
+        """The state of torch's own random numbers where the model computes."""
+        return torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else torch.get_rng_state()

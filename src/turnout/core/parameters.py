@@ -34,11 +34,17 @@ class Layout:
         """Lay out the trainable parameters of `module`; `personal` says by name which ones stay with their client.
 
         Raises:
-            ConfigurationError: without trainable parameters, or where they are not all float32 or all float64.
+            ConfigurationError: without trainable parameters, where one has no shape yet (lazy layers), or where they are not
+                all float32 or all float64.
         """
         found = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not found:
             raise ConfigurationError(f"{type(module).__name__} has no trainable parameters: nothing could be learnt")
+        lazy = [name for name, p in found.items() if isinstance(p, nn.parameter.UninitializedParameter)]
+        if lazy:
+            raise ConfigurationError(
+                f"the parameter {lazy[0]!r} of {type(module).__name__} has no shape yet: call the model on an example first"
+            )
         dtypes = {p.dtype for p in found.values()}
         if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
             raise ConfigurationError(

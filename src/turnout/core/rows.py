@@ -8,8 +8,5 @@ _COLUMNS = 1 << 16  # columns converted to float64 at a time, so that a converte
 
 
 def weighted_sum(weights: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """``sum_b w_b rows_b``, ``[P]``, accumulated in float64 and returned in the rows' type."""
-    if not len(rows):
-        return rows.new_zeros(rows.shape[1])
-    parts = [weights.double() @ block.double() for block in rows.split(_COLUMNS, dim=1)]
-    return torch.cat(parts).to(rows.dtype)
+    """``sum_b w_b rows_b``, ``[P]``, in float64."""
+    return torch.cat([weights.double() @ block.double() for block in rows.split(_COLUMNS, dim=1)])

@@ -25,8 +25,9 @@ def server_step(
 ) -> tuple[ServerState, Info]:
     """What the server does with the reports of a round or of a full buffer: screen, weigh, aggregate, step.
 
-    A report with NaN or infinity is dropped and counted. Without a usable report the model stays as it is, unless the
-    aggregation acts alone (MIFA). Weights are float64, whatever the type of the updates.
+    A report with NaN or infinity is dropped and counted, and so are all of a round whose step overflows. Without a usable
+    report the model stays as it is, unless the aggregation acts alone (MIFA). Weights are float64, whatever the type of
+    the updates.
     """
     good = reports.finite()
     dropped = int((~good).sum())
@@ -43,5 +44,6 @@ def server_step(
     direction, slots["aggregation"] = algorithm.aggregation.apply(weights, reports, slots["aggregation"], federation)
     params, slots["server"] = algorithm.server.apply(state.params, direction, state.version, slots["server"])
     if not torch.isfinite(params.sum(dtype=torch.float64)):  # finite updates whose weighted sum overflows
-        return ServerState(state.params, state.version + 1, state.slots), info | {"overflow": True}
+        slots["server"] = state.slots["server"]
+        return ServerState(state.params, state.version + 1, slots), info | {"num_dropped": dropped + len(reports)}
     return ServerState(params, state.version + 1, slots), info | {"update_norm": (params - state.params).norm()}

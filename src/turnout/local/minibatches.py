@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from turnout.core.checks import ConfigurationError
 from turnout.core.random import below, fold, stream
 
 Sampling = Literal["pass", "fresh", "replacement"]
@@ -96,7 +97,10 @@ def _shuffles(
     Returns them end to end, client after client and pass after pass, and where each client's begin.
     """
     if sizes.max(initial=0) >= 2**_POSITION_BITS:
-        raise OverflowError(f"a client holds {sizes.max()} examples; at most {2**_POSITION_BITS - 1} can be shuffled")
+        raise ConfigurationError(
+            f"a client holds {sizes.max()} examples, and a shuffled pass goes over at most {2**_POSITION_BITS - 1}: write "
+            "sampling='replacement'"
+        )
     starts = np.concatenate([[0], np.cumsum(passes * sizes)])
     client = np.repeat(np.arange(len(sizes)), passes)  # of each segment: one pass of one client
     number = np.arange(len(client)) - np.repeat(np.cumsum(passes) - passes, passes) + first[client]

@@ -51,7 +51,8 @@ class Sgd(Local):
         count("batch_size", self.batch_size)
         known_name("sampling", self.sampling, SAMPLINGS)
         not_negative("weight_decay", self.weight_decay)
-        if not 0 <= self.momentum < 1:
+        not_negative("momentum", self.momentum)
+        if self.momentum >= 1:
             raise refuse("momentum", given=self.momentum, needed="a number >= 0 and < 1")
         if (self.steps is None) == (self.epochs is None):
             raise refuse(

@@ -67,6 +67,8 @@ class Simulation:
         self.row: dict[str, Any] = {}
         self.description = describe(experiment)
         few = torch.arange(min(len(self._train.x), getattr(algorithm.local, "batch_size", 16)), device=device)[None]
+        if self._train.y.dim() == 1:
+            few[0, -1] = self._train.y.argmax()  # the largest label is what does not fit, if any
         x, y = self._clients(np.zeros(1, dtype=np.int64)).minibatch(
             few, torch.zeros(1, dtype=torch.int64, device=device)
         )

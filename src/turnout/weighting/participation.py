@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from turnout.core.algorithm import Weighting, Weights
-from turnout.core.checks import ConfigurationError, count, refuse
+from turnout.core.checks import ConfigurationError, count, positive, refuse
 from turnout.core.types import Federation, Report, State
 
 
@@ -53,9 +53,10 @@ class Participation(Weighting):
             count("cutoff", self.cutoff, instead="Write cutoff=None for no cutoff; 1 would make every weight 1")
         if self.average not in ("mean", "exponential"):
             raise refuse("average", given=self.average, needed="'mean' or 'exponential'")
-        if not 0 < self.rate <= 1:
+        positive("rate", self.rate)
+        if self.rate > 1:
             raise refuse("rate", given=self.rate, needed="a number > 0 and <= 1")
-        if self.groups is not None and (not self.groups or min(self.groups) < 0):
+        if self.groups is not None and not (self.groups and all(type(g) is int and g >= 0 for g in self.groups)):
             raise refuse("groups", given=self.groups, needed="one group number >= 0 for each client")
 
     def init(self, federation: Federation) -> State:
@@ -126,9 +127,7 @@ class Participation(Weighting):
         """End the intervals of participants, whose opportunity was `now`; several of a group one after another."""
         order = np.lexsort((now, group))
         group, now = group[order], now[order]
-        turn = np.arange(len(group)) - np.searchsorted(
-            group, group
-        )  # 0 for the first of its group, 1 for the next, ...
+        turn = np.arange(len(group)) - np.searchsorted(group, group)  # 0 for the first of its group, then 1, ...
         for this in range(int(turn.max()) + 1):
             rows = turn == this
             g, t = group[rows], now[rows]
