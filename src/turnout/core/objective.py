@@ -178,16 +178,19 @@ class Objective:
     def evaluate(
         self, params: torch.Tensor, batches: Iterator[tuple[torch.Tensor, torch.Tensor]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Loss and correctness of each example at one vector, in evaluation mode: float64 ``[n]`` and bool ``[n]``.
+        """Loss and correctness of each example at one vector, in evaluation mode: float64 ``[n]`` each.
 
-        Correct means that the largest of the outputs is the label's.
+        Correct (1, else 0) means that the largest of the outputs is the label's; NaN where targets are no labels.
         """
         self.module.eval()
         losses, correct = [], []
         for x, y in batches:
             outputs = self.outputs(params, self._in_order(x))
             losses.append(self.loss(outputs, y).double())
-            correct.append(outputs.argmax(dim=-1) == y)
+            if y.is_floating_point():
+                correct.append(torch.full_like(losses[-1], torch.nan))
+            else:
+                correct.append((outputs.argmax(dim=-1) == y).double())
         return torch.cat(losses), torch.cat(correct)
 
     def bytes_per_lane(self, x: torch.Tensor, y: torch.Tensor) -> int:

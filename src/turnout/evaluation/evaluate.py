@@ -17,7 +17,7 @@ _BATCH = 500  # examples a forward pass: large enough for the matrix units, smal
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Loss and correctness of every example of some shards, ``[n]``, and whose they are."""
+    """Loss and correctness (1, 0, or NaN without labels) of every example of some shards, ``[n]``, and whose they are."""
 
     loss: np.ndarray
     correct: np.ndarray
@@ -47,7 +47,7 @@ def evaluate(
             yield apply_transforms(transforms, x, None, training=False) if transforms else x, y
 
     loss, correct = objective.evaluate(params, batches())
-    return Scores(loss.cpu().numpy(), correct.cpu().numpy().astype(np.float64), shards.offsets)
+    return Scores(loss.cpu().numpy(), correct.cpu().numpy(), shards.offsets)
 
 
 def thinned(shards: Shards, most: int) -> Shards:

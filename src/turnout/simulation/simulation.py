@@ -51,7 +51,8 @@ class Simulation:
         self.objective = Objective(module, experiment.loss, experiment.engine, device)
         train_x, self._transforms = bake(data.transforms, data.train.x)
         self._train = type(data.train)(train_x, data.train.y, data.train.offsets).to(device)
-        self.availability = experiment.population.availability.bind(data.num_clients, data.label_counts(), seed)
+        labels = None if data.train.y.is_floating_point() else data.label_counts()
+        self.availability = experiment.population.availability.bind(data.num_clients, labels, seed)
         self.federation = Federation(
             num_clients=data.num_clients,
             num_params=self.objective.layout.num_params,
@@ -150,7 +151,9 @@ class Simulation:
                 continue
             some = thinned(shards, most) if most else shards
             scores = evaluate(self.objective, self.state.params, some.to(self.federation.device), transforms)
-            row[f"{name}_loss"], row[f"{name}_accuracy"] = scores.mean()
+            row[f"{name}_loss"], accuracy = scores.mean()
+            if not np.isnan(accuracy):  # targets that are no labels
+                row[f"{name}_accuracy"] = accuracy
         return row
 
     def finish(self) -> None:
