@@ -15,7 +15,8 @@ from turnout.core.clients import Clients
 from turnout.core.objective import Objective
 from turnout.core.step import client_step, server_step
 from turnout.core.types import Federation, Info, Report, ServerState, Task
-from turnout.data.transforms import bake
+from turnout.data.federated import Shards
+from turnout.data.transforms import Transform, bake
 from turnout.describe import describe, differences
 from turnout.evaluation.evaluate import evaluate, thinned
 from turnout.history import History
@@ -23,7 +24,6 @@ from turnout.simulation.lanes import lanes_per_chunk
 from turnout.simulation.memory import ClientMemory
 
 if TYPE_CHECKING:
-    from turnout.data.federated import Shards
     from turnout.experiment import Experiment
 
 
@@ -49,8 +49,9 @@ class Simulation:
         device = torch.device(experiment.device)
         module = experiment.build_model()
         self.objective = Objective(module, experiment.loss, experiment.engine, device)
-        train_x, self._transforms = bake(data.transforms, data.train.x)
-        self._train = type(data.train)(train_x, data.train.y, data.train.offsets).to(device)
+        self._train, self._transforms = self._place(data.train, device)
+        held_out = data.test or data.client_test
+        self._test = None if held_out is None else self._place(held_out, device)[0]
         labels = None if data.train.y.is_floating_point() else data.label_counts()
         self.availability = experiment.population.availability.bind(data.num_clients, labels, seed)
         self.federation = Federation(
@@ -75,6 +76,11 @@ class Simulation:
         )
         self.objective.check(x[0], y[0])
         self.lanes = lanes_per_chunk(self.objective, x[0], y[0], experiment.memory_budget)
+
+    def _place(self, shards: Shards, device: torch.device) -> tuple[Shards, tuple[Transform, ...]]:
+        """Shards on the device, with the deterministic first transforms done once and for all, and the others."""
+        x, later = bake(self.experiment.data.transforms, shards.x)
+        return Shards(x, shards.y, shards.offsets).to(device), later
 
     def _clients(self, ids: np.ndarray) -> Clients:
         """Lanes for the clients `ids`."""
@@ -136,24 +142,18 @@ class Simulation:
             value[0].numel() * value.element_size() for value in (reports.seen | reports.extra).values() if len(value)
         )
         # The version comes and goes with the model; a report also carries its numbers of examples and of steps.
-        return row | {"bytes_down": len(reports) * (one + 8), "bytes_up": len(reports) * (one + sent + 24)}
+        row |= {"bytes_down": len(reports) * (one + 8), "bytes_up": len(reports) * (one + sent + 24)}
+        slots = (tensor for slot in self.state.slots.values() for tensor in slot.values())
+        return row | {"server_bytes": one + sum(tensor.nbytes for tensor in slots)}
 
     def evaluate(self) -> dict[str, float]:
         """Loss and accuracy of the present model on training and test examples."""
-        data, row = self.experiment.data, {}
-        most = self.experiment.evaluation_examples
-        held_out = data.test or data.client_test
-        for name, shards, transforms in (
-            ("train", self._train, self._transforms),
-            ("test", held_out, data.transforms),
-        ):
-            if shards is None or not len(shards.x):
-                continue
-            some = thinned(shards, most) if most else shards
-            scores = evaluate(self.objective, self.state.params, some.to(self.federation.device), transforms)
-            row[f"{name}_loss"], accuracy = scores.mean()
-            if not np.isnan(accuracy):  # targets that are no labels
-                row[f"{name}_accuracy"] = accuracy
+        row, most = {}, self.experiment.evaluation_examples
+        for name, shards in (("train", self._train), ("test", self._test)):
+            if shards is not None and len(shards.x):
+                some = thinned(shards, most) if most else shards
+                scores = evaluate(self.objective, self.state.params, some, self._transforms)
+                row[f"{name}_loss"], row[f"{name}_accuracy"] = scores.mean()
         return row
 
     def finish(self) -> None:
@@ -170,11 +170,10 @@ class Simulation:
             "known_rate": self.availability.rates,
             "weight": self._client_weights(),
         }
-        sets: list[tuple[str, Shards | None, Any]] = [("train", self._train, self._transforms)]
-        sets.append(("test", data.client_test, data.transforms))
-        for name, shards, transforms in sets:
+        own_test = None if data.client_test is None else self._place(data.client_test, self.federation.device)[0]
+        for name, shards in (("train", self._train), ("test", own_test)):
             if shards is not None:
-                scores = evaluate(self.objective, self.state.params, shards.to(self.federation.device), transforms)
+                scores = evaluate(self.objective, self.state.params, shards, self._transforms)
                 columns[f"{name}_loss"], columns[f"{name}_accuracy"] = scores.by_client()
         self.history.set_clients(**columns)
 
