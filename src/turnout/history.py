@@ -192,7 +192,8 @@ class History:
     def summary(self, window: int | None = None) -> dict[str, Any]:
         """Final figures as plain numbers; what was never recorded is left out.
 
-        ``rounds``, totals of ``seconds``, ``bytes_up``, ``bytes_down`` and ``num_dropped``, mean ``num_participants``,
+        ``rounds``, totals of ``seconds``, ``bytes_up``, ``bytes_down`` and ``num_dropped``, mean ``num_participants``, the
+        most that the server kept (``server_bytes``),
         final losses and accuracies, and ``fairness`` over clients, of their test accuracy or, if no client has any, of
         their training accuracy.
         """
@@ -202,6 +203,8 @@ class History:
                 figures[name] = self.total(name)
         if len(sizes := self.column("num_participants")[1]):
             figures["num_participants"] = float(sizes.mean())
+        if "server_bytes" in self.column_names:
+            figures["server_bytes"] = float(self.column("server_bytes")[1].max())
         for name in _EVALUATIONS:
             if len(self.column(name)[1]):
                 figures[name] = self.final(name, window)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from turnout.data.federated import FederatedData
 
 CLIENTS = ("client_mean", "client_spread", "client_worst", "client_jain", "client_missing")
-COMMUNICATION = ("megabytes_up", "megabytes_down", "num_participants", "num_dropped")
+COMMUNICATION = ("megabytes_up", "megabytes_down", "server_megabytes", "num_participants", "num_dropped")
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ COLUMNS = {
     "num_participants": Column("participants per round", "participants", spread=False),
     "megabytes_up": Column("sent to server (MB)", "MB up", scale=1e-6, spread=False),
     "megabytes_down": Column("sent to clients (MB)", "MB down", scale=1e-6, spread=False),
+    "server_megabytes": Column("memory of the server (MB)", "server MB", scale=1e-6, spread=False),
     "num_dropped": Column("updates refused (NaN or infinity)", "refused", exceptional=True),
     "seconds": Column("time (s)", "seconds", spread=False),
 }
@@ -159,7 +160,7 @@ def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, flo
     fair = summary.pop("fairness", {"of": None})
     if fair["of"] == f"{split}_accuracy":
         summary |= {f"client_{name}": value for name, value in fair.items()}
-    renamed = {"bytes_up": "megabytes_up", "bytes_down": "megabytes_down"}
+    renamed = {"bytes_up": "megabytes_up", "bytes_down": "megabytes_down", "server_bytes": "server_megabytes"}
     figures = {renamed.get(name, name): value for name, value in summary.items()}
     return {key: figures[key] for key in COLUMNS if key in figures}
 
