@@ -260,6 +260,16 @@ def test_hsu_turns_treat_the_last_client_like_the_first() -> None:
     assert main.min() > 0.3
 
 
+def test_hsu_who_comes_too_late_is_random() -> None:
+    labels, unlucky = balanced(2, 10), []
+    for seed in range(60):
+        favourite = log_dirichlet(np.full(2, 5e-10), (20, 2), generator("partition", seed)).argmax(axis=1)
+        held = labels[np.concatenate(HsuDirichlet(1e-9).assign(labels, 20, seed))]
+        unlucky += np.flatnonzero(held != favourite).tolist()
+    assert len(unlucky) > 60
+    assert 7.5 < np.mean(unlucky) < 11.5
+
+
 def test_hsu_with_one_client_takes_everything() -> None:
     (rows,) = HsuDirichlet(0.01).assign(balanced(4, 10), 1, seed=0)
     assert sorted(rows) == list(range(40))
@@ -304,6 +314,8 @@ def test_clients_join_clusters_at_random() -> None:
     assert min(sizes) >= 1
     assert len(set(sizes)) > 3
     assert 5 < np.mean(sizes) < 7
+    first = [int(labels[LabelClusters(2, 2).assign(labels, 12, seed)[0][0]]) // 2 for seed in range(40)]
+    assert 8 < sum(first) < 32
 
 
 def test_labels_beyond_the_clusters_are_not_used() -> None:
