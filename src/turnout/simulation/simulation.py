@@ -153,7 +153,9 @@ class Simulation:
             if shards is not None and len(shards.x):
                 some = thinned(shards, most) if most else shards
                 scores = evaluate(self.objective, self.state.params, some, self._transforms)
-                row[f"{name}_loss"], row[f"{name}_accuracy"] = scores.mean()
+                row[f"{name}_loss"], accuracy = scores.mean()
+                if not np.isnan(accuracy):  # of targets that are no labels there is none
+                    row[f"{name}_accuracy"] = accuracy
         return row
 
     def finish(self) -> None:

@@ -1,0 +1,18 @@
+"""What all tests share."""
+
+import pytest
+import torch
+
+from .tiny import classification
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    """Tests run beside each other, one core each."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    """Eight clients of unequal sizes, two of them with less than a minibatch of 16."""
+    return classification()

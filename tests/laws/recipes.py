@@ -1,0 +1,98 @@
+"""The table of recipes that every law is tried on, and what it takes to try one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout import (
+    ALGORITHMS,
+    Algorithm,
+    Bernoulli,
+    DivideByClients,
+    DivideBySum,
+    Experiment,
+    Participation,
+    Population,
+    Prox,
+    Sgd,
+    Uniform,
+    average_participating,
+    compose,
+    fedau,
+    fedavg,
+    models,
+)
+from turnout.simulation import Simulation
+
+from ..tiny import SIZES, classification
+
+N = len(SIZES)
+DATA = classification(features=16, classes=16)
+RATES = (0.5, 0.3, 0.6, 0.2, 0.4, 0.3, 0.5, 0.1)
+"""Of taking part; with seed 0 and seed 1 some of the first ten rounds are empty."""
+
+RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
+    "fedavg": fedavg,
+    "fedau": lambda local: fedau(local, cutoff=3),
+    "average_participating": average_participating,
+    "average_all": ALGORITHMS["average_all"],
+    "known_statistics": lambda local: ALGORITHMS["known_statistics"](local, rates=RATES),
+    "fedvarp": ALGORITHMS["fedvarp"],
+    "mifa": ALGORITHMS["mifa"],
+    # and what can be composed of the same pieces
+    "fedau without cutoff": lambda local: fedau(local, cutoff=None, server_lr=1.5),
+    "fedau that forgets": lambda local: compose(local, Participation(3, average="exponential"), DivideByClients()),
+    "fedau of shares": lambda local: compose(local, Participation(4), DivideBySum()),
+    "fedau in groups": lambda local: compose(
+        local, Participation(3, groups=(0, 0, 1, 1, 2, 2, 2, 0)), DivideByClients()
+    ),
+    "fedavg of three with prox": lambda local: fedavg(local, also=(Uniform(3), Prox(mu=0.1))),
+}
+
+LOCAL = Sgd(lr=0.3, steps=3, batch_size=16)
+
+
+def experiment(name: str, *, local: Sgd = LOCAL, rounds: int = 10, **options: Any) -> Experiment:
+    """Ten rounds of a recipe on eight clients who come and go."""
+    options = {"population": Population(Bernoulli(rates=RATES)), "model": models.Mlp(hidden=(16,)), **options}
+    return Experiment(DATA, algorithm=RECIPES[name](local), rounds=rounds, evaluate_every=5, **options)
+
+
+def trained(run: Experiment, lanes: int | None = None) -> Simulation:
+    """The federation after all rounds; `lanes` clients train at a time."""
+    simulation = Simulation(run)
+    simulation.lanes = lanes or simulation.lanes
+    for _ in range(run.rounds):
+        simulation.round()
+    simulation.finish()
+    return simulation
+
+
+def tables(simulation: Simulation) -> dict[str, Any]:
+    """All that was recorded, except what a clock measured."""
+    history = simulation.history
+    rounds = history.rounds.drop_columns(["seconds"])
+    return {"rounds": rounds, "clients": history.clients, "participation": history.participation}
+
+
+def assert_same_bits(one: Simulation, other: Simulation) -> None:
+    """The two federations are in the same state, to the last bit."""
+    assert one.state.version == other.state.version
+    assert_same_tensors({"params": one.state.params}, {"params": other.state.params})
+    assert one.state.slots.keys() == other.state.slots.keys()
+    for place in one.state.slots:
+        assert_same_tensors(one.state.slots[place], other.state.slots[place])
+    assert_same_tensors(one.memory.state(), other.memory.state())
+    for name, table in tables(one).items():
+        assert table.schema == tables(other)[name].schema
+        for column in table.column_names:  # as text, in which NaN equals NaN and floats have all their digits
+            assert str(table[column].to_pylist()) == str(tables(other)[name][column].to_pylist()), (name, column)
+
+
+def assert_same_tensors(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    """Equal names and equal bits."""
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name].numpy(), other[name].numpy(), err_msg=name)

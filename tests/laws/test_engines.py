@@ -1,0 +1,97 @@
+"""How clients are computed leaves no trace in what they report."""
+
+import pytest
+import torch
+from torch import nn
+
+from turnout import Sgd, models
+from turnout.core import replay
+from turnout.simulation import Simulation
+
+from .recipes import DATA, LOCAL, RECIPES, assert_same_bits, experiment, trained
+
+LOCALS = {
+    "steps": LOCAL,
+    "one step of one example": Sgd(lr=0.3, steps=1, batch_size=1),
+    "epochs": Sgd(lr=0.1, steps=None, epochs=2, batch_size=16),
+    "momentum, fresh passes": Sgd(lr=0.1, steps=4, batch_size=16, momentum=0.8, weight_decay=0.1, sampling="fresh"),
+    "with replacement": Sgd(lr=0.3, steps=3, batch_size=16, sampling="replacement"),
+}
+ENGINES = ("vectorised", "one_by_one")
+
+
+def relative(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one - other).norm() / other.norm())
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_vectorised_equals_one_by_one(name):
+    one, other = (trained(experiment(name, engine=engine)) for engine in ENGINES)
+    assert relative(one.state.params, other.state.params) < 1e-5
+    assert relative(one.state.params, Simulation(one.experiment).state.params) > 0.01  # it went somewhere
+
+
+@pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS)
+def test_vectorised_equals_one_by_one_for_every_local_rule(local):
+    one, other = (trained(experiment("fedau", local=local, engine=engine)) for engine in ENGINES)
+    assert relative(one.state.params, other.state.params) < 1e-5
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_lanes_change_no_bit(name):
+    everyone, ones, threes = (trained(experiment(name, rounds=5), lanes) for lanes in (100, 1, 3))
+    assert_same_bits(ones, everyone)
+    assert_same_bits(threes, everyone)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS)
+def test_company_changes_no_bit(local, engine):
+    """Short minibatches beside full ones, clients who finish early beside those who go on: each as if alone."""
+    run = experiment("fedavg", local=local, engine=engine, model=models.Mlp(hidden=(16,), dropout=0.3))
+    together, ids = Simulation(run), torch.arange(8).numpy()
+    reports = [together.train(ids), together.train(ids)]  # the second goes on in the middle of a pass
+    for k in ids:
+        alone = Simulation(run)
+        for report in reports:
+            own = alone.train(ids[k : k + 1])
+            assert torch.equal(own.delta[0], report.delta[k])
+            assert torch.equal(own.seen["loss"][0], report.seen["loss"][k])
+            assert own.num_steps[0] == report.num_steps[k]
+
+
+def awkward(activation):
+    """Sizes that no vector unit likes."""
+    return nn.Sequential(nn.Linear(16, 13), activation(), nn.Dropout(0.4), nn.Linear(13, 16))
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.GELU, nn.Sigmoid, nn.Softplus])
+def test_lanes_change_at_most_the_last_digit_for_any_model(activation):
+    """torch computes what is left over of a tensor, after full vectors, by another formula of some functions."""
+    module, local = awkward(activation), Sgd(lr=0.3, steps=3, batch_size=11)
+    everyone, ones, threes = (
+        trained(experiment("fedau", local=local, model=module, rounds=5), lanes) for lanes in (100, 1, 3)
+    )
+    assert relative(ones.state.params, everyone.state.params) < 1e-6
+    assert relative(threes.state.params, everyone.state.params) < 1e-6
+
+
+@pytest.mark.parametrize("model", [models.Mlp(hidden=(16,), dropout=0.3), awkward(nn.GELU), models.Logistic()])
+@pytest.mark.parametrize("local", [LOCALS["steps"], LOCALS["epochs"]], ids=["steps", "epochs"])
+def test_replayed_operations_give_the_same_bits(model, local, monkeypatch):
+    """The moment at which tracing takes over depends on the clock; a result must not."""
+    monkeypatch.setattr(replay, "_FIRST", float("inf"))
+    never = trained(experiment("fedau", local=local, model=model, rounds=4))
+    monkeypatch.setattr(replay, "_FIRST", -1.0)
+    monkeypatch.setattr(replay, "_NEXT", -1.0)
+    always = trained(experiment("fedau", local=local, model=model, rounds=4))
+    assert_same_bits(always, never)
+
+
+def test_memory_budget_decides_the_lanes_and_no_bit():
+    model, local = models.Mlp(hidden=(2048,)), Sgd(lr=0.1, steps=2)
+    small = trained(experiment("fedau", model=model, local=local, rounds=2, memory_budget=1 << 21))
+    large = trained(experiment("fedau", model=model, local=local, rounds=2))
+    assert small.lanes < 3 < DATA.num_clients < large.lanes
+    assert torch.equal(small.state.params, large.state.params)
+    assert torch.equal(small.memory.state()["table.steps_done"], large.memory.state()["table.steps_done"])

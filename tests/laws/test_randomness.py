@@ -1,0 +1,106 @@
+"""All randomness is a function of (seed, version, client)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from turnout import Experiment, Halving, Population, ServerSgd, Sgd, Trace, fedau, models
+from turnout.core.step import server_step
+from turnout.data.federated import FederatedData, Shards
+from turnout.simulation import Simulation
+
+from ..tiny import classification
+from .recipes import RECIPES, N, assert_same_bits, experiment, tables, trained
+
+DROPOUT = models.Mlp(hidden=(16,), dropout=0.5)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_same_seed_same_bits_and_another_seed_another_result(name):
+    options = {"rounds": 5, "model": DROPOUT}
+    one, again, other = (trained(experiment(name, seed=seed, **options)) for seed in (0, 0, 1))
+    assert_same_bits(one, again)
+    assert not torch.equal(one.state.params, other.state.params)
+    assert not tables(one)["participation"].equals(tables(other)["participation"])
+
+
+def test_torchs_own_random_numbers_are_neither_used_nor_advanced():
+    torch.manual_seed(1)
+    one = trained(experiment("fedau", rounds=3, model=DROPOUT))
+    torch.manual_seed(2)
+    before = torch.get_rng_state()
+    other = trained(experiment("fedau", rounds=3, model=DROPOUT))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert_same_bits(one, other)
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+def test_dropout_is_a_clients_own_whatever_the_lanes(engine):
+    run = experiment("fedau", rounds=3, model=DROPOUT, engine=engine)
+    everyone, ones, threes = (trained(run, lanes) for lanes in (N, 1, 3))
+    assert_same_bits(ones, everyone)
+    assert_same_bits(threes, everyone)
+    without = trained(experiment("fedau", rounds=3, engine=engine))
+    assert not torch.equal(everyone.state.params, without.state.params)
+
+
+def test_engines_drop_the_same_units():
+    one, other = (trained(experiment("fedau", model=DROPOUT, engine=e)) for e in ("vectorised", "one_by_one"))
+    assert (one.state.params - other.state.params).norm() < 1e-5 * other.state.params.norm()
+
+
+def test_clients_and_rounds_have_their_own_minibatches_and_masks():
+    """Clients with the same data differ only by what is random."""
+    data = classification(sizes=(40,))
+    both = Shards(data.train.x.repeat(2, 1), data.train.y.repeat(2), np.array([0, 40, 80]))
+    twins = FederatedData("twins", both, data.num_classes)
+    local = Sgd(lr=0.1, steps=1, batch_size=40, sampling="fresh")  # the whole data, so minibatches differ in order only
+    simulation = Simulation(Experiment(twins, DROPOUT, fedau(local)))
+    first = simulation.train(np.array([0, 1])).delta
+    assert (first[0] - first[1]).norm() > 0.1 * first[0].norm()
+    simulation.state = replace(simulation.state, version=1)
+    second = simulation.train(np.array([0, 1])).delta
+    assert (first - second).norm(dim=1).min() > 0.1 * first[0].norm()
+
+
+def test_a_client_depends_on_the_rounds_number_not_on_who_came_before():
+    """Rounds in which others trained leave no trace in a client's own randomness."""
+
+    def last(rows):
+        population = Population(Trace(rows))
+        run = experiment("average_all", rounds=3, model=DROPOUT, population=population, local=Sgd(lr=0.1, steps=2))
+        simulation = Simulation(run)
+        simulation.state = replace(simulation.state, version=2)
+        assert simulation.cohort()[0] == 0
+        return simulation.train(simulation.cohort()).delta[0]
+
+    assert torch.equal(last(((0, 2, 3),)), last(((0, 2, 3), (1, 0, 3), (5, 2, 3))))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_server_lr_scales_the_step(name):
+    """From the same state, a server step is proportional to server_lr."""
+    simulation = Simulation(experiment(name))
+    report = simulation.train(np.arange(4))
+    algorithm, start = simulation.experiment.algorithm, simulation.state.params
+    steps = []
+    for eta in (0.5, 2.0):
+        scaled = replace(algorithm, server=ServerSgd(eta))
+        fresh = scaled.init(start, simulation.federation)
+        state, _ = server_step(scaled, fresh, report, simulation.federation)
+        steps.append(state.params - start)
+    assert steps[0].norm() > 0
+    torch.testing.assert_close(4 * steps[0], steps[1], rtol=1e-4, atol=1e-6)
+
+
+def test_a_schedule_is_the_step_size_of_its_round():
+    """Halving in round 2: rounds 0 and 1 are those of the first step size, and round 2 is one at half of it."""
+    halving = experiment("fedau", local=Sgd(lr=Halving(0.4, start=2, every=1, most=1), steps=2), rounds=2)
+    fixed = experiment("fedau", local=Sgd(lr=0.4, steps=2), rounds=2)
+    one, other = trained(halving), trained(fixed)
+    assert torch.equal(one.state.params, other.state.params)
+    half = Simulation(experiment("fedau", local=Sgd(lr=0.2, steps=2)))
+    half.state, half.memory = other.state, other.memory
+    assert torch.equal(one.train(np.arange(N)).delta, half.train(np.arange(N)).delta)

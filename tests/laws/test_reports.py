@@ -1,0 +1,164 @@
+"""What the server makes of reports depends on what is in them, and on nothing else."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from turnout import KnownRates, Participation, ServerSgd
+from turnout.core.step import server_step
+from turnout.core.types import Report
+
+from ..tiny import federation, presence, report
+from .recipes import LOCAL, RATES, RECIPES, N, assert_same_tensors, experiment, trained
+
+P = 7
+KNOWN = federation(N, P, RATES)
+
+
+def reports_of(there, rng):
+    """One report for each round, with random updates and sizes."""
+    sizes = np.arange(5, 5 + N)
+    for present in there:
+        clients = np.flatnonzero(present)
+        delta = torch.from_numpy(rng.normal(size=(len(clients), P)))
+        yield report(clients, delta, sizes=sizes[clients], seen={"loss": torch.ones(len(clients))})
+
+
+def states_after(algorithm, reports, known=KNOWN):
+    """The server's state after all reports, and the info of every step."""
+    state, infos = algorithm.init(torch.zeros(known.num_params, dtype=torch.float64), known), []
+    for one in reports:
+        state, info = server_step(algorithm, state, one, known)
+        infos.append(info)
+    return state, infos
+
+
+def batches(seed=0, rounds=25):
+    return list(reports_of(presence(rounds, N, seed), np.random.default_rng(seed)))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_order_of_reports_is_irrelevant(name):
+    rng, reports = np.random.default_rng(1), batches()
+    shuffled = [one.take(rng.permutation(len(one))) for one in reports]
+    assert any(list(a.client) != list(b.client) for a, b in zip(reports, shuffled, strict=True))
+    state, _ = states_after(RECIPES[name](LOCAL), reports)
+    other, _ = states_after(RECIPES[name](LOCAL), shuffled)
+    torch.testing.assert_close(other.params, state.params, rtol=0, atol=1e-12)
+    for place in state.slots:
+        for key, value in state.slots[place].items():
+            torch.testing.assert_close(other.slots[place][key], value, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "groups" not in name])
+def test_names_of_clients_are_irrelevant(name):
+    """Not so within a group: its members share one state in the order of their numbers."""
+    rename, reports = np.random.default_rng(2).permutation(N), batches()
+    renamed = [replace(one, client=rename[one.client]) for one in reports]
+    algorithm = RECIPES[name](LOCAL)
+    state, infos = states_after(algorithm, reports)
+    if name == "known_statistics":  # the rates go with the clients
+        rates = np.empty(N)
+        rates[rename] = RATES
+        algorithm = replace(algorithm, weighting=(KnownRates(tuple(rates)), *algorithm.weighting[1:]))
+    other, other_infos = states_after(algorithm, renamed)
+    torch.testing.assert_close(other.params, state.params, rtol=0, atol=1e-12)
+    for info, other_info in zip(infos, other_infos, strict=True):
+        assert torch.equal(info["weights"], other_info["weights"])
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_empty_round_changes_nothing_but_the_count(name):
+    algorithm = RECIPES[name](LOCAL)
+    state, _ = states_after(algorithm, batches())
+    before = {place: {k: v.clone() for k, v in slot.items()} for place, slot in state.slots.items()}
+    after, info = server_step(algorithm, state, report([], num_params=P), KNOWN)
+    assert info["num_participants"] == 0
+    assert len(info["weights"]) == 0
+    assert after.version == state.version + 1
+    for place, slot in after.slots.items():
+        assert_same_tensors(slot, before[place])
+    if name == "mifa":  # everyone takes part in its rounds with the last update
+        mean = state.slots["aggregation"]["table"].mean(dim=0)
+        torch.testing.assert_close(after.params, state.params + mean, rtol=0, atol=1e-12)
+    else:
+        assert torch.equal(after.params, state.params)
+
+
+def spoiled(one: Report, clients: list[int], place: str, value: float, rng) -> Report:
+    """The reports and, at random places among them, bad ones of `clients`."""
+    bad = report(clients, torch.ones(len(clients), P, dtype=torch.float64), seen={"loss": torch.ones(len(clients))})
+    if place == "delta":
+        bad.delta[:, 3] = value
+    else:
+        bad.seen["loss"][:] = value
+    return Report.cat([one, bad]).take(rng.permutation(len(one) + len(bad)))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [("delta", np.nan), ("delta", np.inf), ("delta", -np.inf), ("loss", np.nan)]
+)
+@pytest.mark.parametrize("name", RECIPES)
+def test_reports_with_nan_or_infinity_are_as_if_never_sent(name, place, value):
+    rng, reports = np.random.default_rng(3), batches(rounds=12)
+    received, good = [], []
+    for one in reports:
+        absent = np.setdiff1d(np.arange(N), one.client)
+        mixed = spoiled(one, absent[:2].tolist(), place, value, rng)
+        kept = np.isin(mixed.client, one.client).nonzero()[0]
+        received.append(mixed)
+        good.append(mixed.take(kept))
+    state, infos = states_after(RECIPES[name](LOCAL), received)
+    expected, _ = states_after(RECIPES[name](LOCAL), good)
+    assert torch.isfinite(state.params).all()
+    assert_same_tensors({"params": state.params}, {"params": expected.params})
+    for slot, as_expected in zip(state.slots.values(), expected.slots.values(), strict=True):
+        assert_same_tensors(slot, as_expected)
+    assert [info["num_dropped"] for info in infos] == [
+        len(all_) - len(some) for all_, some in zip(received, good, strict=True)
+    ]
+    assert sum(info["num_dropped"] for info in infos) > 5
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_step_that_overflows_is_not_taken_and_the_next_one_is(name):
+    algorithm = replace(RECIPES[name](LOCAL), server=ServerSgd(100.0))
+    largest = torch.finfo(torch.float32).max
+    known = replace(KNOWN, dtype=torch.float32)
+    state = algorithm.init(torch.zeros(P), known)
+    for sign in (1.0, -1.0):
+        delta = torch.full((N, P), sign * largest)
+        state, info = server_step(algorithm, state, report(range(N), delta), known)
+        assert info["num_dropped"] == N
+        assert torch.equal(state.params, torch.zeros(P))
+    state, info = server_step(algorithm, state, report(range(N), torch.full((N, P), 0.01)), known)
+    assert info["num_dropped"] == 0
+    assert torch.isfinite(state.params).all()
+    if "table" in state.slots["aggregation"]:  # small updates are lost beside the largest number of float32
+        assert torch.isfinite(state.slots["aggregation"]["mean"]).all()
+    else:
+        assert (state.params > 0).all()
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_client_whose_training_diverges_is_dropped_counted_and_harmless(name, engine):
+    run = experiment(name, engine=engine, rounds=6)
+    data = replace(run.data, train=replace(run.data.train, x=run.data.train.x.clone()))
+    data.train.client(4)[0].fill_(3e37)
+    simulation = trained(replace(run, data=data))
+    came = np.isin(simulation.history.participation["client"].to_numpy(), [4]).sum()
+    assert simulation.history.total("num_dropped") == came > 0
+    assert torch.isfinite(simulation.state.params).all()
+
+
+def test_the_dropped_are_absent_for_fedau():
+    """A client that only ever sends NaN is, for its weight, a client that never came."""
+    piece = Participation(cutoff=3)
+    algorithm = RECIPES["fedau"](LOCAL)
+    bad = report([0, 1], torch.full((2, P), torch.nan, dtype=torch.float64))
+    bad.delta[1] = 0.0
+    state, _ = states_after(algorithm, [bad] * 9)
+    np.testing.assert_array_equal(piece.client_weights(9, state.slots["weighting.0"], KNOWN)[:3], [3.0, 1.0, 3.0])

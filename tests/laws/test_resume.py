@@ -1,0 +1,67 @@
+"""Saved, loaded and continued is uninterrupted, bit for bit."""
+
+import pytest
+
+from turnout import Sgd, models
+from turnout.history import History
+from turnout.simulation import Simulation
+
+from .recipes import RECIPES, assert_same_bits, experiment
+
+LOCAL = Sgd(lr=0.3, steps=3, batch_size=16, momentum=0.5)
+MODEL = models.Mlp(hidden=(16,), dropout=0.3)
+
+
+class PowerCutError(Exception):
+    """Stands for whatever ends a process."""
+
+
+def run_until(round, run, folder, resume):
+    """Start or continue a run that saves after every third round, and cut the power during `round`."""
+
+    def cut(simulation):
+        if simulation.state.version == round:
+            raise PowerCutError
+
+    with pytest.raises(PowerCutError):
+        run.run(folder, resume=resume, checkpoint_every=3, progress=cut)
+
+
+def final_state(run, folder):
+    """What the folder holds, as a simulation that would go on from it."""
+    simulation = Simulation(run)
+    simulation.restore(folder)
+    return simulation
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_power_cuts_leave_no_trace(name, tmp_path):
+    run = experiment(name, local=LOCAL, model=MODEL, rounds=9)
+    run.run(tmp_path / "whole", checkpoint_every=3)
+    run_until(1, run, tmp_path / "cut", resume=False)  # before anything was saved
+    run_until(5, run, tmp_path / "cut", resume=True)
+    run_until(8, run, tmp_path / "cut", resume=True)  # goes on from round 3, and the next from round 6
+    history = run.run(tmp_path / "cut", resume=True)
+    whole, cut = (final_state(run, tmp_path / folder) for folder in ("whole", "cut"))
+    assert whole.state.version == 9
+    assert_same_bits(cut, whole)
+    assert len(history) == 9
+    assert History.load(tmp_path / "cut").summary()["rounds"] == 9
+
+
+def test_more_rounds_later_are_the_same_rounds(tmp_path):
+    """A run of 5 rounds that is prolonged to 9 equals one of 9; evaluated once more, at its first end."""
+    experiment("fedau", local=LOCAL, rounds=5).run(tmp_path / "short")
+    longer = experiment("fedau", local=LOCAL, rounds=9)
+    longer.run(tmp_path / "short", resume=True)
+    longer.run(tmp_path / "long")
+    assert_same_bits(final_state(longer, tmp_path / "short"), final_state(longer, tmp_path / "long"))
+
+
+def test_a_finished_run_can_be_resumed_and_stays_what_it_is(tmp_path):
+    run = experiment("mifa", local=LOCAL, rounds=3)
+    run.run(tmp_path)
+    before = final_state(run, tmp_path)
+    history = run.run(tmp_path, resume=True)
+    assert_same_bits(final_state(run, tmp_path), before)
+    assert history.rounds.equals(before.history.rounds)

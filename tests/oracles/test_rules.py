@@ -1,0 +1,104 @@
+"""Every recipe, end to end, against plain NumPy in float64: the same minibatches, so the same parameters."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from turnout import ALGORITHMS, Experiment, Halving, Population, Prox, Sgd, Trace, fedau
+from turnout.simulation import Simulation
+
+from ..tiny import classification, presence
+from . import rules
+from .shuffles import client_key, endless
+
+N, T, CLASSES, FEATURES = 8, 40, 3, 4
+P = CLASSES * (FEATURES + 1)
+RATES = tuple(np.linspace(0.15, 0.9, N))
+DATA = classification(features=FEATURES, classes=CLASSES, dtype=torch.float64)
+SIZES = DATA.train.sizes
+SEED = 3
+
+ORACLES = {
+    "fedavg": lambda: rules.fedavg(SIZES),
+    "fedau": lambda: rules.fedau(N, cutoff=6),
+    "average_participating": rules.average_participating,
+    "average_all": lambda: rules.average_all(N),
+    "known_statistics": lambda: rules.known_statistics(RATES),
+    "fedvarp": lambda: rules.fedvarp(N, P),
+    "mifa": lambda: rules.mifa(N, P),
+}
+OPTIONS = {"fedau": {"cutoff": 6}, "known_statistics": {"rates": RATES}}
+
+
+def test_every_recipe_has_an_oracle():
+    assert ORACLES.keys() == ALGORITHMS.keys()
+
+
+def model():
+    linear = nn.Linear(FEATURES, CLASSES).double()
+    with torch.no_grad():
+        for parameter in linear.parameters():
+            parameter.copy_(torch.linspace(-0.3, 0.4, parameter.numel()).reshape(parameter.shape))
+    return linear
+
+
+def ours(algorithm, present, engine):
+    """Parameters after every round ``[T, P]``."""
+    rows = tuple((int(n), int(t), int(t) + 1) for t, n in zip(*np.nonzero(present), strict=True))
+    population = Population(Trace((*rows, (0, T, T + 1))))  # the last row keeps the trace from ending early
+    experiment = Experiment(DATA, model(), algorithm, population, rounds=T, seed=SEED, evaluate_every=T, engine=engine)
+    simulation = Simulation(experiment)
+    found = []
+    for t in range(T):
+        assert list(simulation.cohort()) == list(np.flatnonzero(present[t]))
+        simulation.round()
+        found.append(simulation.state.params.numpy().copy())
+    return np.array(found)
+
+
+def theirs(rule, present, lr, steps, batch_size, server_lr=1.0, **local):
+    """The same from plain NumPy; `lr` is a function of the round."""
+    w = np.concatenate([p.detach().numpy().ravel() for p in model().parameters()])
+    batches = [endless(int(SIZES[n]), client_key(SEED, n), batch_size, drop_last=True) for n in range(N)]
+
+    def gradient(w, x, y):
+        return rules.softmax_gradient(w, x, y, CLASSES)
+
+    found = []
+    for t in range(T):
+        D = {}
+        for n in np.flatnonzero(present[t]):
+            x, y = (part.numpy() for part in DATA.train.client(int(n)))
+            minibatches = [(x[rows], y[rows]) for rows in islice(batches[n], steps)]
+            D[n] = rules.local_sgd(w, minibatches, gradient, lr(t), **local)
+        w = w + server_lr * rule(D)
+        found.append(w)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_recipe_equals_its_transcription(name, engine):
+    for seed in range(2 if engine == "vectorised" else 1):
+        present = presence(T, N, seed)
+        assert (~present.any(axis=1)).any()
+        local = Sgd(lr=0.2, steps=3, batch_size=16)
+        algorithm = ALGORITHMS[name](local, server_lr=1.3, **OPTIONS.get(name, {}))
+        expected = theirs(ORACLES[name](), present, lambda _: 0.2, 3, 16, server_lr=1.3)
+        np.testing.assert_allclose(ours(algorithm, present, engine), expected, rtol=0, atol=1e-9)
+        assert np.abs(expected[-1] - expected[0]).max() > 0.1  # it went somewhere
+
+
+def test_momentum_weight_decay_prox_and_schedule():
+    present = presence(T, N, seed=5)
+    local = Sgd(lr=Halving(0.3, start=7, every=10, most=2), steps=4, batch_size=10, momentum=0.7, weight_decay=0.05)
+    algorithm = fedau(local, cutoff=6, also=(Prox(mu=0.4),))
+
+    def lr(t):
+        return 0.3 if t < 7 else 0.15 if t < 17 else 0.075
+
+    expected = theirs(ORACLES["fedau"](), present, lr, 4, 10, momentum=0.7, weight_decay=0.05, mu=0.4)
+    np.testing.assert_allclose(ours(algorithm, present, "vectorised"), expected, rtol=0, atol=1e-9)

@@ -1,0 +1,66 @@
+"""`Participation` against FedAU's counter and recursion, over 200 sequences of participation for each cutoff."""
+
+import numpy as np
+import pytest
+import torch
+
+from turnout import DivideByClients, Participation, compose
+from turnout.core.step import server_step
+from turnout.core.types import ServerState
+
+from ..tiny import federation, presence, report
+from .weights import algorithm_2, counted, exponential
+
+CUTOFFS = (1, 3, 10, 50, None)
+N, T = 8, 110  # N is a power of two, so that dividing by it and multiplying by it again is exact
+
+
+def weights_of(piece, present):
+    """Weights ``[T + 1, N]`` that the server used or would have used, from `server_step` and `client_weights`."""
+    algorithm, known = compose(piece, DivideByClients()), federation(num_clients=present.shape[1], num_params=1)
+    state: ServerState = algorithm.init(torch.zeros(1, dtype=torch.float64), known)
+    rows = []
+    for there in present:
+        everyone = piece.client_weights(state.version, state.slots["weighting.0"], known)
+        clients = np.flatnonzero(there)
+        state, info = server_step(algorithm, state, report(clients, num_params=1), known)
+        np.testing.assert_array_equal(info["weights"].numpy() * N, everyone[clients])
+        rows.append(everyone)
+    return np.array([*rows, piece.client_weights(state.version, state.slots["weighting.0"], known)])
+
+
+@pytest.mark.parametrize("cutoff", CUTOFFS)
+@pytest.mark.parametrize("seed", range(25))  # times 8 clients
+def test_equals_the_per_round_counter_exactly(cutoff, seed):
+    present = presence(T, N, seed)
+    assert (~present.any(axis=1)).any()  # empty rounds are among them
+    ours = weights_of(Participation(cutoff), present)
+    np.testing.assert_array_equal(ours, counted(present, cutoff))
+    np.testing.assert_allclose(ours, algorithm_2(present, cutoff), rtol=1e-12)
+
+
+@pytest.mark.parametrize("cutoff", CUTOFFS)
+@pytest.mark.parametrize("rate", [0.1, 0.5, 1.0])
+def test_exponential_average_equals_its_recursion(cutoff, rate):
+    for seed in range(3):
+        present = presence(T, N, seed)
+        ours = weights_of(Participation(cutoff, average="exponential", rate=rate), present)
+        np.testing.assert_allclose(ours, algorithm_2(present, cutoff, update=exponential(rate)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("cutoff", CUTOFFS)
+@pytest.mark.parametrize("groups", [(0,) * 8, (0, 1, 0, 1, 2, 2, 2, 0), (3, 1, 3, 1, 1, 0, 0, 5)])
+def test_groups_share_the_variables_of_algorithm_2(cutoff, groups):
+    for seed in range(3):
+        present = presence(T, N, seed)
+        ours = weights_of(Participation(cutoff, groups=groups), present)
+        np.testing.assert_allclose(ours, algorithm_2(present, cutoff, groups), rtol=1e-12)
+        forgetting = Participation(cutoff, average="exponential", rate=0.2, groups=groups)
+        expected = algorithm_2(present, cutoff, groups, update=exponential(0.2))
+        np.testing.assert_allclose(weights_of(forgetting, present), expected, rtol=1e-12)
+
+
+def test_the_counter_and_the_recursion_are_the_same_thing():
+    for cutoff in CUTOFFS:
+        present = presence(300, 8, seed=99)
+        np.testing.assert_allclose(counted(present, cutoff), algorithm_2(present, cutoff), rtol=1e-12)

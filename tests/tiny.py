@@ -1,0 +1,62 @@
+"""Federations small enough for a test: data, reports, and what a server knows of its clients."""
+
+import numpy as np
+import torch
+
+from turnout.core.types import Federation, Report
+from turnout.data.federated import FederatedData, Shards
+
+SIZES = (40, 5, 16, 33, 48, 20, 9, 64)
+
+
+def classification(sizes=SIZES, features=16, classes=4, seed=0, dtype=torch.float32):
+    """Learnable labels, a different mixture of inputs at each client, and as many test examples as training ones."""
+    rng = np.random.default_rng([7, seed])
+    truth = rng.normal(size=(features, classes))
+
+    def draw(n, shift):
+        x = rng.normal(size=(n, features)) + shift
+        return x, (x @ truth + 0.5 * rng.normal(size=(n, classes))).argmax(axis=1)
+
+    parts = [draw(size, 0.5 * rng.normal(size=features)) for size in sizes]
+    x = torch.from_numpy(np.concatenate([p[0] for p in parts])).to(dtype)
+    y = torch.from_numpy(np.concatenate([p[1] for p in parts]))
+    test_x, test_y = draw(len(x), 0.0)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    test = Shards.pooled(torch.from_numpy(test_x).to(dtype), torch.from_numpy(test_y))
+    return FederatedData("tiny", Shards(x, y, offsets), classes, test=test)
+
+
+def federation(num_clients=8, num_params=5, rates=None, dtype=torch.float64):
+    """What a server knows of `num_clients` clients."""
+    return Federation(num_clients, num_params, None if rates is None else np.asarray(rates, dtype=float), dtype=dtype)
+
+
+def report(clients, delta=None, *, num_params=5, sizes=None, version=0, seen=None, dtype=torch.float64):
+    """A report of `clients`; updates that are not given are ones."""
+    ids = np.asarray(clients, dtype=np.int64)
+    if delta is None:
+        delta = torch.ones(len(ids), num_params, dtype=dtype)
+    sizes = np.full(len(ids), 10) if sizes is None else np.asarray(sizes, dtype=np.int64)
+    return Report(ids, np.full(len(ids), version), sizes, np.full(len(ids), 5), delta, seen=seen or {})
+
+
+def presence(rounds, num_clients, seed):
+    """Who is there, bool ``[rounds, num_clients]``: independent, bursty, cyclic, never, always and once, in turn."""
+    rng = np.random.default_rng([13, seed])
+    there = np.zeros((rounds, num_clients), dtype=bool)
+    for n in range(num_clients):
+        kind = (n + seed) % 8
+        if kind < 3:
+            there[:, n] = rng.random(rounds) < rng.choice([0.03, 0.2, 0.5, 0.9])
+        elif kind < 5:  # stays and stays away for a while
+            flips = rng.random(rounds) < rng.choice([0.05, 0.2])
+            there[:, n] = (np.cumsum(flips) + rng.integers(2)) % 2 == 1
+        elif kind == 5:
+            there[:, n] = np.arange(rounds) % rng.integers(2, 15) == 0
+        elif kind == 6:
+            there[:, n] = rng.random() < 0.5
+        else:
+            there[rng.integers(rounds), n] = True
+    there[rng.random(rounds) < 0.1] = False  # empty rounds
+    return there
