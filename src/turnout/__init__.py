@@ -18,6 +18,7 @@ from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, TurnoutError
 from turnout.core.compose import compose
 from turnout.core.schedule import Cosine, Halving
+from turnout.data import ById, ClassesPerClient, Dirichlet, HsuDirichlet, Iid, LabelClusters, PowerLaw
 from turnout.experiment import Experiment, Interrupted
 from turnout.history import History
 from turnout.local import Prox, Sgd
