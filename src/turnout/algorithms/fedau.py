@@ -19,11 +19,22 @@ from turnout.weighting import DivideByClients, DivideByParticipants, KnownRates,
 
 
 def fedau(
-    local: Sgd | None = None, *, cutoff: int | None = 50, server_lr: float = 1.0, also: tuple[Piece, ...] = ()
+    local: Sgd | None = None,
+    *,
+    cutoff: int | None = 50,
+    average: str = "mean",
+    rate: float = 0.1,
+    groups: tuple[int, ...] | None = None,
+    server_lr: float = 1.0,
+    also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedAU (Algorithms 1 and 2): ``u = (1/N) sum_b omega_b Delta_b``, omega learnt from participation intervals."""
-    pieces = (Participation(cutoff), DivideByClients(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *pieces, *also, name="fedau")
+    """FedAU (Algorithms 1 and 2): ``u = (1/N) sum_b omega_b Delta_b``, omega learnt from participation intervals.
+
+    Args:
+        cutoff, average, rate, groups: of the weights, see `Participation`.
+    """
+    weights = Participation(cutoff, average, rate, groups)
+    return compose(local or Sgd(), weights, DivideByClients(), ServerSgd(server_lr), *also, name="fedau")
 
 
 def average_participating(
