@@ -6,12 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout.core.checks import ConfigurationError
-from turnout.local.minibatches import batches_per_pass, plan
+from turnout.local.minibatches import Sampling, batches_per_pass, plan
 
 from ..oracles.shuffles import client_key, endless
 
 
-def plan_for(sizes, clients, done, num_steps, batch_size, sampling="pass", drop_last=True, seed=0, version=4):
+def plan_for(
+    sizes, clients, done, num_steps, batch_size, sampling: Sampling = "pass", drop_last=True, seed=0, version=4
+):
     """The plan of some clients of a federation whose data lie end to end."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])[clients]
     return plan(
@@ -81,7 +83,7 @@ def test_company_changes_nothing(sampling):
 
 
 def test_passes_clients_seeds_and_rounds_are_shuffled_differently():
-    def order(client=0, done=0, seed=0, version=0, sampling="pass"):
+    def order(client=0, done=0, seed=0, version=0, sampling: Sampling = "pass"):
         planned, offsets = plan_for([40, 40], [client], [done], [1], 40, sampling, seed=seed, version=version)
         return tuple(batches_of(planned, offsets, 0)[0])
 

@@ -1,0 +1,69 @@
+import math
+
+import numpy as np
+import pytest
+
+from turnout.core.checks import (
+    CheckpointError,
+    ConfigurationError,
+    DataError,
+    TurnoutError,
+    count,
+    known_name,
+    nearest,
+    not_negative,
+    positive,
+    probability,
+    refuse,
+)
+
+
+def test_errors_descend_from_one_and_from_pythons_own():
+    for error, kind in ((ConfigurationError, ValueError), (DataError, ValueError), (CheckpointError, RuntimeError)):
+        assert issubclass(error, TurnoutError)
+        assert issubclass(error, kind)
+
+
+def test_refusal_says_what_was_given_needed_and_what_to_write():
+    assert str(refuse("cutoff", given=0, needed="a whole number >= 1")) == "cutoff: got 0, needed a whole number >= 1"
+    assert str(refuse("a", given="x", needed="y", instead="Write y")) == "a: got 'x', needed y. Write y"
+
+
+def test_unknown_name_is_refused_with_the_nearest():
+    assert known_name("algorithm", "fedau", ["fedavg", "fedau"]) == "fedau"
+    with pytest.raises(
+        ConfigurationError, match=r"unknown algorithm 'fedua': did you mean 'fedau'\? \(known: fedau, mifa\)"
+    ):
+        known_name("algorithm", "fedua", ["mifa", "fedau"])
+    assert nearest("zzz", ["b", "a"]) == "known: a, b"
+
+
+@pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, "1", None, True])
+def test_positive(bad):
+    positive("lr", 0.1)
+    with pytest.raises(ConfigurationError, match=r"lr: got .*, needed a finite number > 0"):
+        positive("lr", bad)
+
+
+@pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf, "1", None, True])
+def test_not_negative(bad):
+    not_negative("mu", 0)
+    with pytest.raises(ConfigurationError, match=r"mu: got .*, needed a finite number >= 0"):
+        not_negative("mu", bad)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.0, "3", None, True, math.nan])
+def test_count(bad):
+    count("rounds", 1)
+    count("rounds", np.int64(5))  # type: ignore[arg-type]
+    count("seed", 0, least=0)
+    with pytest.raises(ConfigurationError, match=r"rounds: got .*, needed a whole number >= 1. Say so"):
+        count("rounds", bad, instead="Say so")
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan, "0.5", None, True])
+def test_probability(bad):
+    for good in (0, 0.5, 1):
+        probability("p", good)
+    with pytest.raises(ConfigurationError, match=r"p: got .*, needed a probability, 0 <= value <= 1"):
+        probability("p", bad)

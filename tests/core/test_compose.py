@@ -1,0 +1,121 @@
+import pytest
+import torch
+
+from turnout import (
+    AllAvailable,
+    ByExamples,
+    ConfigurationError,
+    DivideByClients,
+    DivideByParticipants,
+    DivideBySum,
+    FedVarp,
+    KnownRates,
+    Mifa,
+    Participation,
+    Prox,
+    ServerSgd,
+    Sgd,
+    Uniform,
+    WeightedSum,
+    compose,
+    fedau,
+    fedavg,
+)
+from turnout.core.algorithm import Guard
+
+from ..tiny import federation
+
+
+def test_what_is_left_out_is_federated_averaging():
+    algorithm = compose()
+    assert algorithm.name == "custom"
+    assert algorithm.selection == AllAvailable()
+    assert algorithm.local == Sgd()
+    assert algorithm.corrections == algorithm.guard == ()
+    assert algorithm.weighting == (DivideByParticipants(),)
+    assert algorithm.aggregation == WeightedSum()
+    assert algorithm.server == ServerSgd(1.0)
+
+
+def test_pieces_find_their_slots_in_any_order():
+    pieces = (ServerSgd(2.0), DivideByClients(), Prox(0.1), Sgd(lr=0.3), Uniform(4))
+    algorithm = compose(*pieces, name="mine")
+    assert algorithm == compose(*reversed(pieces), name="mine")
+    assert algorithm.pieces() == {
+        "selection": Uniform(4),
+        "local": Sgd(lr=0.3),
+        "correction.0": Prox(0.1),
+        "weighting.0": DivideByClients(),
+        "aggregation": WeightedSum(),
+        "server": ServerSgd(2.0),
+    }
+
+
+def test_chains_keep_their_order():
+    class Noise(Guard):
+        def apply(self, report, task):
+            del task
+            return report
+
+    one, two = Noise(), Noise()
+    algorithm = compose(Prox(0.1), one, ByExamples(), Prox(0.2), Participation(), two, DivideBySum())
+    assert algorithm.corrections == (Prox(0.1), Prox(0.2))
+    assert algorithm.guard == (one, two)
+    assert algorithm.weighting == (ByExamples(), Participation(), DivideBySum())
+
+
+def test_recipes_take_further_pieces_and_another_name():
+    algorithm = fedau(cutoff=7, server_lr=0.5, also=(Uniform(3), Prox(0.2)))
+    assert algorithm.weighting == (Participation(7), DivideByClients())
+    assert algorithm.selection == Uniform(3)
+    assert algorithm.corrections == (Prox(0.2),)
+    assert algorithm.server == ServerSgd(0.5)
+    assert algorithm.named("fedau, three at a time").name == "fedau, three at a time"
+    assert fedavg().weighting == (ByExamples(), DivideBySum())
+
+
+@pytest.mark.parametrize(
+    ("pieces", "message"),
+    [
+        ((Sgd(), Sgd()), "Sgd and Sgd are both for the slot 'local', which holds one: keep one of them"),
+        ((Uniform(3), AllAvailable()), "Uniform and AllAvailable are both for the slot 'selection'"),
+        ((Mifa(), FedVarp()), "Mifa and FedVarp are both for the slot 'aggregation'"),
+        ((ServerSgd(), ServerSgd()), "both for the slot 'server'"),
+        ((Sgd,), r"takes pieces of an algorithm, got <class .*Sgd'>; write Sgd\(\)"),
+        ((0.1,), "takes pieces of an algorithm, got 0.1"),
+        ((Participation(),), "weights of Participation need a normaliser behind them: DivideByClients"),
+        ((ByExamples(), Participation()), "weights of ByExamples, Participation need a normaliser"),
+        (
+            (DivideByClients(), Participation()),
+            "DivideByClients -> Participation; it must end in exactly one normaliser",
+        ),
+        ((DivideByClients(), DivideBySum()), "DivideByClients -> DivideBySum; it must end in exactly one"),
+        (
+            (Participation(), KnownRates(), DivideByClients()),
+            r"Participation and KnownRates both weigh a client by 1/p_n",
+        ),
+        (
+            (FedVarp(), DivideByClients()),
+            r"FedVARP .* weighting is DivideByClients; .*DivideByParticipants\(\)",
+        ),
+        ((FedVarp(), Participation(), DivideByParticipants()), "weighting is Participation -> DivideByParticipants"),
+        ((Mifa(),), r"MIFA averages .* but the weighting is DivideByParticipants; .*use DivideByClients\(\) alone"),
+        ((Mifa(), ByExamples(), DivideByClients()), "weighting is ByExamples -> DivideByClients"),
+    ],
+)
+def test_pieces_that_do_not_fit_are_refused(pieces, message):
+    with pytest.raises(ConfigurationError, match=message):
+        compose(*pieces)
+
+
+def test_first_state_has_a_place_for_every_piece_of_the_server():
+    state = compose(ByExamples(), Participation(), DivideBySum()).init(torch.zeros(5), federation())
+    assert state.version == 0
+    assert set(state.slots) == {"weighting.0", "weighting.1", "weighting.2", "aggregation", "server"}
+    assert set(state.slots["weighting.1"]) == {"intervals", "last", "total"}
+
+
+def test_a_selection_looks_at_the_federation_first():
+    with pytest.raises(ConfigurationError, match="cohort_size: got 9, needed at most the number of clients, 8"):
+        compose(Uniform(9)).init(torch.zeros(5), federation())
+    assert compose(Uniform(8)).init(torch.zeros(5), federation()).params.shape == (5,)

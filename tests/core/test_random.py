@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.core.random import below, fold, generator, mix, stream, uniform
+
+integers = st.integers(-(2**63), 2**63 - 1)
+
+
+def test_mix_is_the_finaliser_of_splitmix64():
+    """The first outputs of SplitMix64 with seed 0, published with its reference implementation."""
+    golden = np.array([0x9E3779B97F4A7C15], dtype=np.uint64)
+    states = np.concatenate([golden * np.uint64(i) for i in (1, 2, 3)]).view(np.int64)
+    expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert list(mix(states).view(np.uint64)) == expected
+
+
+@given(st.lists(integers, min_size=1, max_size=8), st.lists(integers, min_size=1, max_size=8), integers)
+def test_numpy_and_torch_give_the_same_bits(first, second, key):
+    a, b = np.array(first)[:, None], np.array(second)
+    bits = fold(key, a, b)
+    other = fold(key, torch.from_numpy(a), torch.from_numpy(b))
+    np.testing.assert_array_equal(bits, other.numpy())
+    np.testing.assert_array_equal(uniform(bits), uniform(other).numpy())
+    np.testing.assert_array_equal(below(bits, 1000), below(other, 1000).numpy())
+
+
+@given(integers, st.integers(1, 2**31 - 1))
+def test_draws_stay_in_their_range(bits, limit):
+    one = np.array([bits])
+    assert 0 <= uniform(one)[0] < 1
+    assert 0 <= below(one, limit)[0] < limit
+
+
+def test_draws_have_the_distribution_they_should():
+    bits = fold(stream("test"), np.arange(100_000))
+    u, k = uniform(bits), below(bits, 7)
+    assert abs(u.mean() - 0.5) < 4 * np.sqrt(1 / 12 / len(u))
+    assert np.abs(np.histogram(u, 20, (0, 1))[0] - 5000).max() < 5 * np.sqrt(5000)
+    assert np.abs(np.bincount(k, minlength=7) - len(k) / 7).max() < 5 * np.sqrt(len(k) / 7)
+
+
+def test_neighbours_are_unrelated():
+    grid = fold(stream("test", 1), np.arange(300)[:, None], np.arange(300))
+    u = uniform(grid)
+    assert len(np.unique(grid)) == grid.size
+    for a, b in ((u[1:], u[:-1]), (u[:, 1:], u[:, :-1]), (u, u.T)):
+        assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.02
+
+
+def test_purposes_and_seeds_do_not_share_numbers():
+    keys = [
+        stream(purpose, *parts) for purpose in ("a", "b") for parts in ((), (0,), (1,), (0, 1), (1, 0), (-1,), (2**63,))
+    ]
+    assert len(set(keys)) == len(keys)
+    assert stream("a", 5) == stream("a", 5)
+
+
+@pytest.mark.parametrize("other", [("a", 1), ("b", 0)])
+def test_generator_is_a_function_of_its_arguments(other):
+    assert generator("a", 0).random() == generator("a", 0).random()
+    assert generator("a", 0).random() != generator(*other).random()

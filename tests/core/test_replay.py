@@ -1,0 +1,70 @@
+import torch
+from torch.func import grad_and_value, vmap
+
+from turnout.core import replay
+from turnout.core.replay import Replayed
+
+
+def counted():
+    """A function that knows how often Python ran it."""
+    calls = []
+
+    def loss(w, x, mask):
+        calls.append(1)
+        z = torch.tanh(x @ w)
+        return (z if mask is None else z * mask).square().sum()
+
+    return vmap(grad_and_value(loss), in_dims=(0, 0, None)), calls
+
+
+def test_replays_the_same_bits_without_python(monkeypatch):
+    monkeypatch.setattr(replay, "_FIRST", -1.0)
+    function, calls = counted()
+    replayed = Replayed(function)
+    ran = []
+    for seed in range(4):
+        torch.manual_seed(seed)
+        w, x = torch.randn(3, 5), torch.randn(3, 7, 5)
+        before = len(calls)
+        gradient, value = replayed(w, x, None)
+        ran.append(len(calls) - before)
+        expected = function(w, x, None)
+        assert torch.equal(gradient, expected[0])
+        assert torch.equal(value, expected[1])
+        assert not gradient.requires_grad
+    assert ran == [2, 0, 0, 0]  # once to trace, once for the value
+
+
+def test_every_shape_has_its_own_trace(monkeypatch):
+    monkeypatch.setattr(replay, "_FIRST", -1.0)
+    monkeypatch.setattr(replay, "_NEXT", -1.0)
+    function, _ = counted()
+    replayed = Replayed(function)
+    for lanes in (3, 1, 3, 2, 1):
+        for mask in (None, torch.tensor([1.0, 0.0, 1.0, 1.0])):
+            w, x = torch.randn(lanes, 5), torch.randn(lanes, 4, 5)
+            for _ in range(2):
+                assert torch.equal(replayed(w, x, mask)[0], function(w, x, mask)[0])
+
+
+def test_traces_only_what_has_cost_as_much_as_tracing():
+    function, calls = counted()
+    replayed = Replayed(function)
+    w, x = torch.randn(3, 5), torch.randn(3, 7, 5)
+    for _ in range(5):
+        replayed(w, x, None)
+    assert len(calls) == 5  # far below the seconds that tracing takes
+
+
+def test_keeps_a_bounded_number_of_traces(monkeypatch):
+    monkeypatch.setattr(replay, "_FIRST", -1.0)
+    monkeypatch.setattr(replay, "_NEXT", -1.0)
+    monkeypatch.setattr(replay, "_MOST", 1)
+    function, calls = counted()
+    replayed = Replayed(function)
+    for _ in range(3):
+        replayed(torch.randn(3, 5), torch.randn(3, 7, 5), None)
+    before = len(calls)
+    for _ in range(3):
+        replayed(torch.randn(2, 5), torch.randn(2, 7, 5), None)
+    assert len(calls) == before + 3

@@ -1,0 +1,69 @@
+import math
+
+import numpy as np
+import pytest
+
+from turnout import ConfigurationError, Cosine, Halving
+from turnout.core.schedule import check_step_size, step_size
+
+
+def test_fedaus_schedule_for_cifar_100():
+    """20,000 rounds of 5 steps; the last of round 10,000 and the first of round 10,001 are on the two sides."""
+    schedule = Halving(0.0562, start=10001, every=1000, most=10)
+    levels = {
+        0: 0,
+        9999: 0,
+        10000: 0,
+        10001: 1,
+        11000: 1,
+        11001: 2,
+        12001: 3,
+        19000: 9,
+        19001: 10,
+        19999: 10,
+        50000: 10,
+    }
+    np.testing.assert_array_equal(schedule.at(np.array([*levels])), [0.0562 / 2**level for level in levels.values()])
+
+
+def test_authors_code_halves_a_round_earlier_from_the_second_time_on():
+    """With it = 5 t: level min(10, floor((it - 50000) / 5000) + 1) where it > 50000. Nine rounds in 20,000 differ."""
+    t = np.arange(20_000)
+    authors = np.where(5 * t > 50_000, np.minimum(10, (5 * t - 50_000) // 5000 + 1), 0)
+    ours = np.log2(0.0562 / Halving(0.0562, start=10001, every=1000, most=10).at(t))
+    np.testing.assert_array_equal(t[authors != ours], np.arange(11_000, 20_000, 1000))
+
+
+def test_halving_from_the_start():
+    np.testing.assert_array_equal(Halving(8.0, start=0, every=2, most=3).at(np.arange(8)), [4, 4, 2, 2, 1, 1, 1, 1])
+
+
+def test_cosine():
+    schedule = Cosine(1.0, rounds=100, final=0.2)
+    found = schedule.at(np.array([0, 25, 50, 100, 1000]))
+    np.testing.assert_allclose(found, [1.0, 0.6 + 0.4 * math.sqrt(0.5), 0.6, 0.2, 0.2], atol=1e-12)
+    assert (np.diff(schedule.at(np.arange(101))) < 0).all()
+
+
+def test_a_number_is_a_schedule_that_never_changes():
+    np.testing.assert_array_equal(step_size(0.3, np.array([0, 7, 10**6])), [0.3, 0.3, 0.3])
+    assert step_size(Halving(1.0, start=1, every=1), np.asarray(1)) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Halving(0.0, 1, 1), "initial: got 0.0, needed a finite number > 0"),
+        (lambda: Halving(0.1, -1, 1), "start: got -1, needed a whole number >= 0"),
+        (lambda: Halving(0.1, 1, 0), "every: got 0"),
+        (lambda: Halving(0.1, 1, 1, most=0), "most: got 0"),
+        (lambda: Cosine(-1.0, 10), "initial: got -1.0"),
+        (lambda: Cosine(1.0, 0), "rounds: got 0"),
+        (lambda: Cosine(1.0, 10, final=2.0), "final: got 2.0, needed a number from 0 to initial = 1.0"),
+        (lambda: Cosine(1.0, 10, final=math.nan), "final: got nan"),
+        (lambda: check_step_size("lr", "fast"), "lr: got 'fast', needed a finite number > 0"),
+    ],
+)
+def test_refusals(make, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make()

@@ -1,0 +1,84 @@
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+
+from turnout import ServerSgd, Sgd, compose, fedau, models
+from turnout.core.algorithm import Guard
+from turnout.core.clients import Clients
+from turnout.core.objective import Objective
+from turnout.core.step import client_step, server_step
+from turnout.core.types import Task
+
+from ..tiny import federation, report
+
+P = 5
+
+
+def state_of(algorithm):
+    return algorithm.init(torch.zeros(P, dtype=torch.float64), federation(num_params=P))
+
+
+@dataclass(frozen=True)
+class Scale(Guard):
+    factor: float = 2.0
+
+    def apply(self, report, task):
+        return replace(report, delta=report.delta * self.factor + task.version)
+
+
+def test_client_trains_then_guards_in_order(tiny):
+    objective = Objective(models.Logistic(zero=True).build((16,), 4))
+    clients = Clients(np.array([2]), np.array([2]), tiny.train, objective)
+    task = Task(objective.initial, 3, seed=0)
+
+    def delta(*guards):
+        memory = {"steps_done": torch.zeros(1, dtype=torch.int64)}
+        sent, after = client_step(compose(Sgd(), *guards), task, memory, clients)
+        assert after["steps_done"].tolist() == [5]
+        return sent.delta
+
+    assert torch.equal(delta(Scale(2.0), Scale(10.0)), (delta() * 2 + 3) * 10 + 3)
+
+
+def test_server_adds_the_mean_and_counts():
+    algorithm = compose(ServerSgd(2.0))
+    reports = report([1, 4], torch.tensor([[1.0] * P, [3.0] * P]).double())
+    before = state_of(algorithm)
+    after, info = server_step(algorithm, before, reports, federation())
+    assert after.params.tolist() == [4.0] * P
+    assert before.params.tolist() == [0.0] * P  # a new vector: what others hold stays what it was
+    assert after.version == 1
+    assert info["num_participants"] == 2
+    assert info["num_dropped"] == 0
+    assert info["weights"].tolist() == [0.5, 0.5]
+    assert info["update_norm"] == pytest.approx(4 * P**0.5)
+
+
+def test_weights_are_float64_and_updates_keep_their_type():
+    algorithm = fedau()
+    state = algorithm.init(torch.zeros(P), federation(dtype=torch.float32))
+    state, info = server_step(algorithm, state, report([0], torch.ones(1, P)), federation(dtype=torch.float32))
+    assert info["weights"].dtype == torch.float64
+    assert state.params.dtype == torch.float32
+
+
+def test_a_round_of_bad_reports_is_an_empty_round():
+    algorithm = compose()
+    after, info = server_step(algorithm, state_of(algorithm), report([0], torch.full((1, P), torch.nan)), federation())
+    assert info["num_dropped"] == 1
+    assert info["num_participants"] == 0
+    assert after.params.tolist() == [0.0] * P
+
+
+def test_an_overflow_is_a_round_whose_reports_were_dropped():
+    algorithm = compose(ServerSgd(1e10))
+    state = algorithm.init(torch.ones(P), federation(dtype=torch.float32))
+    after, info = server_step(
+        algorithm, state, report([0, 1], torch.full((2, P), 1e30)), federation(dtype=torch.float32)
+    )
+    assert info["num_dropped"] == 2
+    assert "update_norm" not in info
+    assert after.params.tolist() == [1.0] * P
+    assert after.version == 1

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+import torch
+
+from turnout.core.rows import weighted_sum
+from turnout.core.types import Report, Task
+
+from ..tiny import report
+
+
+def full(clients, value=1.0):
+    n = len(clients)
+    return report(clients, torch.full((n, 5), value).double(), seen={"loss": torch.arange(n).double()})
+
+
+def test_take_and_cat_are_inverse():
+    one = full([3, 1, 4, 0])
+    rows = [np.array(part, dtype=np.int64) for part in ([0, 1], [2], [], [3])]
+    parts = [one.take(part) for part in rows]
+    both = Report.cat(parts)
+    for name in ("client", "version", "num_examples", "num_steps"):
+        np.testing.assert_array_equal(getattr(both, name), getattr(one, name))
+    assert torch.equal(both.delta, one.delta)
+    assert torch.equal(both.seen["loss"], one.seen["loss"])
+    assert len(both) == 4
+    assert Report.cat([one]) is one
+
+
+def test_take_reorders_everything_alike():
+    taken = full([3, 1, 4]).take(np.array([2, 0]))
+    assert list(taken.client) == [4, 3]
+    assert taken.seen["loss"].tolist() == [2.0, 0.0]
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_finite_looks_everywhere(bad, dtype):
+    delta, extra, seen = torch.ones(4, 5, dtype=dtype), torch.ones(4, 2, 3, dtype=dtype), torch.ones(4, dtype=dtype)
+    delta[0, 4], extra[1, 1, 2], seen[2] = bad, bad, bad
+    ids = np.arange(4)
+    one = Report(ids, ids, ids, ids, delta, {"c": extra}, {"loss": seen})
+    assert list(one.finite()) == [False, False, False, True]
+
+
+def test_infinities_do_not_cancel_and_large_numbers_are_finite():
+    delta = torch.tensor([[torch.inf, -torch.inf], [3e38, 3e38], [-3e38, 3e38]])
+    assert list(report([0, 1, 2], delta).finite()) == [False, True, True]
+
+
+def test_nobodys_report_is_finite():
+    assert full([]).finite().shape == (0,)
+
+
+def test_versions_of_a_task():
+    assert list(Task(torch.zeros(3), 7, seed=0).versions(3)) == [7, 7, 7]
+    assert list(Task(torch.zeros(3), np.array([4, 5]), seed=0).versions(2)) == [4, 5]
+
+
+def test_weighted_sum_is_accumulated_in_float64(monkeypatch):
+    weights, rows = torch.tensor([1.0, -1.0, 0.5]), torch.tensor([[1e8, 1.0], [1e8 - 8, 2.0], [2.0, 4.0]])
+    assert weighted_sum(weights, rows).tolist() == [9.0, 1.0]
+    monkeypatch.setattr("turnout.core.rows._COLUMNS", 1)
+    assert weighted_sum(weights, rows).tolist() == [9.0, 1.0]
+    assert weighted_sum(weights[:0], rows[:0]).tolist() == [0.0, 0.0]
