@@ -1,0 +1,19 @@
+import torch
+from torch import nn
+
+from turnout.core.objective import Objective
+from turnout.simulation.lanes import lanes_per_chunk
+
+X, Y = torch.randn(16, 50), torch.zeros(16, dtype=torch.long)
+
+
+def test_as_many_as_fit_the_budget_and_at_least_one():
+    objective = Objective(nn.Sequential(nn.Linear(50, 40), nn.ReLU(), nn.Linear(40, 3)))
+    one = objective.bytes_per_lane(X, Y)
+    assert lanes_per_chunk(objective, X, Y, 10 * one) == 10
+    assert lanes_per_chunk(objective, X, Y, 10 * one + one // 2) == 10
+    assert lanes_per_chunk(objective, X, Y, one // 2) == 1
+
+
+def test_one_by_one_is_one_at_a_time():
+    assert lanes_per_chunk(Objective(nn.Linear(50, 3), engine="one_by_one"), X, Y, 1 << 40) == 1
