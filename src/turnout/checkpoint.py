@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def save(folder: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, 
             os.fsync(file.fileno())
         part.replace(target)
     except (OSError, SafetensorError) as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be no such folder at all
+            part.unlink()
         last = f"the last good one is still {target}" if target.exists() else "there is none yet"
         raise CheckpointError(
             f"the checkpoint could not be written into {folder}: {error}; {last}. Make room or write --folder elsewhere"

@@ -1,0 +1,44 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from turnout.core.objective import Objective
+from turnout.data.federated import Shards
+from turnout.evaluation.evaluate import evaluate, thinned
+
+
+def scores_of(offsets, n=1203):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.9))
+    x, y = torch.randn(n, 4), torch.randint(3, (n,))
+    objective = Objective(module)
+    with torch.no_grad():
+        outputs = module.eval()(x)
+    loss = nn.functional.cross_entropy(outputs, y, reduction="none").double().numpy()
+    correct = (outputs.argmax(dim=1) == y).double().numpy()
+    return evaluate(objective, objective.initial, Shards(x, y, np.array(offsets))), loss, correct
+
+
+def test_every_example_is_scored_once_without_dropout():
+    scores, loss, correct = scores_of([0, 700, 1203])  # in several batches, the last one short
+    np.testing.assert_allclose(scores.loss, loss, rtol=1e-6)
+    np.testing.assert_array_equal(scores.correct, correct)
+    assert scores.mean() == (pytest.approx(loss.mean(), rel=1e-6), correct.mean())
+
+
+def test_by_client():
+    scores, loss, correct = scores_of([0, 10, 10, 1203])
+    by_loss, by_accuracy = scores.by_client()
+    np.testing.assert_allclose(by_loss, [loss[:10].mean(), np.nan, loss[10:].mean()], rtol=1e-6)
+    np.testing.assert_allclose(by_accuracy, [correct[:10].mean(), np.nan, correct[10:].mean()])
+
+
+def test_thinned_is_spread_evenly_and_is_everything_if_that_is_enough():
+    shards = Shards(torch.arange(100.0)[:, None], torch.arange(100), np.array([0, 30, 100]))
+    few = thinned(shards, 4)
+    assert few.y.tolist() == [0, 33, 66, 99]
+    assert few.x[:, 0].tolist() == [0.0, 33.0, 66.0, 99.0]
+    assert list(few.offsets) == [0, 4]
+    assert thinned(shards, 100).y.tolist() == list(range(100))
+    assert thinned(shards, 1).y.tolist() == [0]

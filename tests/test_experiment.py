@@ -1,0 +1,243 @@
+import errno
+import json
+import os
+import signal
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from turnout import (
+    ALGORITHMS,
+    AllAvailable,
+    Bernoulli,
+    CheckpointError,
+    ConfigurationError,
+    Experiment,
+    Interrupted,
+    Markov,
+    Population,
+    Sgd,
+    Uniform,
+    checkpoint,
+    fedau,
+    fedavg,
+    models,
+)
+from turnout.history import History
+from turnout.simulation import Simulation
+
+
+def small(data, **options):
+    options = {"population": Population(Bernoulli(mean=0.5)), "rounds": 6, "evaluate_every": 3, **options}
+    return Experiment(data, models.Logistic(), fedau(cutoff=3), **options)
+
+
+def params_in(folder):
+    return checkpoint.load(folder)[0]["model/params"]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_learns_with_its_defaults(tiny, name):
+    population = Population(Markov(mean=0.4))
+    history = Experiment(tiny, models.Mlp(hidden=(16,)), ALGORITHMS[name](), population, rounds=40).run()
+    first, last = history.column("train_loss")[1][[0, -1]]
+    assert last < first
+    assert history.final("test_accuracy") > 0.4  # of 4 classes
+    assert len(history.clients) == 8
+
+
+def test_defaults_are_federated_averaging_of_everyone(tiny):
+    experiment = Experiment(tiny, models.Logistic())
+    assert experiment.algorithm == fedavg()
+    assert experiment.everyone_available_takes_part
+    assert not replace(experiment, algorithm=fedavg(also=(Uniform(3),))).everyone_available_takes_part
+    assert replace(experiment, algorithm=fedavg(also=(AllAvailable(),))).everyone_available_takes_part
+
+
+def test_a_module_starts_from_its_own_parameters_and_is_not_changed(tiny):
+    module = nn.Linear(16, 4)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    experiment = replace(small(tiny), model=module)
+    start = Simulation(experiment).state.params
+    assert torch.equal(start, torch.cat([module.weight.detach().reshape(-1), module.bias.detach()]))
+    experiment.run()
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+def test_a_folder_holds_all_of_a_run(tiny, tmp_path):
+    experiment = small(tiny)
+    history = experiment.run(tmp_path / "a" / "run")
+    names = {path.name for path in (tmp_path / "a" / "run").iterdir()}
+    assert names == {
+        "checkpoint.safetensors", "config.json", "environment.json",
+        "rounds.parquet", "clients.parquet", "participation.parquet",
+    }  # fmt: skip
+    config = json.loads((tmp_path / "a" / "run" / "config.json").read_text())
+    assert config["algorithm"]["weighting.0"]["cutoff"] == 3
+    assert json.loads((tmp_path / "a" / "run" / "environment.json").read_text())["torch"] == torch.__version__
+    loaded = History.load(tmp_path / "a" / "run")
+    assert loaded.rounds.equals(history.rounds)
+    assert torch.equal(params_in(tmp_path / "a" / "run"), run_without_folder(experiment))
+
+
+def run_without_folder(experiment):
+    found = []
+    experiment.run(progress=lambda simulation: found.append(simulation.state.params))
+    return found[-1]
+
+
+def test_a_folder_in_use_is_not_written_over(tiny, tmp_path):
+    small(tiny).run(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(
+        CheckpointError, match=r"already holds a run: write resume=True \(--resume .*\) to go on, or another"
+    ):
+        small(tiny, seed=1).run(tmp_path)
+    with pytest.raises(CheckpointError, match=r"is of another experiment .*: seed: 0 and 1"):
+        small(tiny, seed=1).run(tmp_path, resume=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_resume_of_nothing_starts_anew(tiny, tmp_path):
+    small(tiny).run(tmp_path / "one", resume=True)
+    small(tiny).run(tmp_path / "two")
+    assert torch.equal(params_in(tmp_path / "one"), params_in(tmp_path / "two"))
+
+
+def test_a_damaged_checkpoint_is_named_and_left_alone(tiny, tmp_path):
+    small(tiny).run(tmp_path)
+    path = tmp_path / checkpoint.FILE
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(CheckpointError, match=r"is damaged .*: delete it to start the run anew"):
+        small(tiny).run(tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_round_saves_and_says_how_to_go_on(tiny, tmp_path, number):
+    def stop(simulation):
+        if simulation.state.version == 3:
+            os.kill(os.getpid(), number)
+
+    before = signal.getsignal(number)
+    with pytest.raises(
+        Interrupted, match=r"stopped after round 3 of 6, all saved. Go on with: turnout run --resume .*cut"
+    ):
+        small(tiny).run(tmp_path / "cut", progress=stop)
+    assert signal.getsignal(number) is before
+    small(tiny).run(tmp_path / "cut", resume=True)
+    small(tiny).run(tmp_path / "whole")
+    assert torch.equal(params_in(tmp_path / "cut"), params_in(tmp_path / "whole"))
+    assert History.load(tmp_path / "cut").summary().keys() == History.load(tmp_path / "whole").summary().keys()
+
+
+def test_without_a_folder_a_signal_says_that_nothing_is_saved(tiny):
+    with pytest.raises(Interrupted, match="stopped after round 1 of 6; without a folder nothing was saved"):
+        small(tiny).run(progress=lambda _: os.kill(os.getpid(), signal.SIGINT))
+
+
+def test_a_second_signal_stops_at_once(tiny):
+    def twice(_):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        small(tiny).run(progress=twice)
+
+
+def test_runs_in_another_thread(tiny):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(small(tiny).run()))
+    thread.start()
+    thread.join()
+    assert len(found[0]) == 6
+
+
+def test_a_full_disk_in_the_middle_of_a_run_leaves_the_last_good_checkpoint(tiny, tmp_path, monkeypatch):
+    """From round 5 on nothing can be written; the run of 6 rounds goes on from round 4 when there is room again."""
+
+    def full(_, path, **__):
+        path.write_bytes(b"half a file")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fill(simulation):
+        if simulation.state.version == 5:
+            patch.setattr(checkpoint, "save_file", full)
+
+    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="the last good one is still"):
+        small(tiny).run(tmp_path / "run", checkpoint_every=2, progress=fill)
+    assert checkpoint.load(tmp_path / "run")[1]["version"] == 4
+    small(tiny).run(tmp_path / "run", resume=True)
+    small(tiny).run(tmp_path / "whole")
+    assert torch.equal(params_in(tmp_path / "run"), params_in(tmp_path / "whole"))
+    assert len(History.load(tmp_path / "run")) == 6
+
+
+def test_a_full_disk_at_the_start_leaves_an_old_configuration_whole(tiny, tmp_path):
+    small(tiny).run(tmp_path)
+    config = (tmp_path / "config.json").read_bytes()
+    (tmp_path / ".config.json.part").symlink_to("/dev/full")
+    with pytest.raises(CheckpointError, match=r"cannot write .*config.json.*No space left on device"):
+        small(tiny, rounds=8).run(tmp_path, resume=True)
+    assert (tmp_path / "config.json").read_bytes() == config
+
+
+def test_progress_sees_every_round(tiny):
+    seen = []
+    small(tiny).run(progress=lambda simulation: seen.append(simulation.state.version))
+    assert seen == [1, 2, 3, 4, 5, 6]
+
+
+def test_checkpoints_come_when_they_are_due(tiny, tmp_path):
+    saved = []
+
+    def look(simulation):
+        there = (tmp_path / checkpoint.FILE).exists()
+        saved.append(checkpoint.load(tmp_path)[1]["version"] if there else 0)
+        assert simulation.state.version == len(saved)
+
+    small(tiny).run(tmp_path, checkpoint_every=2, progress=look)
+    assert saved == [0, 0, 2, 2, 4, 4]
+    assert checkpoint.load(tmp_path)[1]["version"] == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": np.zeros((3, 2))}, r"(?s)data must be a FederatedData, got .*write data.split\(...\)"),
+        ({"algorithm": fedau}, "algorithm must be a Algorithm, got <function fedau"),
+        ({"algorithm": "fedau"}, "algorithm must be a Algorithm, got 'fedau'"),
+        ({"population": Markov()}, r"population must be a Population, got Markov\("),
+        ({"model": models.Mlp}, "model must be a ModelSpec or a torch.nn.Module, got <class .*Mlp"),
+        ({"model": None}, "model must be a ModelSpec"),
+        ({"loss": "cross_entropy"}, r"loss must be a function of \(outputs, targets\), got 'cross_entropy'"),
+        ({"rounds": 0}, "rounds: got 0, needed a whole number >= 1"),
+        ({"rounds": 1.5}, "rounds: got 1.5"),
+        ({"seed": -1}, "seed: got -1, needed a whole number >= 0"),
+        ({"evaluate_every": 0}, "evaluate_every: got 0"),
+        ({"evaluation_examples": 0}, "evaluation_examples: got 0"),
+        ({"memory_budget": 100}, "memory_budget: got 100, needed a whole number >= 1048576. It is in bytes"),
+        ({"engine": "fast"}, r"unknown engine 'fast': .*\(known: auto, one_by_one, vectorised\)"),
+        ({"device": "gpu"}, "device 'gpu' cannot be used here"),
+        ({"device": "cuda:99"}, "device 'cuda:99' cannot be used here"),
+    ],
+)
+def test_fields_are_checked_at_once(tiny, options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Experiment(**{"data": tiny, "model": models.Logistic(), **options})
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5])
+def test_checkpoint_intervals_are_checked(tiny, every):
+    with pytest.raises(ConfigurationError, match=r"checkpoint_every: got .*, needed a whole number >= 1. Write None"):
+        small(tiny).run(checkpoint_every=every)
+
+
+def test_an_algorithm_that_does_not_fit_the_federation_is_refused_before_anything_is_written(tiny, tmp_path):
+    experiment = replace(small(tiny), algorithm=fedau(Sgd(), also=(Uniform(9),)))
+    with pytest.raises(ConfigurationError, match="cohort_size: got 9"):
+        experiment.run(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
