@@ -1,0 +1,65 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from turnout import __version__
+from turnout.cli import compare, data, errors, listing, report, run
+
+EPILOG = r"""[bold]Begin with[/bold]
+
+turnout run --algorithm fedau --data digits
+
+turnout compare fedau average_participating --seeds 3
+
+turnout list algorithms"""
+
+app = typer.Typer(
+    name="turnout",
+    help="Federated learning for clients who come and go.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_data = typer.Typer(
+    name="data",
+    help="List data sets, fetch them, look at who would hold what.",
+    epilog=data.EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"turnout {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def turnout(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="TURNOUT_DEBUG", help="Show where an error comes from.")
+    ] = False,
+) -> None:
+    """Federated learning for clients who come and go."""
+    del version
+    errors.debug(debug)
+
+
+app.command(epilog=run.EPILOG)(run.run)
+app.command(epilog=compare.EPILOG)(compare.compare)
+app.command(epilog=report.EPILOG)(report.report)
+app.command("list", epilog=listing.EPILOG)(listing.listing)
+_data.command("list", epilog=data.LIST_EPILOG)(data.catalogue)
+_data.command(epilog=data.FETCH_EPILOG)(data.fetch)
+_data.command("show", epilog=data.SHOW_EPILOG)(data.show_data)
+app.add_typer(_data)

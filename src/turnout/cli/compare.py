@@ -1,0 +1,163 @@
+"""``turnout compare``: several algorithms with several seeds, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnout.cli import flags, layers
+from turnout.cli.errors import guarded
+from turnout.cli.output import console, introduce, say, show
+from turnout.cli.run import save
+from turnout.cli.settings import Settings
+from turnout.cli.variants import Layers, seeds_of
+from turnout.comparison import RunsFailed, Stopped, is_finished
+from turnout.comparison import compare as compare_experiments
+from turnout.comparison.display import display
+from turnout.core.checks import ConfigurationError
+from turnout.data.federated import FederatedData
+from turnout.reporting import RunRecord, comparison, csv, rich_table, write_report
+from turnout.tables import replace_files
+
+EPILOG = r"""[bold]Examples[/bold]
+
+turnout compare fedau average_participating average_all --seeds 5 --rounds 300
+
+turnout compare fedau average_all --seeds 0,3,7 local.lr=0.1 average_all.server_lr=10
+
+turnout compare fedau fedau_inf fedau_inf.algorithm=fedau fedau_inf.cutoff=none
+
+turnout compare --config examples/demo.toml --jobs 2
+
+The same command goes on where it was stopped, and does not repeat what is finished."""
+
+
+@guarded
+def compare(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ALGORITHM|KEY=VALUE",
+            help="What to compare (turnout list algorithms), and any settings: of all, local.lr=0.05, or of one, "
+            "fedau.cutoff=10",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N", help="How many seeds, or which: 5 or 0,3,7 (default: 3).", rich_help_panel=flags.SETTINGS
+        ),
+    ] = None,
+    data: flags.Data = None,
+    model: flags.Model = None,
+    availability: flags.Availability = None,
+    rounds: flags.Rounds = None,
+    every: flags.Every = None,
+    engine: flags.Engine = None,
+    device: flags.Device = None,
+    config: flags.Config = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            "-j",
+            metavar="N",
+            help="Runs at a time (default: one per processor; 1 on a GPU). Changes no result.",
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where everything goes (default: runs/CONFIG, or runs/compare-DATA).", rich_help_panel=flags.OUTCOME
+        ),
+    ] = None,
+    report: Annotated[
+        bool,
+        typer.Option("--report/--no-report", help="Write report.html, with pictures.", rich_help_panel=flags.OUTCOME),
+    ] = True,
+    checkpoint_every: flags.CheckpointEvery = None,
+    quiet: flags.Quiet = False,
+) -> None:
+    """Compare algorithms over several seeds: a table of means and deviations, and a report.
+
+    Algorithms share everything but themselves: with one seed, all see the same clients, data, start and participation.
+    """
+    given = flags.layer(
+        data=data, model=model, availability=availability, rounds=rounds, evaluate_every=every, engine=engine,
+        device=device, seeds=seeds,
+    )  # fmt: skip
+    wanted = [name for name in names or () if "=" not in name]
+    overrides = [layers.override(text) for text in names or () if "=" in text]
+    if any(isinstance(layer.get("algorithm"), str) or "name" in layer.get("algorithm", ()) for layer in overrides):
+        raise ConfigurationError("algorithm is not for comparisons: write the names of algorithms without algorithm=")
+    found = Layers.of([*([layers.read(config)] if config else []), given, *overrides], wanted)
+    plan = _plan(found, wanted)
+    numbers = seeds_of(3 if found.seeds is None else found.seeds)
+    first = next(iter(plan.values()))
+    target = folder or Path("runs") / (config.stem if config else f"compare-{first.table['data']['name']}")
+    shared = _prepare(plan, numbers, target)
+    introduce(f"{len(plan)} algorithms, {len(numbers)} seeds", first, shared)
+    total = len(plan) * len(numbers)
+    on_gpu = first.numbers().get("device", "cpu") != "cpu"
+    try:
+        with display(total, not quiet, console()) as tell:
+            records = compare_experiments(
+                plan, numbers, target, jobs=1 if jobs is None and on_gpu else jobs,
+                checkpoint_every=checkpoint_every, progress=tell,
+            )  # fmt: skip
+    except Stopped as stop:
+        raise Stopped(f"{stop}. Go on with the same command") from None
+    except RunsFailed as failed:
+        if failed.records:
+            _conclude(failed.records, target, shared, report)
+        raise
+    _conclude(records, target, shared, report)
+
+
+def _plan(found: Layers, wanted: list[str]) -> dict[str, Settings]:
+    """The settings of every algorithm that is compared."""
+    names = wanted or found.names
+    if not names:
+        raise ConfigurationError("name what to compare: turnout compare fedau average_participating")
+    if len(set(names)) < len(names):
+        raise ConfigurationError(f"an algorithm is named twice: {' '.join(names)}. Two variants need two names")
+    for key, instead in {"name": "[algorithms.NAME] algorithm = ...", "seed": "seeds"}.items():
+        if any(key in layer for layer in found.common):
+            raise ConfigurationError(f"{key} is not for comparisons: write {instead}")
+    return {name: found.settings(name) for name in names}
+
+
+def _prepare(plan: dict[str, Settings], seeds: list[int], folder: Path) -> FederatedData:
+    """Refuse folders with other runs, keep settings in those of ours; returns the data of the first seed."""
+    shared: FederatedData | None = None
+    for seed in seeds:
+        data: FederatedData | None = None
+        for name, settings in plan.items():
+            ours, place = settings.seeded(seed), folder / name / f"seed-{seed}"
+            # Everything is built once, so that what cannot run is refused before anything runs.
+            if shared is None or (place / "config.json").exists():
+                data = data or ours.data()
+                shared = shared or data
+                is_finished(place, ours.experiment(data))
+            save(ours, place)
+    assert shared is not None
+    return shared
+
+
+def _conclude(records: Sequence[RunRecord], folder: Path, data: FederatedData, report: bool) -> None:
+    """Print the table, keep all figures, write the report."""
+    rows = comparison(records)
+    replace_files({folder / "results.csv": lambda part: part.write_text(csv(rows)) and None})
+    show(rich_table(rows))
+    typer.echo(f"runs and tables: {folder}")
+    if report:
+        try:
+            path = write_report(records, folder / "report.html", data=data, title=f"Comparison on {data.name}")
+        except ConfigurationError as error:
+            say(f"no report: {error}", style="yellow")
+        else:
+            typer.echo(f"report: {path}")

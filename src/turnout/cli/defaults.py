@@ -1,0 +1,38 @@
+"""What the command line takes where nothing is written: an experiment that suits the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from turnout.cli.options import Table, options_of
+
+_DIRICHLET = {"partition": {"name": "dirichlet", "alpha": 0.1}, "empty": "drop"}
+_BY_ID = {"partition": {"name": "by_id"}}
+
+ANY: Table = {"data": {"name": "digits"}, "algorithm": {"name": "fedau"}, "availability": {"name": "markov"}}
+"""For all data."""
+
+BY_DATA: Mapping[str, Table] = {
+    "digits": {"data": {"num_clients": 100, **_DIRICHLET}, "model": {"name": "mlp"}},
+    "mnist": {"data": {"num_clients": 250, **_DIRICHLET}, "model": {"name": "cnn"}},
+    "fashion_mnist": {"data": {"num_clients": 250, **_DIRICHLET}, "model": {"name": "cnn"}},
+    "mnist_by_writer": {"data": _BY_ID, "model": {"name": "cnn"}},
+    "cifar10": {
+        "data": {"num_clients": 250, **_DIRICHLET, "augmentation": "cifar"},
+        "model": {"name": "cnn", "hidden": [256, 64]},
+        "evaluation_examples": 10_000,
+    },
+    "shakespeare": {
+        "data": {"num_clients": 100, **_BY_ID, "stride": 10},
+        "model": {"name": "char_lstm"},
+        "local": {"lr": 0.8},
+        "evaluation_examples": 2_000,
+    },
+}
+"""For each data set: who holds what, the model, and what else it needs to be trained in reasonable time."""
+
+
+def availability(kind: Callable[..., object], given: Table) -> Table:
+    """Participation that depends on labels, FedAU's setting, for every pattern that has rates and is not given them."""
+    known = options_of(kind)
+    return {"correlated_with_labels": 0.1} if "correlated_with_labels" in known and "rates" not in given else {}

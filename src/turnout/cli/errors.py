@@ -1,0 +1,56 @@
+"""How commands end: 0 for success, 1 where a run failed, 2 for bad usage, 130 after Ctrl-C."""
+
+from __future__ import annotations
+
+import functools
+import traceback
+from collections.abc import Callable
+from typing import TypeVar
+
+import typer
+
+from turnout.cli.output import say
+from turnout.comparison import RunsFailed
+from turnout.core.checks import TurnoutError
+from turnout.experiment import Interrupted
+
+FAILED, USAGE, STOPPED = 1, 2, 130
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+_debug = {"on": False}
+
+
+class RunFailed(TurnoutError):
+    """A run failed after it had begun."""
+
+
+def debug(on: bool) -> None:
+    """Show where errors come from, or only what they say."""
+    _debug["on"] = on
+
+
+def guarded(command: Command) -> Command:
+    """The command, with its errors told in a line and turned into exit codes."""
+
+    @functools.wraps(command)
+    def wrapped(*arguments: object, **options: object) -> None:
+        try:
+            command(*arguments, **options)
+        except Interrupted as stop:
+            say(str(stop), style="yellow")
+            raise typer.Exit(STOPPED) from None
+        except KeyboardInterrupt:
+            say("stopped before anything could be saved", style="yellow")
+            raise typer.Exit(STOPPED) from None
+        except TurnoutError as error:
+            _tell(str(error))
+            raise typer.Exit(FAILED if isinstance(error, RunFailed | RunsFailed) else USAGE) from None
+
+    return wrapped  # type: ignore[return-value]
+
+
+def _tell(message: str) -> None:
+    if _debug["on"]:
+        say(traceback.format_exc())
+    say(f"Error: {message}", style="red")

@@ -1,0 +1,62 @@
+"""The flags that several commands share, and the layer of settings that they make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from turnout.cli.options import Table
+
+SETTINGS = "Settings"
+OUTCOME = "Outcome"
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE.toml", help="Settings in a file; flags and KEY=VALUE go before them."),
+]
+Data = Annotated[
+    str | None, typer.Option(metavar="NAME", help="What to train on: turnout list data.", rich_help_panel=SETTINGS)
+]
+Model = Annotated[
+    str | None, typer.Option(metavar="NAME", help="What to train: turnout list models.", rich_help_panel=SETTINGS)
+]
+Availability = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="When clients are there: turnout list availability.", rich_help_panel=SETTINGS),
+]
+Rounds = Annotated[
+    int | None, typer.Option(metavar="N", help="Server steps to take (default: 100).", rich_help_panel=SETTINGS)
+]
+Every = Annotated[
+    int | None,
+    typer.Option("--every", metavar="N", help="Rounds between evaluations (default: 10).", rich_help_panel=SETTINGS),
+]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="How a cohort is trained: auto, vectorised (all clients at once) or one_by_one.",
+        rich_help_panel=SETTINGS,
+    ),
+]
+Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, ...", rich_help_panel=SETTINGS)]
+CheckpointEvery = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Rounds between checkpoints (default: about a minute).", rich_help_panel=OUTCOME),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.", rich_help_panel=OUTCOME)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="KEY=VALUE",
+        help="Any setting, over flags and file: local.lr=0.05 algorithm.cutoff=none model.hidden=64,30",
+        show_default=False,
+    ),
+]
+
+
+def layer(**flags: Any) -> Table:
+    """The flags that were given, as a layer of settings."""
+    return {name: value for name, value in flags.items() if value is not None}

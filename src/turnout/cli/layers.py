@@ -1,0 +1,63 @@
+"""Settings in layers: defaults, a file, flags and overrides, each of which goes before the one under it."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from turnout.cli.options import Table
+from turnout.core.checks import ConfigurationError
+
+
+def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
+    """One layer over another, table by table.
+
+    A table that names another piece than the one under it replaces it: its options were those of the other piece.
+    """
+    merged = dict(under)
+    for key, value in over.items():
+        old = merged.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            names = {table["name"] for table in (old, value) if "name" in table}
+            merged[key] = dict(value) if len(names) > 1 else merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def override(text: str) -> Table:
+    """``data.alpha=0.3`` as a layer, ``{"data": {"alpha": 0.3}}``; what is no TOML value is taken as text."""
+    path, equals, value = text.partition("=")
+    keys = [key.strip() for key in path.split(".")]
+    if not equals or not all(keys):
+        raise ConfigurationError(f"override {text!r}: needed key=value, such as local.lr=0.05")
+    layer: Any = _value(value.strip())
+    for key in reversed(keys):
+        layer = {key: layer}
+    return layer
+
+
+def read(path: Path) -> Table:
+    """A TOML file as a layer.
+
+    Raises:
+        ConfigurationError: where it cannot be read, with the line where it is no TOML.
+    """
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"{path}: no such file; needed a TOML file of settings") from error
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is no TOML file: {error}") from error
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

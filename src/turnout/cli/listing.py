@@ -1,0 +1,125 @@
+"""``turnout list``: everything that has a name, and the options it takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from turnout.algorithms import ALGORITHMS
+from turnout.cli import defaults
+from turnout.cli.errors import guarded
+from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PARTITIONS, SCHEDULES, SELECTIONS
+from turnout.cli.options import REQUIRED, options_of
+from turnout.cli.output import show
+from turnout.core.checks import known_name
+from turnout.data.catalogue import SOURCES
+from turnout.data.source import Source
+from turnout.experiment import Experiment
+from turnout.local import Sgd
+from turnout.models import MODELS
+
+CATALOGUE: Mapping[str, tuple[str, Mapping[str, Callable[..., Any]]]] = {
+    "algorithms": ("--algorithm NAME algorithm.OPTION=VALUE", ALGORITHMS),
+    "data": ("--data NAME data.OPTION=VALUE", SOURCES),
+    "models": ("--model NAME model.OPTION=VALUE", MODELS),
+    "availability": ("--availability NAME availability.OPTION=VALUE", AVAILABILITY),
+    "partitions": ("data.partition=NAME data.OPTION=VALUE", PARTITIONS),
+    "selections": ("selection=NAME selection.OPTION=VALUE", SELECTIONS),
+    "pieces": ("also.NAME.OPTION=VALUE", ALSO),
+    "schedules": ("local.lr='{kind=\"NAME\", OPTION=VALUE}'", SCHEDULES),
+}
+"""How each kind is written, and what there is of it."""
+
+MORE: Mapping[str, tuple[tuple[str, str, Callable[..., Any], Mapping[str, Any]], ...]] = {
+    "algorithms": (("local.OPTION=VALUE", "local training, whatever the algorithm", Sgd, {}),),
+    "data": (
+        (
+            "data.OPTION=VALUE",
+            f"who holds what (turnout list partitions), tests, and augmentation ({' or '.join(AUGMENTATIONS)})",
+            Source.split,
+            {"partition": "by_id", "augmentation": None},
+        ),
+    ),
+}
+"""What else can be written for a kind, whatever the name: how, what it is, whose options, and further ones."""
+
+EPILOG = r"""[bold]Examples[/bold]
+
+turnout list
+
+turnout list algorithms"""
+
+
+@guarded
+def listing(
+    kind: Annotated[str | None, typer.Argument(metavar="KIND", help=f"{', '.join(CATALOGUE)} or settings.")] = None,
+) -> None:
+    """List what can be named, what it is, and its options with their defaults."""
+    kinds = [*CATALOGUE, "settings"] if kind is None else [known_name("kind", kind, [*CATALOGUE, "settings"])]
+    for each in kinds:
+        show(_settings() if each == "settings" else _table(each))
+
+
+def _table(kind: str) -> Table:
+    """What there is of a kind."""
+    usage, known = CATALOGUE[kind]
+    table = _empty(f"{kind}: {usage}")
+    for name, piece in known.items():
+        own = defaults.availability(piece, {}) if kind == "availability" else {}
+        options = _options(piece, own)
+        if kind == "data":
+            options += f"\nby default: {_flat(defaults.BY_DATA.get(name, {}))}"
+        table.add_row(name, _first_line(piece), options)
+    for usage, what, piece, own in MORE.get(kind, ()):
+        table.add_row(usage, what, _options(piece, own))
+    return table
+
+
+def _settings() -> Table:
+    """The settings of the experiment itself."""
+    table = _empty("settings: OPTION=VALUE")
+    table.add_row("", "of the experiment itself", _options(Experiment, {}))
+    return table
+
+
+def _flat(table: Mapping[str, Any], place: str = "") -> str:
+    """Settings as they are written on the command line."""
+    parts = []
+    for key, value in table.items():
+        at = place if key == "name" else f"{place}.{key}" if place else key
+        parts.append(_flat(value, at) if isinstance(value, Mapping) else f"{at}={written(value)}")
+    return "  ".join(parts)
+
+
+def _empty(title: str) -> Table:
+    table = Table(title=Text(title), title_justify="left", box=SIMPLE_HEAD, expand=False)
+    table.add_column("name", style="bold", no_wrap=True)
+    table.add_column("what it is", ratio=2)
+    table.add_column("options", ratio=3)
+    return table
+
+
+def _first_line(piece: Callable[..., Any]) -> Text:
+    line = (inspect.getdoc(piece) or "").partition("\n")[0]
+    return Text(line.replace("``", ""))
+
+
+def _options(piece: Callable[..., Any], own: Mapping[str, Any]) -> Text:
+    """Options and their defaults; `own` are those of the command line, and further ones."""
+    found = {name: option.default for name, option in options_of(piece).items() if name not in ("local", "self")}
+    return Text("  ".join(f"{name}={written(value)}" for name, value in {**found, **own}.items()) or "–")
+
+
+def written(value: Any) -> str:
+    """A default as it would be written on the command line; ``?`` where there is none."""
+    if value is REQUIRED:
+        return "?"
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

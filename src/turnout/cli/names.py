@@ -1,0 +1,57 @@
+"""What can be named in files and on the command line, beside the registries of algorithms, data and models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from turnout.core.algorithm import Piece, Selection
+from turnout.core.schedule import Cosine, Halving, Schedule
+from turnout.data.partition import (
+    ById,
+    ClassesPerClient,
+    Dirichlet,
+    HsuDirichlet,
+    Iid,
+    LabelClusters,
+    Partition,
+    PowerLaw,
+)
+from turnout.data.transforms import Transform, cifar100_augmentation, cifar_augmentation
+from turnout.local import Prox
+from turnout.population import Availability, Bernoulli, Cyclic, Everyone, Markov, Trace
+from turnout.selection import AllAvailable, Uniform
+
+AVAILABILITY: Mapping[str, type[Availability]] = {
+    "everyone": Everyone,
+    "bernoulli": Bernoulli,
+    "markov": Markov,
+    "cyclic": Cyclic,
+    "trace": Trace,
+}
+"""When clients are there."""
+
+PARTITIONS: Mapping[str, type[Partition]] = {
+    "dirichlet": Dirichlet,
+    "hsu_dirichlet": HsuDirichlet,
+    "label_clusters": LabelClusters,
+    "classes_per_client": ClassesPerClient,
+    "power_law": PowerLaw,
+    "by_id": ById,
+    "iid": Iid,
+}
+"""Who holds what."""
+
+SELECTIONS: Mapping[str, type[Selection]] = {"all_available": AllAvailable, "uniform": Uniform}
+"""Who takes part."""
+
+ALSO: Mapping[str, type[Piece]] = {"prox": Prox}
+"""Pieces that can be added to any algorithm."""
+
+SCHEDULES: Mapping[str, type[Schedule]] = {"halving": Halving, "cosine": Cosine}
+"""Step sizes that change with the round."""
+
+AUGMENTATIONS: Mapping[str, Callable[[], tuple[Transform, ...]]] = {
+    "cifar": cifar_augmentation,
+    "cifar100": cifar100_augmentation,
+}
+"""Transforms of training images that go in place of the data's own."""

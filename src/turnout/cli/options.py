@@ -1,0 +1,212 @@
+"""Options of a piece from plain values, checked against the piece's own signature.
+
+A piece is anything that is called with options: a dataclass, a recipe, a function that loads data. Its parameters are
+the only list of options there is, so what a new piece can be given is known here as soon as it is registered by name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass
+from functools import cache, reduce
+from operator import or_
+from typing import Any, Literal, Union
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from turnout.cli.names import SCHEDULES
+from turnout.core.checks import ConfigurationError, TurnoutError, known_name, nearest, refuse
+from turnout.core.schedule import Schedule
+
+Table = dict[str, Any]
+"""Plain values by name, as a TOML file has them."""
+
+REQUIRED = inspect.Parameter.empty
+"""The default of an option that has none."""
+
+_NOTHING = ("none", "null", "inf", "infinity")
+_PLURAL = {"a whole number": "whole numbers", "a number": "numbers", "a text": "texts"}
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "none"}
+_SETTINGS = ConfigDict(arbitrary_types_allowed=True)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a piece: its type and its default (`REQUIRED` if it has none)."""
+
+    hint: Any
+    default: Any
+
+
+@cache
+def options_of(piece: Callable[..., Any]) -> Mapping[str, Option]:
+    """The options of a piece that plain values can fill, by name, in the order of its signature."""
+    hints = _hints(piece)
+    found = inspect.signature(piece).parameters
+    return {name: Option(hints[name], found[name].default) for name in found if _is_plain(hints[name])}
+
+
+def build(piece: Callable[..., Any], given: Mapping[str, Any], place: str, **ready: Any) -> Any:
+    """Call a piece with options made of plain values.
+
+    Args:
+        piece: what to call.
+        given: its options, as text or as values of the right type.
+        place: where the options were written, for messages: ``"availability"``.
+        ready: arguments that are passed on as they are.
+
+    Raises:
+        ConfigurationError: for an unknown option, a missing one, or a value that the piece does not take; says which.
+    """
+    values = arguments(piece, given, place, ready)
+    with placed(place, piece):
+        return piece(**values, **ready)
+
+
+def arguments(
+    piece: Callable[..., Any], given: Mapping[str, Any], place: str, ready: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The options of a piece, of the right types; see `build`, which also calls the piece, for the rest."""
+    known = options_of(piece)
+    for name in given:
+        if name not in known:
+            raise unknown_option(_at(place, name), piece.__name__, known)
+    for name, option in known.items():
+        if option.default is REQUIRED and name not in given and name not in ready:
+            raise ConfigurationError(f"{_at(place, name)} is missing: needed {needed(option.hint)}")
+    return {name: convert(known[name].hint, value, _at(place, name)) for name, value in given.items()}
+
+
+@contextmanager
+def placed(place: str, piece: Callable[..., Any]) -> Iterator[None]:
+    """Say in errors of a piece where the option that they are about was written."""
+    try:
+        yield
+    except TurnoutError as error:
+        message = str(error)
+        about = message.partition(":")[0]
+        where = _at(place, message) if about in options_of(piece) or not place else f"{place}: {message}"
+        raise type(error)(where) from error
+
+
+def unknown_option(place: str, owner: str, known: Iterable[str]) -> ConfigurationError:
+    """The error for an option at `place` that `owner` does not have."""
+    names = list(known)
+    hint = nearest(place.rpartition(".")[2], names) if names else "it has no options"
+    return ConfigurationError(f"unknown option {place!r} of {owner}: {hint}")
+
+
+def convert(hint: Any, value: Any, place: str) -> Any:
+    """A plain value as the type that `hint` says; text is read, and none, inf or infinity is None where that is allowed.
+
+    Raises:
+        ConfigurationError: for what cannot be read as that type.
+    """
+    kinds = _members(hint)
+    if type(None) in kinds and _is_nothing(value):
+        return None
+    if isinstance(value, Mapping):
+        return _part(kinds, value, place)
+    simple = [kind for kind in kinds if not _is_part(kind)]
+    if simple and not (isinstance(value, bool) and bool not in kinds):
+        adapter = TypeAdapter(reduce(or_, simple), config=_SETTINGS)
+        for candidate in (value, _as_list(value)):  # 64 and 64,30 are lists where a list is needed
+            try:
+                return adapter.validate_python(candidate)
+            except ValidationError:
+                continue
+    raise refuse(place, given=value, needed=needed(hint))
+
+
+def needed(hint: Any) -> str:
+    """What a value of a type is, in words: ``a whole number, or none``."""
+    words = [_words(kind) for kind in _members(hint)]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])}, or {words[-1]}"
+
+
+def part(hint: Any) -> type | None:
+    """The dataclass that a type allows as a nested table of options, if there is one: Sgd of ``Sgd | None``."""
+    return next((kind for kind in _members(hint) if is_dataclass(kind) and isinstance(kind, type)), None)
+
+
+def _at(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or value == float("inf") or (isinstance(value, str) and value.lower() in _NOTHING)
+
+
+def _as_list(value: Any) -> list[Any]:
+    """A list as it can be written on a command line: ``64,30``."""
+    return [item.strip() for item in value.split(",")] if isinstance(value, str) else [value]
+
+
+def _part(kinds: list[Any], value: Mapping[str, Any], place: str) -> Any:
+    """A nested table as the piece that it describes."""
+    if Schedule in kinds:
+        kind = value.get("kind")
+        if not isinstance(kind, str):
+            raise refuse(f"{place}.kind", given=kind, needed=f"the name of a schedule: {', '.join(SCHEDULES)}")
+        piece = SCHEDULES[known_name("schedule", kind, SCHEDULES)]
+        return build(piece, {name: v for name, v in value.items() if name != "kind"}, place)
+    if nested := part(reduce(or_, kinds)):
+        return build(nested, value, place)
+    raise refuse(place, given=dict(value), needed=needed(reduce(or_, kinds)))
+
+
+def _hints(piece: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a piece's parameters; `object` for those whose names only type checkers know."""
+    # One by one, because typing.get_type_hints gives none where a single one is unknown.
+    owners = piece.__mro__ if isinstance(piece, type) else (getattr(piece, "__func__", piece),)
+    hints: dict[str, Any] = {}
+    for name in inspect.signature(piece).parameters:
+        # A field that a dataclass inherits is annotated where its base class is.
+        owner = next((owner for owner in owners if name in inspect.get_annotations(owner)), None)
+        hint = object if owner is None else inspect.get_annotations(owner)[name]
+        try:
+            hints[name] = eval(hint, vars(sys.modules[owner.__module__])) if isinstance(hint, str) else hint
+        except NameError:
+            hints[name] = object
+    return hints
+
+
+def _members(hint: Any) -> list[Any]:
+    """The alternatives of a union, or the type itself."""
+    if typing.get_origin(hint) in (Union, types.UnionType):
+        return [kind for member in typing.get_args(hint) for kind in _members(member)]
+    return [hint]
+
+
+def _is_part(kind: Any) -> bool:
+    return kind is Schedule or (isinstance(kind, type) and is_dataclass(kind))
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether text, numbers, lists and tables can express a value of this type."""
+    if hint in _WORDS or hint is Schedule or hint is os.PathLike or hint is Ellipsis:
+        return True
+    origin = typing.get_origin(hint)
+    if origin in (Union, types.UnionType, tuple):
+        return all(_is_plain(member) for member in typing.get_args(hint))
+    if isinstance(hint, type) and is_dataclass(hint) and not inspect.isabstract(hint):
+        return len(options_of(hint)) == len(inspect.signature(hint).parameters)
+    return origin is Literal or origin is os.PathLike
+
+
+def _words(kind: Any) -> str:
+    if typing.get_origin(kind) is Literal:
+        *first, last = map(repr, typing.get_args(kind))
+        return f"{', '.join(first)} or {last}"
+    if typing.get_origin(kind) is tuple:
+        each = needed(typing.get_args(kind)[0])
+        return f"a list of {_PLURAL[each]}" if each in _PLURAL else f"a list, each {each}"
+    if kind is Schedule:
+        return f"a table with kind = {' or '.join(map(repr, SCHEDULES))}"
+    return _WORDS.get(kind, "a path" if typing.get_origin(kind) is os.PathLike else "a table of options")

@@ -1,0 +1,192 @@
+"""``turnout run``: one run, from settings to its result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from turnout.checkpoint import FILE
+from turnout.cli import flags, layers
+from turnout.cli.errors import RunFailed, guarded
+from turnout.cli.options import Table
+from turnout.cli.output import console, introduce, say, show
+from turnout.cli.settings import Settings
+from turnout.cli.variants import Layers
+from turnout.comparison import is_finished, load_record
+from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError
+from turnout.experiment import Experiment, Interrupted
+from turnout.history import History
+from turnout.progress import Progress, columns, note
+from turnout.reporting import comparison, rich_table
+
+SETTINGS = "settings.json"
+
+EPILOG = r"""[bold]Examples[/bold]
+
+turnout run --algorithm fedau --data digits --rounds 500
+
+turnout run --algorithm fedvarp --availability bernoulli availability.mean=0.3 local.lr=0.05
+
+turnout run --data mnist --model mlp model.hidden=64,30 data.alpha=0.3 data.num_clients=50
+
+turnout run 'local.lr={kind="halving", initial=0.1, start=200, every=100}' also.prox.mu=0.01
+
+turnout run --config examples/demo.toml --algorithm fedau_inf --seed 1
+
+turnout run --resume runs/fedau-digits-0 --rounds 1000"""
+
+
+@guarded
+def run(
+    overrides: flags.Overrides = None,
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="How to train: turnout list algorithms (default: fedau).",
+            rich_help_panel=flags.SETTINGS,
+        ),
+    ] = None,
+    data: flags.Data = None,
+    model: flags.Model = None,
+    availability: flags.Availability = None,
+    rounds: flags.Rounds = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Of everything random in the run (default: 0).", rich_help_panel=flags.SETTINGS),
+    ] = None,
+    every: flags.Every = None,
+    engine: flags.Engine = None,
+    device: flags.Device = None,
+    config: flags.Config = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where tables and checkpoints go (default: runs/ALGORITHM-DATA-SEED).", rich_help_panel=flags.OUTCOME
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Go on with a run that was stopped or killed, or add --rounds to it."),
+    ] = None,
+    checkpoint_every: flags.CheckpointEvery = None,
+    quiet: flags.Quiet = False,
+) -> None:
+    """Train one model over clients who come and go, and print its accuracy.
+
+    Without any settings: FedAU on digits, 100 clients who hold few classes each and come and go.
+    """
+    given = flags.layer(
+        data=data, model=model, availability=availability, rounds=rounds, seed=seed, evaluate_every=every,
+        engine=engine, device=device,
+    )  # fmt: skip
+    own = [given, *map(layers.override, overrides or ())]
+    if resume is not None:
+        if config or folder or algorithm:
+            raise ConfigurationError(
+                f"{resume} has its settings: leave --config, --folder and --algorithm out beside --resume"
+            )
+        settings = Settings.of(saved(resume), *own)
+    else:
+        settings = _settings([layers.read(config), *own] if config else own, algorithm)
+    experiment = settings.experiment()
+    target = resume or folder or _free(f"runs/{settings.name}-{experiment.data.name}-{experiment.seed}")
+    introduce(settings.name, settings, experiment.data)
+    perform(experiment, settings, target, resume is not None, checkpoint_every, quiet)
+    record = load_record(target)
+    show(rich_table(comparison([record])))
+    typer.echo(f"tables and checkpoint: {target}")
+    typer.echo(final(record.history))
+
+
+def perform(
+    experiment: Experiment, settings: Settings, folder: Path, resume: bool, checkpoint_every: int | None, quiet: bool
+) -> None:
+    """Run in a folder that also says how to go on."""
+    if resume and is_finished(folder, experiment):
+        say(f"all {experiment.rounds} rounds are done already; --rounds adds more")
+        return
+    if not resume and (folder / FILE).exists():
+        raise CheckpointError(
+            f"{folder} holds a run already: --resume {folder} goes on with it; or give another --folder"
+        )
+    save(settings, folder)
+    with _display(experiment.rounds, quiet) as progress:
+        begun = [False]
+
+        def watch(simulation: Any) -> None:
+            begun[0] = True
+            progress(simulation)
+
+        try:
+            experiment.run(folder, resume=resume, checkpoint_every=checkpoint_every, progress=watch)
+        except Interrupted:
+            raise
+        except TurnoutError as error:
+            raise RunFailed(str(error)) if begun[0] else error from error
+
+
+def save(settings: Settings, folder: Path) -> None:
+    """Keep the settings of a run in its folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SETTINGS).write_text(json.dumps(settings.table, indent=2))
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be written: {error}. Give another --folder") from error
+
+
+def saved(folder: Path) -> Table:
+    """The settings of the run in a folder."""
+    try:
+        return json.loads((folder / SETTINGS).read_text())
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{folder} holds no {SETTINGS}: give the folder of a run that `turnout run` or `turnout compare` made"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{folder / SETTINGS} is damaged ({error}): restore it from a copy, or run again"
+        ) from error
+
+
+def final(history: History) -> str:
+    """The accuracy that a run ends with, as a line."""
+    metric = "test_accuracy" if len(history.column("test_accuracy")[1]) else "train_accuracy"
+    return f"{metric.replace('_', ' ')} {history.final(metric):.2%} after {history.last_round} rounds"
+
+
+def _settings(given: Sequence[Table], algorithm: str | None) -> Settings:
+    """Settings from layers; of a file for several algorithms, those of the one that was asked for."""
+    found = Layers.of(given)
+    if algorithm is not None:
+        return found.settings(algorithm)
+    if found.names and not any("algorithm" in layer for layer in found.common):
+        raise ConfigurationError(f"the settings are for several algorithms: add --algorithm {'|'.join(found.names)}")
+    return Settings.of(*found.common)
+
+
+def _free(name: str) -> Path:
+    """The folder of this name, or with the next number behind it where that exists."""
+    numbered = (Path(name if number == 1 else f"{name}-{number}") for number in range(1, 1_000_000))
+    return next(folder for folder in numbered if not folder.exists())
+
+
+@contextmanager
+def _display(rounds: int, quiet: bool) -> Iterator[Progress]:
+    """A bar beside standard output, or nothing."""
+    from rich.progress import Progress as Bars
+
+    with Bars(*columns(), console=console(), refresh_per_second=4, disable=quiet) as bars:
+        task = bars.add_task("rounds", total=rounds, note="")
+
+        def progress(simulation: Any) -> None:
+            bars.update(task, completed=simulation.state.version)
+            if text := note(simulation.row):
+                bars.update(task, note=text)
+
+        yield progress

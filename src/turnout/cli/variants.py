@@ -1,0 +1,89 @@
+"""Several algorithms with settings in common, as files for comparisons have them.
+
+A table ``[algorithms.NAME]`` holds options of that algorithm, tables ``local``, ``selection`` and ``also`` that go before
+the common ones, and ``algorithm`` where the name is not that of a recipe: ``[algorithms.fedau_inf]``
+``algorithm = "fedau"``, ``cutoff = "none"``. On the command line that is ``fedau_inf.algorithm=fedau``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.cli.options import Table
+from turnout.cli.settings import KEYS, Settings
+from turnout.core.checks import ConfigurationError, refuse
+
+_PARTS = ("local", "selection", "also")
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Layers of settings, the last one first, taken apart.
+
+    Attributes:
+        common: what each layer says of all algorithms.
+        own: what each layer says of single ones, a table for each.
+        seeds: how many, or which; None where no layer says so.
+    """
+
+    common: tuple[Table, ...]
+    own: tuple[Table, ...]
+    seeds: Any = None
+
+    @classmethod
+    def of(cls, layers: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> Layers:
+        """Take layers apart; ``fedau.cutoff=10`` is an option of an algorithm that is among `names` or in a table."""
+        tables = [_tables(layer.get("algorithms", {})) for layer in layers]
+        known = {*names, *(name for table in tables for name in table)} - set(KEYS)
+        common, own, seeds = [], [], None
+        for layer, table in zip(layers, tables, strict=True):
+            seeds = layer.get("seeds", seeds)
+            own.append(table | _tables({key: value for key, value in layer.items() if key in known}))
+            common.append({k: v for k, v in layer.items() if k not in known and k not in ("algorithms", "seeds")})
+        return cls(tuple(common), tuple(own), seeds)
+
+    @property
+    def names(self) -> list[str]:
+        """The algorithms that have a table, in the order in which they are first named."""
+        return list(dict.fromkeys(name for table in self.own for name in table))
+
+    def settings(self, name: str) -> Settings:
+        """The settings of the algorithm called `name`."""
+        recipe = next(
+            (table[name]["algorithm"] for table in reversed(self.own) if "algorithm" in table.get(name, {})), name
+        )
+        layers: list[Table] = [{"name": name}]
+        for i, (common, own) in enumerate(zip(self.common, self.own, strict=True)):
+            options = {key: value for key, value in own.get(name, {}).items() if key != "algorithm"}
+            parts = {key: options.pop(key) for key in _PARTS if key in options}
+            layers += [common, parts]
+            if options or i == 0:
+                layers.append({"algorithm": {"name": recipe, **options}})
+        return Settings.of(*layers)
+
+
+def _tables(algorithms: Any) -> Table:
+    """What stands under ``algorithms``, as a table for each: a list of names has no options."""
+    if isinstance(algorithms, list) and all(isinstance(name, str) for name in algorithms):
+        return {name: {} for name in algorithms}
+    if not isinstance(algorithms, Mapping):
+        raise refuse("algorithms", given=algorithms, needed="a list of names, or a table [algorithms.NAME] for each")
+    for name, options in algorithms.items():
+        if not isinstance(options, Mapping):
+            raise refuse(name, given=options, needed=f"a table of options, or one of them: {name}.cutoff=10")
+    return dict(algorithms)
+
+
+def seeds_of(value: Any) -> list[int]:
+    """Seeds as they are written: 3 or ``"3"`` is 0, 1, 2; a list or ``"0,4,7"`` is those."""
+    if isinstance(value, str):
+        value = [item.strip() for item in value.split(",") if item.strip()] if "," in value else value
+    try:
+        numbers = [int(str(item)) for item in value] if isinstance(value, list) else range(int(str(value)))
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise ConfigurationError(f"seeds: got {value!r}, needed how many, as in 5, or which, as in 0,3,7")
+    return list(numbers)

@@ -1,0 +1,148 @@
+"""Several algorithms with several seeds: one run for each pair, in folders of their own, side by side."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from turnout.comparison.display import display
+from turnout.comparison.folders import load_record, save_order
+from turnout.comparison.processes import in_processes
+from turnout.comparison.run import Listener, Run, Update, perform
+from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
+from turnout.experiment import Experiment, Interrupted, _stops
+from turnout.reporting.records import RunRecord
+
+
+class RunsFailed(TurnoutError):
+    """Some runs of a comparison failed.
+
+    Attributes:
+        failures: the last update of each of them.
+        records: of the runs that did not fail.
+    """
+
+    def __init__(self, failures: Sequence[Update], records: Sequence[RunRecord]) -> None:
+        self.failures, self.records = failures, records
+        runs = f"{len(failures)} run{'s' * (len(failures) > 1)} failed"
+        super().__init__("\n".join([f"{runs}:", *(f"  {failure}: {failure.note}" for failure in failures)]))
+
+
+class Stopped(Interrupted):
+    """A comparison was stopped by the user; its runs are saved, and the same call goes on with them."""
+
+
+def compare(
+    experiments: Mapping[str, Callable[[int], Experiment]],
+    seeds: int | Iterable[int],
+    folder: str | Path,
+    *,
+    jobs: int | None = None,
+    threads: int = 1,
+    checkpoint_every: int | None = None,
+    progress: bool | Listener = False,
+) -> list[RunRecord]:
+    """Run every experiment with every seed, and return their records, by experiment and seed in the order given.
+
+    A run is in the folder ``folder/NAME/seed-SEED``. Runs that are finished there are not repeated, and runs that were
+    stopped or killed go on. The records depend on the experiments alone, not on `jobs`; they may differ in
+    the last digits for another number of `threads`.
+
+    Args:
+        experiments: what to compare: a function of the seed for each name. With several jobs it is sent to other
+            processes, so it has to be a function of a module or a `functools.partial` of one, and a script that calls
+            this needs ``if __name__ == "__main__":``.
+        seeds: so many, from 0, or which.
+        folder: where all of it goes.
+        jobs: how many runs at a time; None means one for each processor. One job runs in this process.
+        threads: of each run. Runs side by side make better use of processors than threads do.
+        checkpoint_every: rounds between checkpoints; None means about once a minute.
+        progress: True for bars, or a function that is called with each `Update`.
+
+    Raises:
+        ConfigurationError: for experiments, seeds or jobs that cannot be run.
+        RunsFailed: where some runs failed, after all others have ended.
+        Stopped: on Ctrl-C, after checkpoints were saved.
+    """
+    runs = _runs(experiments, seeds, Path(folder), checkpoint_every)
+    processes = min(jobs if jobs is not None else _processors(), len(runs))
+    count("jobs", processes)
+    count("threads", threads)
+    if processes > 1:
+        _check_can_be_sent(experiments)
+    save_order(Path(folder), [run.folder for run in runs])
+    with display(len(runs), progress) as tell, _stops() as stopped:
+        if processes > 1:
+            ended = in_processes(runs, processes, threads, tell, stopped)
+        else:
+            ended = _here(runs, threads, tell, stopped.is_set)
+    records = [load_record(run.folder) for run, end in zip(runs, ended, strict=True) if end.status == "done"]
+    if failures := [end for end in ended if end.status == "failed"]:
+        raise RunsFailed(failures, records)
+    if len(records) < len(runs):
+        raise Stopped(f"stopped with {len(records)} of {len(runs)} runs finished, all saved in {folder}")
+    return records
+
+
+def _runs(
+    experiments: Mapping[str, Callable[[int], Experiment]],
+    seeds: int | Iterable[int],
+    folder: Path,
+    checkpoint_every: int | None,
+) -> list[Run]:
+    """All runs, by experiment and seed."""
+    if isinstance(seeds, int):
+        count("seeds", seeds)
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    for seed in numbers:
+        count("seeds", seed, least=0)
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise refuse("seeds", given=numbers, needed="at least one seed, each once")
+    if not experiments:
+        raise ConfigurationError("there is nothing to compare: give at least one experiment")
+    for name in experiments:
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+            raise refuse("name", given=name, needed="letters, digits, '_', '-' and '.', a letter or digit first")
+    return [
+        Run(name, seed, make, folder / name / f"seed-{seed}", checkpoint_every)
+        for name, make in experiments.items()
+        for seed in numbers
+    ]
+
+
+def _here(runs: Sequence[Run], threads: int, tell: Listener, asked_to_stop: Callable[[], bool]) -> list[Update]:
+    """Perform runs one after another in this process."""
+    before, ended = torch.get_num_threads(), []
+    torch.set_num_threads(threads)
+    try:
+        for run in runs:
+            if asked_to_stop() or (ended and ended[-1].status == "stopped"):
+                ended.append(Update(run.name, run.seed, "stopped", note="not begun"))
+                continue
+            ended.append(perform(run, tell, asked_to_stop))
+            tell(ended[-1])
+    finally:
+        torch.set_num_threads(before)
+    return ended
+
+
+def _check_can_be_sent(experiments: Mapping[str, Callable[[int], Experiment]]) -> None:
+    """Refuse what another process could not be given."""
+    for name, make in experiments.items():
+        try:
+            pickle.dumps(make)
+        except Exception as error:
+            raise ConfigurationError(
+                f"{name}: {make!r} cannot be sent to another process ({error}): write it as a function of a module, or "
+                "jobs=1"
+            ) from error
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

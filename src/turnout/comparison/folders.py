@@ -1,0 +1,108 @@
+"""What run folders hold: whether a run may go on there, whether it is finished, and its record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from turnout.core.checks import CheckpointError, DataError
+from turnout.describe import describe, differences
+from turnout.experiment import Experiment
+from turnout.history import History
+from turnout.reporting.records import RunRecord
+
+CONFIG, TABLE = "config.json", "rounds.parquet"
+
+
+def is_finished(folder: Path, experiment: Experiment) -> bool:
+    """Whether `folder` holds all rounds of `experiment`.
+
+    Raises:
+        CheckpointError: where it holds another experiment, or more rounds.
+    """
+    if not (folder / CONFIG).exists() or not (folder / TABLE).exists():
+        return False
+    there = {**_config(folder), "rounds": None}
+    here = {**json.loads(json.dumps(describe(experiment))), "rounds": None}
+    if different := list(differences(there, here)):
+        raise CheckpointError(
+            f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}. Give another folder, or "
+            "delete this one"
+        )
+    history = History.load(folder)
+    if history.last_round > experiment.rounds:
+        raise CheckpointError(
+            f"{folder} holds {history.last_round} rounds, more than the {experiment.rounds} asked for: ask for "
+            f"{history.last_round} or more, or give another folder"
+        )
+    return history.last_round == experiment.rounds and len(history.clients) > 0
+
+
+def load_record(folder: str | Path) -> RunRecord:
+    """The record of a finished run.
+
+    Raises:
+        CheckpointError: where there is no run, it is damaged, or it is not finished.
+    """
+    folder = Path(folder)
+    config, history = _config(folder), History.load(folder)
+    if history.last_round < config["rounds"] or not len(history.clients):
+        raise CheckpointError(
+            f"the run in {folder} is not finished ({history.last_round} of {config['rounds']} rounds): go on with "
+            f"`turnout run --resume {folder}`, or leave it out"
+        )
+    return RunRecord(config["algorithm"]["name"], config["seed"], history, config)
+
+
+def load_records(folders: Iterable[str | Path]) -> list[RunRecord]:
+    """The records of the runs in `folders` and in the folders below them, in the order of `run_folders`.
+
+    Raises:
+        DataError: for a folder without runs.
+        CheckpointError: for a run that cannot be read or is not finished.
+    """
+    return [load_record(run) for run in run_folders(folders)]
+
+
+def run_folders(folders: Iterable[str | Path]) -> list[Path]:
+    """The folders of runs in `folders` and below: those of a comparison in its order, others by their path.
+
+    Raises:
+        DataError: for a folder without runs.
+    """
+    found: list[Path] = []
+    for folder in map(Path, folders):
+        runs = sorted((path.parent for path in folder.rglob(TABLE)), key=lambda run: _place(folder, run))
+        if not runs:
+            raise DataError(f"{folder} holds no run: give the folder of a run or of a comparison")
+        found += [run for run in runs if run not in found]
+    return found
+
+
+def save_order(folder: Path, runs: Iterable[Path]) -> None:
+    """Keep the order of the runs of a comparison."""
+    names = [str(run.relative_to(folder)) for run in runs]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "comparison.json").write_text(json.dumps({"runs": names}, indent=2))
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be written: {error}. Give another folder") from error
+
+
+def _place(folder: Path, run: Path) -> tuple[int, str]:
+    """The place of a run in the order of its comparison, those of none last."""
+    name, order = str(run.relative_to(folder)), folder / "comparison.json"
+    names = json.loads(order.read_text())["runs"] if order.exists() else []
+    return (names.index(name) if name in names else len(names), name)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{folder} holds no {CONFIG}: give the folder of a run") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged ({error}): restore it from a copy, or run again") from error

@@ -1,0 +1,114 @@
+"""Runs in several processes, each of which takes one run after another."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.synchronize import Event
+
+import torch
+
+from turnout.comparison.run import Listener, Run, Update, perform
+
+_context = multiprocessing.get_context("spawn")  # a fork of a process with threads (torch has them) may hang
+
+
+def in_processes(
+    runs: Sequence[Run], processes: int, threads: int, tell: Listener, stopped: threading.Event
+) -> list[Update]:
+    """Perform all runs and return how each ended; where a process dies, its run has failed and the others go on."""
+    left, ended = deque(runs), {}
+    stop = _context.Event()
+    workers: dict[Connection, _Worker] = {}
+    try:
+        while workers or left:
+            if stopped.is_set():
+                stop.set()
+                left.clear()
+            while left and len(workers) < processes:
+                worker = _Worker(threads, stop, left.popleft())
+                workers[worker.connection] = worker
+            for connection in wait(list(workers), timeout=0.2):
+                worker = workers[connection]  # type: ignore[index]
+                update = worker.news()
+                tell(update)
+                if update.status in ("started", "running"):
+                    continue
+                ended[worker.run] = update
+                if left and worker.process.is_alive():
+                    worker.take(left.popleft())
+                else:
+                    workers.pop(worker.connection).close()
+    finally:
+        stop.set()
+        for worker in workers.values():
+            worker.close()
+    return [ended.get(run) or Update(run.name, run.seed, "stopped", note="not begun") for run in runs]
+
+
+class _Worker:
+    """A process that performs runs, and the run that it is at."""
+
+    def __init__(self, threads: int, stop: Event, run: Run) -> None:
+        self.connection, end = _context.Pipe()
+        self.process = _context.Process(target=_work, args=(end, stop, threads), daemon=True)
+        with _unheard():
+            self.process.start()
+        end.close()  # so that it is closed everywhere when the process dies
+        self.take(run)
+
+    def take(self, run: Run) -> None:
+        """Begin a run."""
+        self.run = run
+        with suppress(OSError):  # it has died, and news() will say so
+            self.connection.send(run)
+
+    def news(self) -> Update:
+        """The next update of the run."""
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            why = f"its process died ({_cause(self.process.exitcode)}). The same command goes on where it stopped"
+            return Update(self.run.name, self.run.seed, "failed", note=why)
+
+    def close(self) -> None:
+        """End the process, which saves a run that is under way first."""
+        self.connection.close()
+        self.process.join()
+
+
+def _cause(exitcode: int | None) -> str:
+    """Why a process may have ended."""
+    if exitcode == -getattr(signal, "SIGKILL", 9):
+        return "it was killed: if memory ran out, fewer jobs need less"
+    return f"exit code {exitcode}"
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Processes that are started here never hear Ctrl-C: they are asked to stop when their run can be saved."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _work(connection: Connection, stop: Event, threads: int) -> None:
+    """Perform the runs that come, until no more do or nobody listens any more."""
+    torch.set_num_threads(threads)
+    try:
+        while True:
+            run = connection.recv()
+            connection.send(perform(run, connection.send, stop.is_set))
+    except (EOFError, OSError):
+        return

@@ -1,0 +1,109 @@
+"""One run of a comparison, in whichever process it happens."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from turnout.comparison.folders import is_finished
+from turnout.core.checks import ConfigurationError, TurnoutError
+from turnout.experiment import Experiment, Interrupted
+from turnout.progress import note
+
+if TYPE_CHECKING:
+    from turnout.simulation.simulation import Simulation
+
+_PAUSE = 0.1
+"""Seconds between two updates of a run: more would be work for nobody."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What is to be run: `make` of `seed`, called `name`, in `folder`."""
+
+    name: str
+    seed: int
+    make: Callable[[int], Experiment]
+    folder: Path
+    checkpoint_every: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Update:
+    """News of a run.
+
+    Attributes:
+        name, seed: which one.
+        status: what happened.
+        done, rounds: how far it is; 0 of 0 before its first round.
+        note: the latest accuracy, or why it failed.
+        trace: of a failure, where it came from.
+    """
+
+    name: str
+    seed: int
+    status: Literal["started", "running", "done", "failed", "stopped"]
+    done: int = 0
+    rounds: int = 0
+    note: str = ""
+    trace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}, seed {self.seed}"
+
+
+Listener = Callable[[Update], None]
+
+
+def perform(run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> Update:
+    """Run to the end, or until asked to stop; tells on the way, and returns how it ended. Raises nothing."""
+    watch = _Watch(run, tell, asked_to_stop)
+    tell(Update(run.name, run.seed, "started"))
+    try:
+        if asked_to_stop():
+            raise Interrupted("not begun")
+        experiment = run.make(run.seed)
+        if not isinstance(experiment, Experiment):
+            raise ConfigurationError(f"{run.name}({run.seed}) gave {experiment!r}, needed an Experiment")
+        if experiment.seed != run.seed:
+            raise ConfigurationError(
+                f"{run.name}({run.seed}) gave an experiment with seed {experiment.seed}: pass the seed on to it"
+            )
+        experiment = replace(experiment, algorithm=experiment.algorithm.named(run.name))
+        if is_finished(run.folder, experiment):
+            watch.last = replace(watch.last, note="was finished")
+        else:
+            experiment.run(run.folder, resume=True, checkpoint_every=run.checkpoint_every, progress=watch)
+        return replace(watch.last, status="done", done=experiment.rounds, rounds=experiment.rounds)
+    except Interrupted as stop:
+        return replace(watch.last, status="stopped", note=str(stop))
+    except TurnoutError as error:
+        return replace(watch.last, status="failed", note=str(error), trace=traceback.format_exc())
+    except Exception as error:  # whatever it is, the other runs go on
+        text = f"{type(error).__name__}: {error}"
+        return replace(watch.last, status="failed", note=text, trace=traceback.format_exc())
+
+
+class _Watch:
+    """Tells of the rounds of a run, and stops it when asked to."""
+
+    def __init__(self, run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> None:
+        self.run, self.tell, self.asked_to_stop = run, tell, asked_to_stop
+        self.last, self.told = Update(run.name, run.seed, "running"), 0.0
+
+    def __call__(self, simulation: Simulation) -> None:
+        done, rounds = simulation.state.version, simulation.experiment.rounds
+        self.last = replace(self.last, done=done, rounds=rounds, note=note(simulation.row) or self.last.note)
+        if time.monotonic() - self.told > _PAUSE:
+            self.tell(self.last)
+            self.told = time.monotonic()
+        if self.asked_to_stop():
+            simulation.save(self.run.folder)
+            raise Interrupted(f"stopped after round {done} of {rounds}, all saved")

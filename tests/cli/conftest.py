@@ -1,0 +1,28 @@
+"""The command line as tests call it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from turnout.cli import app
+
+SMALL = ("--model", "logistic", "data.num_clients=10", "data.alpha=1")
+"""Settings of a run that takes milliseconds a round."""
+
+
+@pytest.fixture
+def small() -> tuple[str, ...]:
+    return SMALL
+
+
+@pytest.fixture
+def turnout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Calls the command line in an empty folder, as ``turnout("run", "--rounds", 3)``."""
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner(env={"COLUMNS": "120", "TERM": "dumb", "NO_COLOR": "1"})
+    return lambda *arguments: runner.invoke(app, [str(argument) for argument in arguments])

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import turnout as package
+from turnout.cli import compare, layers, run
+from turnout.cli.settings import Settings
+from turnout.cli.variants import Layers
+
+Turnout = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("command", "example"),
+    [
+        ((), "turnout compare fedau average_participating --seeds 3"),
+        (("run",), "turnout run --algorithm fedau --data digits --rounds 500"),
+        (("compare",), "turnout compare fedau average_all --seeds 0,3,7 local.lr=0.1 average_all.server_lr=10"),
+        (("report",), "turnout report runs/demo"),
+        (("list",), "turnout list algorithms"),
+        (("data",), "turnout data fetch mnist"),
+        (("data", "list"), "turnout data list --directory /data"),
+        (("data", "fetch"), "turnout data fetch cifar10 --directory /data"),
+        (("data", "show"), "turnout data show digits"),
+    ],
+)
+def test_help_teaches_by_example(command: tuple[str, ...], example: str, turnout: Turnout) -> None:
+    result = turnout(*command, "--help")
+    assert result.exit_code == 0
+    assert example in result.stdout
+
+
+def test_help_names_defaults(turnout: Turnout) -> None:
+    shown = " ".join(turnout("run", "--help").stdout.split())
+    for text in ("(default: fedau)", "(default: 100)", "(default: 10)", "(default: runs/ALGORITHM-DATA-SEED)"):
+        assert text in shown
+
+
+def examples(epilog: str) -> list[list[str]]:
+    return [shlex.split(line) for line in epilog.splitlines() if line.startswith("turnout ")]
+
+
+def test_the_settings_in_the_examples_are_sound() -> None:
+    for words in examples(run.EPILOG):
+        Settings.of(*(layers.override(word) for word in words if re.match(r"[a-z_.]+=", word)))
+    for words in examples(compare.EPILOG):
+        names = [w for w in words[2:] if re.fullmatch(r"[a-z_]+", w)]
+        found = Layers.of([layers.override(w) for w in words if re.match(r"[a-z_.]+=", w)] or [{}], names)
+        assert [found.settings(name).name for name in names] == names
+
+
+def test_the_version_is_that_of_the_package(turnout: Turnout) -> None:
+    assert turnout("--version").stdout == f"turnout {package.__version__}\n"
+
+
+def test_without_a_command_help_is_shown(turnout: Turnout) -> None:
+    assert "Usage: turnout" in turnout().output

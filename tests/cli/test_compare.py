@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnout.comparison import load_records
+from turnout.experiment import Experiment, Interrupted
+from turnout.history import History
+
+Turnout = Callable[..., Any]
+
+FILE = """
+rounds = 4
+seeds = 2
+data = {num_clients = 10, alpha = 1.0}
+model = "logistic"
+availability = {mean = 0.5}
+
+[algorithms.fedau]
+[algorithms.fedau_inf]
+algorithm = "fedau"
+cutoff = "none"
+[algorithms.average_all]
+server_lr = 10
+"""
+
+
+def test_a_file_is_compared_and_the_table_and_the_report_come_last(turnout: Turnout) -> None:
+    Path("small.toml").write_text(FILE)
+    result = turnout("compare", "--config", "small.toml", "--jobs", 2)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    names = ["fedau", "fedau_inf", "average_all"]
+    assert [line.split()[0] for line in lines if line.split()[:1] and line.split()[0] in names] == names
+    assert "mean ± standard deviation over 2 seeds" in result.stdout
+    assert lines[-2:] == ["runs and tables: runs/small", "report: runs/small/report.html"]
+    assert "fedau_inf" in Path("runs/small/report.html").read_text()
+    with Path("runs/small/results.csv").open() as file:
+        assert [row["algorithm"] for row in csv.DictReader(file)] == names
+    records = load_records(["runs/small"])
+    assert [(record.algorithm, record.seed) for record in records] == [
+        (name, seed) for name in names for seed in (0, 1)
+    ]
+    assert "3 algorithms, 2 seeds on digits: 10 clients" in result.stderr
+    assert "fedau_inf, seed 1: done, test accuracy" in result.stderr
+
+
+def test_seeds_share_data_and_participation_between_algorithms(turnout: Turnout, small: Sequence[str]) -> None:
+    result = turnout("compare", "fedau", "mifa", "--seeds", 2, "--rounds", 6, "--jobs", 1, "--no-report", *small)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith("runs and tables: runs/compare-digits\n")
+    histories = {(r.algorithm, r.seed): r.history for r in load_records(["runs/compare-digits"])}
+    for seed in (0, 1):
+        one, other = histories["fedau", seed], histories["mifa", seed]
+        assert one.participation == other.participation
+        assert one.clients["num_examples"] == other.clients["num_examples"]
+    assert histories["mifa", 0].participation != histories["mifa", 1].participation
+
+
+def test_what_is_finished_is_not_repeated_and_what_is_not_goes_on(turnout: Turnout, small: Sequence[str]) -> None:
+    command = ("compare", "fedau", "fedavg", "--jobs", 1, "--no-report", "--folder", "c", *small)
+    turnout(*command, "--seeds", 1, "--rounds", 3)
+    before = Path("c/fedau/seed-0/rounds.parquet").stat().st_mtime_ns
+    result = turnout(*command, "--seeds", "0,5", "--rounds", 3)
+    assert "fedau, seed 0: done, was finished" in result.stderr
+    assert "fedau, seed 5: done, test accuracy" in result.stderr
+    assert Path("c/fedau/seed-0/rounds.parquet").stat().st_mtime_ns == before
+    turnout(*command, "--seeds", 1, "--rounds", 5)
+    assert History.load("c/fedau/seed-0").last_round == 5
+    assert History.load("c/fedau/seed-5").last_round == 3
+
+
+def test_a_run_of_a_comparison_is_a_run_like_any_other(turnout: Turnout, small: Sequence[str]) -> None:
+    turnout("compare", "mifa", "--seeds", "3,", "--rounds", 3, "--jobs", 1, "--no-report", "--folder", "c", *small)
+    result = turnout("run", "--resume", "c/mifa/seed-3", "--rounds", 4)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith("after 4 rounds\n")
+
+
+def test_settings_of_one_algorithm_are_its_own(turnout: Turnout, small: Sequence[str]) -> None:
+    turnout(
+        "compare", "fedau", "average_all", "--seeds", 1, "--rounds", 1, "--jobs", 1, "--no-report", "--folder", "c",
+        *small, "average_all.server_lr=10", "local.lr=0.5", "fedau.local.lr=0.25",
+    )  # fmt: skip
+    one, other = (json.loads(Path(f"c/{n}/seed-0/settings.json").read_text()) for n in ("fedau", "average_all"))
+    assert (one["algorithm"], one["local"]) == ({"name": "fedau"}, {"lr": 0.25})
+    assert (other["algorithm"], other["local"]) == ({"name": "average_all", "server_lr": 10}, {"lr": 0.5})
+
+
+def test_a_failing_run_is_named_the_others_finish_and_the_exit_code_is_1(
+    turnout: Turnout, small: Sequence[str]
+) -> None:
+    result = turnout(
+        "compare", "fedau", "fedavg", "--seeds", 1, "--rounds", 2, "--jobs", 1, "--folder", "c", *small,
+        "fedau.selection.name=uniform", "fedau.selection.cohort_size=11",
+    )  # fmt: skip
+    assert result.exit_code == 1
+    assert "1 run failed:\n  fedau, seed 0: cohort_size: got 11, needed at most the number of clients" in result.stderr
+    assert "fedavg" in result.stdout
+    assert Path("c/report.html").exists()
+
+
+def test_ctrl_c_says_how_to_go_on(turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise Interrupted("stopped after round 1 of 2")
+
+    monkeypatch.setattr(Experiment, "run", stop)
+    result = turnout("compare", "fedau", "mifa", "--seeds", 1, "--rounds", 2, "--jobs", 1, "--folder", "c", *small)
+    assert result.exit_code == 130
+    assert "stopped with 0 of 2 runs finished, all saved in c. Go on with the same command" in result.stderr
+
+
+def test_without_the_libraries_for_a_report_the_comparison_stands(
+    turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    result = turnout("compare", "fedau", "--seeds", 1, "--rounds", 1, "--jobs", 1, "--folder", "c", *small)
+    assert result.exit_code == 0
+    assert "no report: " in result.stderr
+    assert "turnout[report]" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name what to compare: turnout compare fedau average_participating"),
+        (("fedau", "fedau"), "an algorithm is named twice: fedau fedau. Two variants need two names"),
+        (("fedau", "name=x"), "name is not for comparisons: write [algorithms.NAME] algorithm = ..."),
+        (("fedau", "seed=3"), "seed is not for comparisons: write seeds"),
+        (("fedau", "algorithm=mifa"), "algorithm is not for comparisons: write the names of algorithms"),
+        (("fedau", "algorithm.name=mifa"), "algorithm is not for comparisons: write the names of algorithms"),
+        (("fedau", "--seeds", "none"), "seeds: got 'none', needed how many, as in 5, or which, as in 0,3,7"),
+        (("fedau", "mifaa"), "unknown algorithm 'mifaa': did you mean 'mifa'?"),
+        (("fedau", "mifa.server_lr=1"), "unknown setting 'mifa'"),
+        (("fedau", "--jobs", "0"), "jobs: got 0, needed a whole number >= 1"),
+        (("fedau", "fedau.cutof=1"), "unknown option 'algorithm.cutof' of fedau: did you mean 'cutoff'?"),
+    ],
+)
+def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
+    result = turnout("compare", "--rounds", 1, *arguments)
+    assert result.exit_code == 2
+    assert f"Error: {message}" in result.stderr
+
+
+def test_a_folder_with_other_runs_is_refused_before_anything_runs(turnout: Turnout, small: Sequence[str]) -> None:
+    command = ("compare", "fedau", "--jobs", 1, "--no-report", "--folder", "c", "--rounds", 2, *small)
+    turnout(*command, "--seeds", "1,")
+    result = turnout(*command, "--seeds", 2, "local.lr=0.5")
+    assert result.exit_code == 2
+    assert "c/fedau/seed-1 holds another experiment (there, and here): algorithm.local.lr: 0.1 and 0.5" in result.stderr
+    assert not Path("c/fedau/seed-0/rounds.parquet").exists()

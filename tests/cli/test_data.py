@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnout.cli import data as data_commands
+
+Turnout = Callable[..., Any]
+
+
+def test_data_sets_are_listed_with_their_place(turnout: Turnout) -> None:
+    result = turnout("data", "list", "--directory", ".")
+    assert result.exit_code == 0, result.output
+    assert "turnout data fetch mnist" in result.stdout
+    assert "1,797 scanned digits" in result.stdout
+
+
+def test_who_would_hold_what_is_shown(turnout: Turnout) -> None:
+    result = turnout("data", "show", "digits", "num_clients=7", "data.partition=classes_per_client", "k=2")
+    assert result.exit_code == 0, result.output
+    row = next(line.split() for line in result.stdout.splitlines() if line.strip().startswith("training"))
+    assert row[1] == "7"
+    assert row[-1] == "2.0"
+    assert "pooled test" in result.stdout
+    assert result.stdout.endswith("who holds what: digits-clients.png\n")
+    assert Path("digits-clients.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_picture_goes_where_it_should(turnout: Turnout) -> None:
+    result = turnout("data", "show", "digits", "client_test_fraction=0.2", "unseen_clients=5", "-o", "who.svg")
+    assert "<svg" in Path("who.svg").read_text()
+    for part in ("client test", "unseen, training", "unseen, test"):
+        assert part in result.stdout
+    assert "cannot be written" in turnout("data", "show", "digits", "-o", "nowhere/who.svg").stderr
+    assert "cannot be written" in turnout("data", "show", "digits", "-o", "who.xyz").stderr
+
+
+def test_the_seed_is_that_of_the_partition(turnout: Turnout) -> None:
+    one, same, other = (turnout("data", "show", "digits", "--seed", seed).stdout for seed in (1, 1, 2))
+    assert one == same
+    assert one != other
+
+
+def test_fetching_passes_on_what_was_asked(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    def fetch(name: str, directory: Path | None = None, *, force: bool = False) -> Path:
+        asked.update(name=name, directory=directory, force=force)
+        return Path("there")
+
+    monkeypatch.setattr(data_commands, "download", fetch)
+    assert turnout("data", "fetch", "mnist", "--directory", "d", "--force").stdout == "there\n"
+    assert asked == {"name": "mnist", "directory": Path("d"), "force": True}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fetch", "mnits"), "unknown data set to fetch 'mnits': did you mean 'mnist'?"),
+        (("fetch", "digits"), "digits come inside scikit-learn"),
+        (("show", "digit"), "unknown data set 'digit': did you mean 'digits'?"),
+        (("show", "digits", "alpa=3"), "unknown option 'data.alpa' of digits: did you mean 'alpha'?"),
+        (("show", "mnist", "--directory", "nowhere"), "turnout data fetch mnist"),
+    ],
+)
+def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
+    result = turnout("data", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr

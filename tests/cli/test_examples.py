@@ -1,0 +1,35 @@
+"""The files that come with the package are sound settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from turnout.cli import layers
+from turnout.cli.variants import Layers, seeds_of
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted([*ROOT.glob("examples/*.toml"), *ROOT.glob("reproductions/**/*.toml")])
+
+
+def test_there_are_files() -> None:
+    assert {"demo.toml", "run.toml"} <= {path.name for path in FILES}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_has_settings_that_can_be_run(path: Path) -> None:
+    found = Layers.of([layers.read(path)])
+    assert found.seeds is None or seeds_of(found.seeds)
+    made = [found.settings(name) for name in found.names] or [found.settings("fedau")]
+    assert all(settings.algorithm().name == settings.name for settings in made)
+
+
+def test_the_demo_compares_what_it_should() -> None:
+    found = Layers.of([layers.read(ROOT / "examples" / "demo.toml")])
+    assert set(found.names) == {
+        "fedau", "fedau_inf", "average_participating", "average_all", "known_statistics", "fedvarp", "mifa",
+    }  # fmt: skip
+    experiment = found.settings("fedau")(0)
+    assert experiment.data.num_clients == 100
+    assert experiment.population.availability == found.settings("mifa").availability()

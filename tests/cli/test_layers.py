@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnout.cli.layers import merge, override, read
+from turnout.core.checks import ConfigurationError
+
+
+def test_the_upper_layer_goes_first_table_by_table() -> None:
+    under = {"rounds": 10, "local": {"lr": 0.1, "steps": 5}}
+    assert merge(under, {"rounds": 20, "local": {"lr": 0.2}}) == {"rounds": 20, "local": {"lr": 0.2, "steps": 5}}
+    assert under == {"rounds": 10, "local": {"lr": 0.1, "steps": 5}}
+
+
+def test_another_name_begins_with_its_own_options() -> None:
+    fedau = {"algorithm": {"name": "fedau", "cutoff": 10}}
+    assert merge(fedau, {"algorithm": {"name": "mifa"}}) == {"algorithm": {"name": "mifa"}}
+    assert merge(fedau, {"algorithm": {"name": "fedau"}}) == fedau
+    assert merge(fedau, {"algorithm": {"cutoff": 3}}) == {"algorithm": {"name": "fedau", "cutoff": 3}}
+    assert merge({"algorithm": {"cutoff": 3}}, {"algorithm": {"name": "fedau"}}) == {
+        "algorithm": {"name": "fedau", "cutoff": 3}
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "layer"),
+    [
+        ("rounds=10", {"rounds": 10}),
+        ("data.alpha=0.3", {"data": {"alpha": 0.3}}),
+        ("data.partition.alpha=1e3", {"data": {"partition": {"alpha": 1000.0}}}),
+        ("algorithm.cutoff=none", {"algorithm": {"cutoff": "none"}}),
+        ("model.hidden=[64, 30]", {"model": {"hidden": [64, 30]}}),
+        ("model.hidden=64,30", {"model": {"hidden": "64,30"}}),
+        ("local.drop_last=true", {"local": {"drop_last": True}}),
+        ('local.lr={kind="cosine", rounds=3}', {"local": {"lr": {"kind": "cosine", "rounds": 3}}}),
+        ("data.directory=/a/b=c", {"data": {"directory": "/a/b=c"}}),
+        ("name=", {"name": ""}),
+    ],
+)
+def test_an_override_is_a_layer(text: str, layer: dict[str, Any]) -> None:
+    assert override(text) == layer
+
+
+@pytest.mark.parametrize("text", ["local.lr", "=3", "local.=3", ".lr=3"])
+def test_an_override_without_key_or_value_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"needed key=value, such as local.lr=0.05"):
+        override(text)
+
+
+def test_a_file_is_a_layer(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text('rounds = 3\n[data]\nname = "mnist"\n')
+    assert read(path) == {"rounds": 3, "data": {"name": "mnist"}}
+
+
+def test_a_file_that_is_missing_or_no_toml_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"a.toml: no such file; needed a TOML file"):
+        read(tmp_path / "a.toml")
+    with pytest.raises(ConfigurationError, match=r"cannot be read"):
+        read(tmp_path)
+    (tmp_path / "b.toml").write_text("rounds: 3")
+    with pytest.raises(ConfigurationError, match=r"b.toml is no TOML file: .*line 1"):
+        read(tmp_path / "b.toml")

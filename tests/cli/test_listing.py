@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from turnout.algorithms import ALGORITHMS
+from turnout.cli.listing import CATALOGUE
+
+Turnout = Callable[..., Any]
+
+
+@pytest.mark.parametrize("kind", CATALOGUE)
+def test_every_name_is_listed(kind: str, turnout: Turnout) -> None:
+    result = turnout("list", kind)
+    assert result.exit_code == 0, result.output
+    named = {line.split()[0] for line in result.stdout.splitlines() if line.strip()}
+    assert set(CATALOGUE[kind][1]) <= named
+
+
+def test_options_and_their_defaults_are_listed(turnout: Turnout) -> None:
+    assert "cutoff=50  " in turnout("list", "algorithms").stdout
+    assert "batch_size=16" in turnout("list", "algorithms").stdout
+    assert "correlated_with_labels=0.1" in turnout("list", "availability").stdout
+    assert "table=?" in turnout("list", "availability").stdout
+    assert "model.hidden=256,64" in turnout("list", "data").stdout
+    assert "evaluate_every=10" in turnout("list", "settings").stdout
+
+
+def test_everything_is_listed_without_a_kind(turnout: Turnout) -> None:
+    shown = turnout("list").stdout
+    for kind in (*CATALOGUE, "settings"):
+        assert f"{kind}: " in shown
+
+
+def test_a_new_recipe_is_listed_at_once(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fresh(*, bend: float = 0.25) -> None:
+        """Bends more than others."""
+        del bend
+
+    monkeypatch.setitem(ALGORITHMS, "fresh", fresh)
+    shown = turnout("list", "algorithms").stdout
+    assert "Bends more than others." in shown
+    assert "bend=0.25" in shown
+
+
+def test_an_unknown_kind_is_refused(turnout: Turnout) -> None:
+    result = turnout("list", "algorithm")
+    assert result.exit_code == 2
+    assert "Error: unknown kind 'algorithm': did you mean 'algorithms'?" in result.stderr

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Turnout = Callable[..., Any]
+
+
+@pytest.fixture
+def runs(turnout: Turnout, small: Sequence[str]) -> None:
+    for algorithm in ("fedau", "mifa"):
+        turnout("run", "--algorithm", algorithm, "--rounds", 2, *small)
+    turnout("run", "--rounds", 3, *small, "local.lr=0.5")
+
+
+@pytest.mark.usefixtures("runs")
+def test_runs_become_one_page(turnout: Turnout) -> None:
+    result = turnout("report", "runs/mifa-digits-0", "runs/fedau-digits-0", "-o", "page.html", "--title", "Two of them")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith("report: page.html\n")
+    page = Path("page.html").read_text()
+    assert "Two of them" in page
+    assert "Who holds what" in page
+    assert "mifa" in result.stdout
+
+
+@pytest.mark.usefixtures("runs")
+def test_runs_can_be_given_names(turnout: Turnout) -> None:
+    result = turnout("report", "slow=runs/fedau-digits-0", "fast=runs/fedau-digits-0-2")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.endswith("report: runs/fedau-digits-0/report.html\n")
+    assert "slow" in result.stdout
+    assert "fast" in result.stdout
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_report_of_runs_whose_data_are_gone_goes_without_their_picture(turnout: Turnout) -> None:
+    Path("runs/mifa-digits-0/settings.json").unlink()
+    result = turnout("report", "runs/mifa-digits-0")
+    assert result.exit_code == 0
+    assert "no picture of who holds what: " in result.stderr
+    assert "Who holds what" not in Path("runs/mifa-digits-0/report.html").read_text()
+
+
+@pytest.mark.usefixtures("runs")
+def test_what_cannot_be_reported_is_refused(turnout: Turnout) -> None:
+    for arguments, message in {
+        ("nowhere",): "nowhere holds no run: give the folder of a run or of a comparison",
+        ("runs/fedau-digits-0", "runs/fedau-digits-0-2"): "two runs of 'fedau' have seed 0: give them different names",
+        ("one=runs",): "one=runs: runs holds runs of several algorithms, which cannot all be one",
+    }.items():
+        result = turnout("report", *arguments)
+        assert result.exit_code == 2
+        assert f"Error: {message}" in result.stderr
+
+
+@pytest.mark.usefixtures("runs")
+def test_an_unfinished_run_is_refused(turnout: Turnout) -> None:
+    config = Path("runs/mifa-digits-0/config.json")
+    config.write_text(config.read_text().replace('"rounds": 2', '"rounds": 9'))
+    result = turnout("report", "runs/mifa-digits-0")
+    assert "the run in runs/mifa-digits-0 is not finished (2 of 9 rounds): go on with" in result.stderr

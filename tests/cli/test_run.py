@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from turnout import checkpoint
+from turnout.algorithms import ALGORITHMS
+from turnout.history import History
+
+Turnout = Callable[..., Any]
+
+
+def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A run in a process of its own, with as many threads as this one, so that it computes the same bits."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
+    command = [sys.executable, "-m", "turnout", "run", "--folder", str(folder), *arguments]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def bits(folder: Path) -> dict[str, bytes]:
+    """All that a run computed, to the last bit: everything but the time it took."""
+    history = History.load(folder)
+    tables = {
+        "rounds": history.rounds.drop_columns("seconds"),
+        "clients": history.clients,
+        "participation": history.participation,
+    }
+    tensors, _ = checkpoint.load(folder)
+    found = {name: json.dumps(table.to_pydict()).encode() for name, table in tables.items()}
+    return found | {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_runs_with_its_defaults_and_ends_with_its_accuracy(algorithm: str, turnout: Turnout) -> None:
+    result = turnout("run", "--algorithm", algorithm, "--data", "digits", "--rounds", 3, "--seed", 0)
+    assert result.exit_code == 0, result.output
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("test accuracy ")
+    assert last.endswith("% after 3 rounds")
+    shown = float(last.split()[2].rstrip("%"))
+    history = History.load(f"runs/{algorithm}-digits-0")
+    assert shown == pytest.approx(100 * history.final("test_accuracy"), abs=0.005)
+    assert "100 clients, 1,438 training examples, model mlp, availability markov" in result.stderr
+
+
+def test_learning_shows(turnout: Turnout, small: Sequence[str]) -> None:
+    result = turnout("run", "--availability", "everyone", "--rounds", 30, *small)
+    assert float(result.stdout.splitlines()[-1].split()[2].rstrip("%")) > 80
+
+
+def test_a_run_folder_says_what_was_run(turnout: Turnout, small: Sequence[str]) -> None:
+    result = turnout("run", "--rounds", 3, "--every", 2, *small, "algorithm.cutoff=7", "name=seven")
+    assert "tables and checkpoint: runs/seven-digits-0" in result.stdout
+    settings = json.loads(Path("runs/seven-digits-0/settings.json").read_text())
+    assert settings["algorithm"] == {"name": "fedau", "cutoff": 7}
+    assert (settings["rounds"], settings["evaluate_every"], settings["name"]) == (3, 2, "seven")
+    assert json.loads(Path("runs/seven-digits-0/config.json").read_text())["algorithm"]["weighting.0"]["cutoff"] == 7
+
+
+def test_a_taken_folder_gets_a_number(turnout: Turnout, small: Sequence[str]) -> None:
+    for folder in ("fedau-digits-0", "fedau-digits-0-2", "fedau-digits-0-3"):
+        assert f"runs/{folder}\n" in turnout("run", "--rounds", 1, *small).stdout
+
+
+def test_flags_go_before_the_file_and_overrides_before_flags(turnout: Turnout, small: Sequence[str]) -> None:
+    Path("a.toml").write_text('rounds = 5\nseed = 5\nevaluate_every = 5\n[algorithm]\nname = "fedau"\ncutoff = 5\n')
+    turnout("run", "-c", "a.toml", "--rounds", 4, "--seed", 4, *small, "seed=3", "--folder", "a")
+    made = json.loads(Path("a/settings.json").read_text())
+    assert (made["rounds"], made["seed"], made["evaluate_every"], made["algorithm"]["cutoff"]) == (4, 3, 5, 5)
+    turnout("run", "-c", "a.toml", "--algorithm", "mifa", "--rounds", 1, *small, "--folder", "b")
+    assert json.loads(Path("b/settings.json").read_text())["algorithm"] == {"name": "mifa"}
+
+
+def test_a_file_for_comparisons_has_the_settings_of_each_of_its_runs(turnout: Turnout, small: Sequence[str]) -> None:
+    Path("a.toml").write_text('rounds = 1\nseeds = 3\n[algorithms.inf]\nalgorithm = "fedau"\ncutoff = "none"\n')
+    assert turnout("run", "-c", "a.toml", "--algorithm", "inf", *small).exit_code == 0
+    made = json.loads(Path("runs/inf-digits-0/settings.json").read_text())
+    assert made["algorithm"] == {"name": "fedau", "cutoff": "none"}
+    result = turnout("run", "-c", "a.toml", *small)
+    assert result.exit_code == 2
+    assert "Error: the settings are for several algorithms: add --algorithm inf" in result.stderr
+
+
+def test_quiet_leaves_only_the_result(turnout: Turnout, small: Sequence[str]) -> None:
+    assert "━" in turnout("run", "--rounds", 1, *small).stderr
+    assert "━" not in turnout("run", "--rounds", 1, "--quiet", *small).stderr
+
+
+def test_clients_that_were_dropped_are_told(turnout: Turnout) -> None:
+    result = turnout("run", "--rounds", 1, "--model", "logistic", "data.num_clients=1400", "data.alpha=0.01")
+    assert "more got no examples and are left out; data.empty=refuse refuses them instead" in result.stderr
+
+
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:
+    settings = ("--rounds", "300", "--checkpoint-every", "5", "--algorithm", "fedvarp", *small)
+    killed = tmp_path / "killed"
+    process = begin(killed, *settings)
+    wait_for(killed / checkpoint.FILE, process)
+    process.kill()
+    process.communicate()
+    _, facts = checkpoint.load(killed)
+    assert 0 < facts["version"] < 300, "the run was over before it could be killed"
+    assert turnout("run", "--resume", killed).exit_code == 0
+    assert turnout("run", "--folder", "whole", *settings).exit_code == 0
+    assert bits(killed) == bits(tmp_path / "whole")
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:
+    folder = tmp_path / "stopped"
+    process = begin(folder, "--rounds", "100000", *small)
+    wait_for(folder / "config.json", process)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert f"all saved. Go on with: turnout run --resume {folder}" in told
+    assert "Traceback" not in told
+    _, facts = checkpoint.load(folder)
+    done = facts["version"]
+    assert done > 0
+    assert turnout("run", "--resume", folder, "--rounds", done + 2, "--quiet").exit_code == 0
+    assert History.load(folder).last_round == done + 2
+
+
+def test_more_rounds_extend_a_finished_run(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:
+    turnout("run", "--rounds", 10, "--folder", "a", *small)
+    result = turnout("run", "--resume", "a", "--rounds", 20)
+    assert result.stdout.endswith("% after 20 rounds\n")
+    turnout("run", "--rounds", 20, "--folder", "b", *small)
+    assert bits(tmp_path / "a") == bits(tmp_path / "b")
+    assert json.loads(Path("a/settings.json").read_text())["rounds"] == 20
+
+
+def test_a_finished_run_is_not_run_again(turnout: Turnout, small: Sequence[str]) -> None:
+    first = turnout("run", "--rounds", 3, "--folder", "a", *small)
+    again = turnout("run", "--resume", "a")
+    assert "all 3 rounds are done already; --rounds adds more" in again.stderr
+    assert again.stdout.splitlines()[-1] == first.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--algorithm", "fedua"), "Error: unknown algorithm 'fedua': did you mean 'fedau'?"),
+        (("local.lr",), "Error: override 'local.lr': needed key=value, such as local.lr=0.05"),
+        (("algorithm.cutoff=ten",), "Error: algorithm.cutoff: got 'ten', needed a whole number, or none"),
+        (("--rounds", "0"), "Error: rounds: got 0, needed a whole number >= 1"),
+        (("--device", "abacus"), "Error: device 'abacus' cannot be used here"),
+        (("--config", "none.toml"), "Error: none.toml: no such file"),
+        (("--resume", "nowhere"), "Error: nowhere holds no settings.json: give the folder of a run"),
+        (("--resume", "a", "--folder", "b"), "Error: a has its settings: leave --config, --folder and --algorithm out"),
+        (("--data", "mnist", "data.directory=nowhere"), "turnout data fetch mnist"),
+        (("--rounds", "many"), "Invalid value for '--rounds'"),
+        (("--roundz", "3"), "No such option: --roundz"),
+    ],
+)
+def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
+    result = turnout("run", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not Path("runs").exists()
+
+
+def test_debug_shows_where_an_error_comes_from(turnout: Turnout) -> None:
+    result = turnout("--debug", "run", "--algorithm", "fedua")
+    assert result.exit_code == 2
+    assert "Traceback" in result.stderr
+    assert "Traceback" not in turnout("run", "--algorithm", "fedua").stderr
+
+
+def test_a_folder_with_another_run_is_refused_and_left_alone(turnout: Turnout, small: Sequence[str]) -> None:
+    turnout("run", "--rounds", 4, "--folder", "a", *small)
+    before = {path: path.read_bytes() for path in Path("a").iterdir()}
+    for arguments, message in {
+        ("--folder", "a"): "a holds a run already: --resume a goes on with it; or give another --folder",
+        (
+            "--resume",
+            "a",
+            "local.lr=0.3",
+        ): "holds another experiment (there, and here): algorithm.local.lr: 0.1 and 0.3",
+        ("--resume", "a", "--rounds", "3"): "a holds 4 rounds, more than the 3 asked for",
+    }.items():
+        result = turnout("run", *arguments)
+        assert result.exit_code == 2
+        assert message in result.stderr
+    assert {path: path.read_bytes() for path in Path("a").iterdir()} == before
+
+
+def test_a_damaged_settings_file_is_refused(turnout: Turnout) -> None:
+    Path("a").mkdir()
+    Path("a/settings.json").write_text("{")
+    assert "settings.json is damaged" in turnout("run", "--resume", "a").stderr
+
+
+def test_a_folder_that_cannot_be_written_is_refused(turnout: Turnout, small: Sequence[str]) -> None:
+    Path("file").write_text("")
+    result = turnout("run", "--rounds", 1, "--folder", "file/run", *small)
+    assert result.exit_code == 2
+    assert "cannot be written" in result.stderr
+
+
+def test_a_run_that_fails_on_the_way_exits_with_1(
+    turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from turnout.core.checks import CheckpointError
+    from turnout.simulation.simulation import Simulation
+
+    def full(_: Simulation, folder: Path) -> None:
+        raise CheckpointError(f"no room in {folder}")
+
+    monkeypatch.setattr(Simulation, "save", full)
+    result = turnout("run", "--rounds", 2, "--folder", "a", *small)
+    assert result.exit_code == 1
+    assert "Error: no room in a" in result.stderr

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from turnout.algorithms import ALGORITHMS
+from turnout.cli import defaults
+from turnout.cli.layers import override
+from turnout.cli.names import AVAILABILITY, PARTITIONS, SELECTIONS
+from turnout.cli.settings import Settings
+from turnout.core.checks import ConfigurationError
+from turnout.core.schedule import Cosine
+from turnout.data import SOURCES
+from turnout.describe import describe
+from turnout.local import Prox, Sgd
+from turnout.models import MODELS, Cnn, Mlp
+from turnout.population import Bernoulli, Markov
+from turnout.selection import AllAvailable, Uniform
+from turnout.weighting import Participation
+
+
+def settings(*overrides: str) -> Settings:
+    return Settings.of(*map(override, overrides))
+
+
+def test_without_settings_it_is_fedau_on_digits() -> None:
+    experiment = settings().experiment()
+    assert experiment.data.name == "digits"
+    assert experiment.data.recipe["num_clients"] == 100
+    assert experiment.algorithm.name == "fedau"
+    assert experiment.model == Mlp(hidden=(64,))
+    assert experiment.population.availability == Markov(mean=0.1, correlated_with_labels=0.1)
+    assert isinstance(experiment.algorithm.selection, AllAvailable)
+
+
+def test_every_setting_reaches_the_experiment() -> None:
+    experiment = settings(
+        "rounds=7", "seed=3", "evaluate_every=2", "evaluation_examples=50", "engine=one_by_one", "memory_budget=2000000",
+        "data.num_clients=20", "data.partition=classes_per_client", "data.k=3", "data.test_fraction=0.5",
+        "model.hidden=8,4", "model.dropout=0.1", "algorithm.cutoff=none", "algorithm.server_lr=2",
+        "local.lr={kind='cosine', initial=1, rounds=7}", "local.epochs=2", "local.steps=none",
+        "availability=bernoulli", "availability.mean=0.4", "selection=uniform", "selection.cohort_size=4",
+        "also.prox.mu=0.5", "name=mine",
+    ).experiment()  # fmt: skip
+    assert (experiment.rounds, experiment.seed, experiment.evaluate_every) == (7, 3, 2)
+    assert (experiment.evaluation_examples, experiment.engine, experiment.memory_budget) == (50, "one_by_one", 2000000)
+    assert experiment.data.num_clients == 20
+    assert ((experiment.data.label_counts() > 0).sum(axis=1) <= 3).all()
+    assert experiment.data.test is not None
+    assert len(experiment.data.test.x) == pytest.approx(1797 / 2, abs=10)
+    assert experiment.model == Mlp(hidden=(8, 4), dropout=0.1)
+    assert experiment.algorithm.name == "mine"
+    assert experiment.algorithm.weighting[0] == Participation(cutoff=None)
+    assert experiment.algorithm.local == Sgd(lr=Cosine(1.0, rounds=7), epochs=2, steps=None)
+    assert experiment.algorithm.corrections == (Prox(0.5),)
+    assert experiment.algorithm.selection == Uniform(4)
+    assert experiment.population.availability == Bernoulli(mean=0.4, correlated_with_labels=0.1)
+
+
+def test_sections_can_be_names_or_tables() -> None:
+    short = Settings.of({"availability": "cyclic", "data": {"partition": "iid"}})
+    long = Settings.of({"availability": {"name": "cyclic"}, "data": {"partition": {"name": "iid"}}})
+    assert short == long
+
+
+def test_later_layers_go_first() -> None:
+    layers: list[dict[str, Any]] = [{"local": {"lr": 0.1, "steps": 3}, "rounds": 5}, {"local": {"lr": 0.2}}]
+    made = Settings.of(*layers, override("local.lr=0.3"))
+    assert made.algorithm().local == Sgd(lr=0.3, steps=3)
+    assert made.numbers() == {"rounds": 5}
+
+
+def test_flat_and_nested_options_of_a_partition_are_the_same_and_later_ones_go_first() -> None:
+    assert settings("data.alpha=0.3") == settings("data.partition.alpha=0.3")
+    both = settings("data.alpha=0.3", "data.partition.alpha=0.7")
+    assert both.table["data"]["partition"] == {"name": "dirichlet", "alpha": 0.7}
+    assert settings("data.alpha=0.3", "data.partition=iid").table["data"]["partition"] == {"name": "iid"}
+
+
+def test_an_option_that_data_and_partition_share_is_taken_by_the_data_that_have_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"data.partition.min_examples: got -1"):
+        settings("data.min_examples=-1")
+    with pytest.raises(ConfigurationError, match=r"data.min_examples: got 'x'"):
+        settings("data=shakespeare", "data.min_examples=x")
+
+
+def test_the_data_bring_their_own_defaults() -> None:
+    made = settings("data=cifar10")
+    assert made.model() == Cnn.cifar10()
+    assert made.table["data"] == {
+        "name": "cifar10", "num_clients": 250, "partition": {"name": "dirichlet", "alpha": 0.1}, "empty": "drop",
+        "augmentation": "cifar",
+    }  # fmt: skip
+    assert settings("data=cifar10", "data.augmentation=none", "model=mlp").model() == Mlp()
+    # What was said of other data does not stick, and what a name stands for comes back with it.
+    assert Settings.of({"data": {"name": "mnist", "num_clients": 7}}, {"data": "digits"}) == settings()
+
+
+def test_every_name_has_defaults_that_can_be_built() -> None:
+    for name in ALGORITHMS:
+        assert settings(f"algorithm={name}").algorithm().name == name
+    for name in MODELS:
+        assert settings(f"model={name}").model() == MODELS[name]()
+    for name in SOURCES:
+        assert name in defaults.BY_DATA
+        settings(f"data={name}")
+    for name in SELECTIONS:
+        settings(f"selection={name}")
+    for name in AVAILABILITY.keys() - {"trace"}:
+        settings(f"availability={name}")
+    for name in PARTITIONS:
+        settings(f"data.partition={name}")
+
+
+def test_rates_that_are_given_are_not_drawn() -> None:
+    made = settings("availability.rates=0.5,0.25")
+    assert made.availability() == Markov(rates=(0.5, 0.25))
+
+
+def test_a_seed_seeds_the_partition_too_unless_the_data_have_their_own() -> None:
+    def sizes(*overrides: str) -> np.ndarray:
+        return settings("data.num_clients=10", *overrides).data().train.sizes
+
+    assert not np.array_equal(sizes("seed=1"), sizes("seed=2"))
+    assert np.array_equal(sizes("seed=1"), sizes("seed=2", "data.seed=1"))
+
+
+def test_clients_without_examples_are_dropped_unless_they_are_refused() -> None:
+    crowded = ("data.num_clients=1400", "data.alpha=0.01")
+    assert settings(*crowded).data().num_clients < 1400
+    with pytest.raises(ConfigurationError, match=r"have no training examples"):
+        settings(*crowded, "data.empty=refuse").data()
+
+
+def test_saved_settings_make_the_same_experiment() -> None:
+    made = settings("algorithm.cutoff=inf", "model.hidden=8,4", "local.lr={kind='cosine', initial=1, rounds=7}")
+    again = Settings.of(json.loads(json.dumps(made.table)))
+    assert again == made
+    assert describe(again.experiment()) == describe(made.experiment())
+
+
+def test_settings_are_a_function_of_the_seed() -> None:
+    experiment = settings("data.num_clients=10")(5)
+    assert experiment.seed == 5
+    assert experiment.data.recipe["seed"] == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rouds=3", "unknown setting 'rouds': did you mean 'rounds'? (known: "),
+        ("rounds=ten", "rounds: got 'ten', needed a whole number"),
+        ("seed=0.5", "seed: got 0.5, needed a whole number"),
+        ("engine=fast", "engine: got 'fast', needed 'auto', 'vectorised' or 'one_by_one'"),
+        ("data=digit", "unknown data set 'digit': did you mean 'digits'? (known: cifar10, "),
+        ("data=5", "data: got 5, needed a name or a table"),
+        ("data.name=5", "data.name: got 5, needed a text"),
+        ("data.num_client=4", "unknown option 'data.num_client' of digits: did you mean 'num_clients'?"),
+        ("data.num_clients=some", "data.num_clients: got 'some', needed a whole number, or none"),
+        ("data.alpha=-1", "data.partition.alpha: got -1.0, needed a finite number > 0"),
+        ("data.alpha=x", "data.partition.alpha: got 'x', needed a number"),
+        ("data.partition=dirichle", "unknown partition 'dirichle': did you mean 'dirichlet'?"),
+        ("data.partition.alpa=1", "unknown option 'data.partition.alpa' of Dirichlet: did you mean 'alpha'?"),
+        ("data.partition=5", "data.partition: got 5, needed a name or a table"),
+        ("data.augmentation=cifa", "unknown augmentation 'cifa': did you mean 'cifar'?"),
+        ("model=mpl", "unknown model 'mpl': did you mean 'mlp'?"),
+        ("model.hidden=ten", "model.hidden: got 'ten', needed a list of whole numbers"),
+        ("model.hidden=0", "model.hidden: got (0,), needed a tuple"),
+        ("algorithm=fedua", "unknown algorithm 'fedua': did you mean 'fedau'?"),
+        ("algorithm.cutof=3", "unknown option 'algorithm.cutof' of fedau: did you mean 'cutoff'?"),
+        ("algorithm.cutoff=ten", "algorithm.cutoff: got 'ten', needed a whole number, or none"),
+        ("algorithm.cutoff=0", "algorithm.cutoff: got 0, needed a whole number >= 1"),
+        ("algorithm.server_lr=0", "algorithm.server_lr: got 0.0, needed a finite number > 0"),
+        ("local=fast", "local: got 'fast', needed a table of options"),
+        ("local.lr=-1", "local.lr: got -1.0, needed a finite number > 0"),
+        ("local.sampling=slow", "local.sampling: got 'slow', needed 'pass', 'fresh' or 'replacement'"),
+        ("selection=unifrom", "unknown selection 'unifrom': did you mean 'uniform'?"),
+        (
+            "selection.cohort_size=3",
+            "selection has options but no name: write selection=NAME too, one of all_available, uniform",
+        ),
+        ("availability=marko", "unknown availability 'marko': did you mean 'markov'?"),
+        ("availability.mean=3", "availability.mean: got 3.0, needed a probability"),
+        ("availability=trace", "availability.table is missing: needed a text"),
+        ("also.pro.mu=1", "unknown piece 'pro': did you mean 'prox'?"),
+        ("also.prox=1", "also.prox: got 1, needed a table of options"),
+        ("also.prox.mu=-1", "also.prox.mu: got -1.0, needed a finite number >= 0"),
+        ("name=a/b", "name: got 'a/b', needed letters, digits"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        settings(text)
+    assert message in str(caught.value)
+
+
+def test_what_only_the_data_can_tell_is_refused_with_its_place() -> None:
+    with pytest.raises(ConfigurationError, match=r"^data.num_clients: got 5000, needed at most"):
+        settings("data.num_clients=5000").data()
+
+
+def test_a_local_rule_is_refused_where_the_recipe_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from turnout.core.compose import compose
+
+    monkeypatch.setitem(ALGORITHMS, "bare", lambda also=(): compose(*also))
+    with pytest.raises(ConfigurationError, match=r"local: .* has no local rule with options: leave it out"):
+        settings("algorithm=bare", "local.lr=1")
