@@ -1,10 +1,12 @@
 """The command line: ``turnout run | compare | report | list | data``."""
 
+from turnout.allocator import keep_large_buffers
 from turnout.cli.app import app
 
 
 def main() -> None:
     """Run the command line."""
+    keep_large_buffers()
     app()
 
 

@@ -76,12 +76,15 @@ def compare(
     if processes > 1:
         _check_can_be_sent(experiments)
     save_order(Path(folder), [run.folder for run in runs])
+    # Seed after seed, so that whatever is finished compares all experiments.
+    turns = sorted(runs, key=lambda run: [other.seed for other in runs].index(run.seed))
     with display(len(runs), progress) as tell, _stops() as stopped:
         if processes > 1:
-            ended = in_processes(runs, processes, threads, tell, stopped)
+            ended = in_processes(turns, processes, threads, tell, stopped)
         else:
-            ended = _here(runs, threads, tell, stopped.is_set)
-    records = [load_record(run.folder) for run, end in zip(runs, ended, strict=True) if end.status == "done"]
+            ended = _here(turns, threads, tell, stopped.is_set)
+    done = {run for run, end in zip(turns, ended, strict=True) if end.status == "done"}
+    records = [load_record(run.folder) for run in runs if run in done]
     if failures := [end for end in ended if end.status == "failed"]:
         raise RunsFailed(failures, records)
     if len(records) < len(runs):

@@ -13,6 +13,7 @@ from multiprocessing.synchronize import Event
 
 import torch
 
+from turnout.allocator import keep_large_buffers
 from turnout.comparison.run import Listener, Run, Update, perform
 
 _context = multiprocessing.get_context("spawn")  # a fork of a process with threads (torch has them) may hang
@@ -106,6 +107,7 @@ def _unheard() -> Iterator[None]:
 def _work(connection: Connection, stop: Event, threads: int) -> None:
     """Perform the runs that come, until no more do or nobody listens any more."""
     torch.set_num_threads(threads)
+    keep_large_buffers()
     try:
         while True:
             run = connection.recv()
