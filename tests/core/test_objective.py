@@ -59,6 +59,24 @@ def test_an_unmasked_lane_does_not_see_the_mask_of_its_neighbour(engine):
     assert not torch.equal(gradients[1], plain[1])
 
 
+@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="said of Intel's matrix library")
+@pytest.mark.parametrize(("d", "h", "c", "b"), [(20, 13, 10, 10), (59, 2, 15, 16), (39, 7, 11, 16), (11, 29, 6, 32)])
+def test_a_lanes_bits_do_not_depend_on_where_in_memory_it_lies(d, h, c, b):
+    """Products of these sizes round differently at odd addresses, unless the library is asked not to."""
+    g = torch.Generator().manual_seed(0)
+    objective = Objective(nn.Sequential(nn.Linear(d, h), nn.ReLU(), nn.Linear(h, c)))
+    params = objective.initial + 0.1 * torch.randn(9, objective.layout.num_params, generator=g)
+    x, y = torch.randn(9, b, d, generator=g), torch.randint(c, (9, b), generator=g)
+    losses, gradients = objective.gradient(params, x, y, None, torch.arange(9))
+    for low, high in [(k, k + 1) for k in range(9)] + [(0, 4), (4, 9), (1, 3)]:
+        lanes = slice(low, high)
+        loss, gradient = objective.gradient(
+            params[lanes].clone(), x[lanes].clone(), y[lanes], None, torch.arange(low, high)
+        )
+        assert torch.equal(gradient, gradients[lanes])
+        assert torch.equal(loss, losses[lanes])
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_users_module_is_copied_never_changed(engine):
     module = nn.Sequential(nn.Linear(6, 5), nn.Dropout(0.5), nn.Linear(5, 3)).eval()

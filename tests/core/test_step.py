@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from turnout import ServerSgd, Sgd, compose, fedau, models
-from turnout.core.algorithm import Guard
+from turnout.core.algorithm import Guard, Server
 from turnout.core.clients import Clients
 from turnout.core.objective import Objective
 from turnout.core.step import client_step, server_step
@@ -70,6 +70,26 @@ def test_a_round_of_bad_reports_is_an_empty_round():
     assert info["num_dropped"] == 1
     assert info["num_participants"] == 0
     assert after.params.tolist() == [0.0] * P
+
+
+class Momentum(Server):
+    """A server that remembers its direction."""
+
+    def init(self, federation):
+        return {"velocity": torch.zeros(federation.num_params, dtype=federation.dtype)}
+
+    def apply(self, params, direction, version, state):
+        velocity = 0.5 * state["velocity"] + direction
+        return params + velocity, {"velocity": velocity}
+
+
+def test_an_overflow_does_not_stay_in_what_the_server_remembers():
+    algorithm, known = compose(Momentum()), federation(dtype=torch.float32)
+    state = algorithm.init(torch.full((P,), 3e38), known)
+    for value in (1.0, 1e38, 1.0):
+        state, _ = server_step(algorithm, state, report([0], torch.full((1, P), value)), known)
+    assert state.slots["server"]["velocity"].tolist() == [1.5] * P
+    assert torch.isfinite(state.params).all()
 
 
 def test_an_overflow_is_a_round_whose_reports_were_dropped():

@@ -65,7 +65,7 @@ def awkward(activation):
     return nn.Sequential(nn.Linear(16, 13), activation(), nn.Dropout(0.4), nn.Linear(13, 16))
 
 
-@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.GELU, nn.Sigmoid, nn.Softplus])
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU, nn.Sigmoid, nn.Softplus])
 def test_lanes_change_at_most_the_last_digit_for_any_model(activation):
     """torch computes what is left over of a tensor, after full vectors, by another formula of some functions."""
     module, local = awkward(activation), Sgd(lr=0.3, steps=3, batch_size=11)

@@ -3,6 +3,7 @@
 import pytest
 
 from turnout import Sgd, models
+from turnout.checkpoint import FILE
 from turnout.history import History
 from turnout.simulation import Simulation
 
@@ -47,6 +48,19 @@ def test_power_cuts_leave_no_trace(name, tmp_path):
     assert_same_bits(cut, whole)
     assert len(history) == 9
     assert History.load(tmp_path / "cut").summary()["rounds"] == 9
+
+
+def test_tables_that_are_ahead_of_the_checkpoint_are_taken_back(tmp_path):
+    """They are saved first, so a power cut in between leaves them ahead."""
+    run = experiment("fedau", local=LOCAL, rounds=9)
+    run.run(tmp_path / "whole")
+    run_until(5, run, tmp_path / "cut", resume=False)
+    of_round_3 = (tmp_path / "cut" / FILE).read_bytes()
+    run_until(8, run, tmp_path / "cut", resume=True)
+    (tmp_path / "cut" / FILE).write_bytes(of_round_3)
+    assert History.load(tmp_path / "cut").last_round == 6
+    run.run(tmp_path / "cut", resume=True)
+    assert_same_bits(final_state(run, tmp_path / "cut"), final_state(run, tmp_path / "whole"))
 
 
 def test_more_rounds_later_are_the_same_rounds(tmp_path):

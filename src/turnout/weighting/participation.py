@@ -119,9 +119,8 @@ class Participation(Weighting):
         self, omega: np.ndarray, intervals: np.ndarray, times: np.ndarray, length: np.ndarray | int
     ) -> np.ndarray:
         """The exponential average after `times` more intervals of one length; the very first replaces the 1."""
-        first = (intervals == 0) & (times > 0)
-        omega = np.where(first, length, omega)
-        return length + (omega - length) * (1.0 - self.rate) ** np.maximum(times - first, 0)
+        omega = np.where((intervals == 0) & (times > 0), length, omega)
+        return length + (omega - length) * (1.0 - self.rate) ** times
 
     def _settle(self, state: State, group: np.ndarray, now: np.ndarray) -> None:
         """End the intervals of participants, whose opportunity was `now`; several of a group one after another."""
