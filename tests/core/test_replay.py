@@ -1,8 +1,12 @@
+import pytest
 import torch
+from torch import nn
 from torch.func import grad_and_value, vmap
 
 from turnout.core import replay
+from turnout.core.objective import Objective
 from turnout.core.replay import Replayed
+from turnout.models import CharLstm
 
 
 def counted():
@@ -68,3 +72,32 @@ def test_keeps_a_bounded_number_of_traces(monkeypatch):
     for _ in range(3):
         replayed(torch.randn(2, 5), torch.randn(2, 7, 5), None)
     assert len(calls) == before + 3
+
+
+def convolution():
+    layers = nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout2d(0.3), nn.Flatten(), nn.Linear(12, 5)
+    return nn.Sequential(*layers), torch.randn(3, 4, 1, 6, 6)
+
+
+def normalised():
+    return nn.Sequential(nn.Linear(8, 6), nn.GroupNorm(2, 6), nn.LayerNorm(6), nn.Linear(6, 5)), torch.randn(3, 4, 8)
+
+
+def recurrent():
+    return CharLstm().build((5,), 5), torch.randint(5, (3, 4, 5))
+
+
+@pytest.mark.parametrize("make", [convolution, normalised, recurrent])
+@pytest.mark.parametrize("masked", [False, True])
+def test_layers_of_every_kind_are_replayed_bit_for_bit(make, masked, monkeypatch):
+    module, x = make()
+    objective = Objective(module, engine="vectorised")
+    params = objective.initial + 0.1 * torch.randn(3, objective.layout.num_params)
+    mask = torch.tensor([[1.0, 1, 1, 1], [1, 0, 0, 0], [1, 1, 1, 0]]) if masked else None
+    arguments = (params, x, torch.randint(5, (3, 4)), mask, torch.arange(3))
+    eager = objective.gradient(*arguments)
+    monkeypatch.setattr(replay, "_FIRST", -1.0)
+    for _ in range(3):
+        losses, gradients = objective.gradient(*arguments)
+        assert torch.equal(losses, eager[0])
+        assert torch.equal(gradients, eager[1])

@@ -79,6 +79,7 @@ class Momentum(Server):
         return {"velocity": torch.zeros(federation.num_params, dtype=federation.dtype)}
 
     def apply(self, params, direction, version, state):
+        del version
         velocity = 0.5 * state["velocity"] + direction
         return params + velocity, {"velocity": velocity}
 
