@@ -20,6 +20,7 @@ from turnout.data.transforms import Transform, bake
 from turnout.describe import describe, differences
 from turnout.evaluation.evaluate import evaluate, thinned
 from turnout.history import History
+from turnout.population import participation_table
 from turnout.simulation.lanes import lanes_per_chunk
 from turnout.simulation.memory import ClientMemory
 
@@ -161,14 +162,15 @@ class Simulation:
     def finish(self) -> None:
         """Make the table of clients: what each holds, how often it was there, its weight, how well it is served."""
         data, version = self.experiment.data, self.state.version
-        taken_part = self.history.participation["client"].to_numpy()
-        participations = np.bincount(taken_part, minlength=data.num_clients)
+        taken_part = self.history.participation
+        offsets = np.searchsorted(taken_part["round"].to_numpy(), np.arange(1, version + 2))
+        realised = participation_table((taken_part["client"].to_numpy(), offsets), data.num_clients, version)
         columns: dict[str, Any] = {
             "name": data.client_names,
             "num_examples": data.train.sizes,
-            "participations": participations,
-            "realised_rate": participations / max(version, 1),
-            "mean_interval": np.where(participations > 0, version / np.maximum(participations, 1), np.nan),
+            "participations": realised["participations"],
+            "realised_rate": realised["rate"],
+            "mean_interval": realised["mean_interval"],
             "known_rate": self.availability.rates,
             "weight": self._client_weights(),
         }
