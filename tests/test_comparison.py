@@ -154,9 +154,10 @@ def test_runs_that_cannot_be_loaded_are_refused(tmp_path: Path) -> None:
         load_records([tmp_path])
     with pytest.raises(CheckpointError, match=r"holds no config.json: give the folder of a run"):
         load_record(tmp_path)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"config.json is damaged"):
-        load_record(tmp_path)
+    for text in ("{", "[]", "{}"):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(CheckpointError, match=r"config.json is damaged"):
+            load_record(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,7 @@ def test_without_the_libraries_for_a_report_the_comparison_stands(
         (("fedau", "seed=3"), "seed is not for comparisons: write seeds"),
         (("fedau", "algorithm=mifa"), "algorithm is not for comparisons: write the names of algorithms"),
         (("fedau", "algorithm.name=mifa"), "algorithm is not for comparisons: write the names of algorithms"),
+        (("fedau", "algorithm=3"), "algorithm: got 3, needed a name or a table"),
         (("fedau", "--seeds", "none"), "seeds: got 'none', needed how many, as in 5, or which, as in 0,3,7"),
         (("fedau", "mifaa"), "unknown algorithm 'mifaa': did you mean 'mifa'?"),
         (("fedau", "mifa.server_lr=1"), "unknown setting 'mifa'"),

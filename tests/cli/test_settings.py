@@ -17,7 +17,7 @@ from turnout.data import SOURCES
 from turnout.describe import describe
 from turnout.local import Prox, Sgd
 from turnout.models import MODELS, Cnn, Mlp
-from turnout.population import Bernoulli, Markov
+from turnout.population import Bernoulli, Cyclic, Markov
 from turnout.selection import AllAvailable, Uniform
 from turnout.weighting import Participation
 
@@ -118,6 +118,12 @@ def test_every_name_has_defaults_that_can_be_built() -> None:
 def test_rates_that_are_given_are_not_drawn() -> None:
     made = settings("availability.rates=0.5,0.25")
     assert made.availability() == Markov(rates=(0.5, 0.25))
+
+
+def test_participation_depends_on_labels_but_for_text() -> None:
+    assert settings("availability=cyclic").availability() == Cyclic(correlated_with_labels=0.1)
+    assert settings("availability.correlated_with_labels=none").availability() == Markov()
+    assert settings("data=shakespeare").availability() == Markov()
 
 
 def test_a_seed_seeds_the_partition_too_unless_the_data_have_their_own() -> None:

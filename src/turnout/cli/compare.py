@@ -12,7 +12,7 @@ from turnout.cli import flags, layers
 from turnout.cli.errors import guarded
 from turnout.cli.output import console, introduce, say, show
 from turnout.cli.run import save
-from turnout.cli.settings import Settings
+from turnout.cli.settings import Settings, as_table
 from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison import RunsFailed, Stopped, is_finished
 from turnout.comparison import compare as compare_experiments
@@ -92,7 +92,7 @@ def compare(
     )  # fmt: skip
     wanted = [name for name in names or () if "=" not in name]
     overrides = [layers.override(text) for text in names or () if "=" in text]
-    if any(isinstance(layer.get("algorithm"), str) or "name" in layer.get("algorithm", ()) for layer in overrides):
+    if any("name" in as_table("algorithm", layer.get("algorithm", {})) for layer in overrides):
         raise ConfigurationError("algorithm is not for comparisons: write the names of algorithms without algorithm=")
     found = Layers.of([*([layers.read(config)] if config else []), given, *overrides], wanted)
     plan = _plan(found, wanted)
@@ -100,7 +100,8 @@ def compare(
     first = next(iter(plan.values()))
     target = folder or Path("runs") / (config.stem if config else f"compare-{first.table['data']['name']}")
     shared = _prepare(plan, numbers, target)
-    introduce(f"{len(plan)} algorithms, {len(numbers)} seeds", first, shared)
+    if not quiet:
+        introduce(f"{len(plan)} algorithms, {len(numbers)} seeds", first, shared)
     total = len(plan) * len(numbers)
     on_gpu = first.numbers().get("device", "cpu") != "cpu"
     try:

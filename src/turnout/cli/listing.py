@@ -71,7 +71,7 @@ def _table(kind: str) -> Table:
     usage, known = CATALOGUE[kind]
     table = _empty(f"{kind}: {usage}")
     for name, piece in known.items():
-        own = defaults.availability(piece, {}) if kind == "availability" else {}
+        own = defaults.availability(piece, {}, "") if kind == "availability" else {}
         options = _options(piece, own)
         if kind == "data":
             options += f"\nby default: {_flat(defaults.BY_DATA.get(name, {}))}"

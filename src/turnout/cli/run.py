@@ -96,7 +96,8 @@ def run(
         settings = _settings([layers.read(config), *own] if config else own, algorithm)
     experiment = settings.experiment()
     target = resume or folder or _free(f"runs/{settings.name}-{experiment.data.name}-{experiment.seed}")
-    introduce(settings.name, settings, experiment.data)
+    if not quiet:
+        introduce(settings.name, settings, experiment.data)
     perform(experiment, settings, target, resume is not None, checkpoint_every, quiet)
     record = load_record(target)
     show(rich_table(comparison([record])))

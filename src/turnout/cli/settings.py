@@ -65,7 +65,7 @@ class Settings:
         # Under and, for what a layer replaced and a later one put back, once more under the outcome.
         table = merge(under, reduce(merge, given, under))
         kind = _chosen("availability", table["availability"], AVAILABILITY)
-        table = merge({"availability": defaults.availability(kind, table["availability"])}, table)
+        table = merge({"availability": defaults.availability(kind, table["availability"], data)}, table)
         settings = cls({"name": table["algorithm"]["name"], **table})
         settings.check()
         return settings

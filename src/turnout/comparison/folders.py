@@ -99,10 +99,14 @@ def _place(folder: Path, run: Path) -> tuple[int, str]:
 
 
 def _config(folder: Path) -> dict[str, Any]:
+    """The configuration of the run in a folder, as it was when the run began or went on."""
     path = folder / CONFIG
     try:
-        return json.loads(path.read_text())
+        config = json.loads(path.read_text())
+        if not {"algorithm", "rounds", "seed"} <= config.keys():
+            raise ValueError("it lacks algorithm, rounds or seed")
     except FileNotFoundError as error:
         raise CheckpointError(f"{folder} holds no {CONFIG}: give the folder of a run") from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, AttributeError) as error:
         raise CheckpointError(f"{path} is damaged ({error}): restore it from a copy, or run again") from error
+    return config
