@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -99,12 +100,18 @@ class Participation(Weighting):
         """Each client's group, its place among the members, and how many members there are."""
         if self.groups is None:
             return clients, 0, 1
+        group, place, size = self._seating
+        return group[clients], place[clients], size[clients]
+
+    @cached_property
+    def _seating(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Group, place and number of members for all clients, made once: it costs all of them."""
         groups = np.asarray(self.groups)
         sizes = np.bincount(groups)
         order = np.argsort(groups, kind="stable")
         place = np.empty(len(groups), dtype=np.int64)
         place[order] = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return groups[clients], place[clients], sizes[groups[clients]]
+        return groups, place, sizes[groups]
 
     def _omega(self, state: State, group: np.ndarray, now: np.ndarray | int) -> np.ndarray:
         """Omega at the opportunity `now`, with the intervals that absence has cut off since ``last``."""
