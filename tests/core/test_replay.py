@@ -22,7 +22,7 @@ def counted():
 
 
 def test_replays_the_same_bits_without_python(monkeypatch):
-    monkeypatch.setattr(replay, "_FIRST", -1.0)
+    monkeypatch.setattr(replay, "_COST", -1.0)
     function, calls = counted()
     replayed = Replayed(function)
     ran = []
@@ -40,8 +40,7 @@ def test_replays_the_same_bits_without_python(monkeypatch):
 
 
 def test_every_shape_has_its_own_trace(monkeypatch):
-    monkeypatch.setattr(replay, "_FIRST", -1.0)
-    monkeypatch.setattr(replay, "_NEXT", -1.0)
+    monkeypatch.setattr(replay, "_COST", -1.0)
     function, _ = counted()
     replayed = Replayed(function)
     for lanes in (3, 1, 3, 2, 1):
@@ -61,8 +60,7 @@ def test_traces_only_what_has_cost_as_much_as_tracing():
 
 
 def test_keeps_a_bounded_number_of_traces(monkeypatch):
-    monkeypatch.setattr(replay, "_FIRST", -1.0)
-    monkeypatch.setattr(replay, "_NEXT", -1.0)
+    monkeypatch.setattr(replay, "_COST", -1.0)
     monkeypatch.setattr(replay, "_MOST", 1)
     function, calls = counted()
     replayed = Replayed(function)
@@ -96,7 +94,7 @@ def test_layers_of_every_kind_are_replayed_bit_for_bit(make, masked, monkeypatch
     mask = torch.tensor([[1.0, 1, 1, 1], [1, 0, 0, 0], [1, 1, 1, 0]]) if masked else None
     arguments = (params, x, torch.randint(5, (3, 4)), mask, torch.arange(3))
     eager = objective.gradient(*arguments)
-    monkeypatch.setattr(replay, "_FIRST", -1.0)
+    monkeypatch.setattr(replay, "_COST", -1.0)
     for _ in range(3):
         losses, gradients = objective.gradient(*arguments)
         assert torch.equal(losses, eager[0])

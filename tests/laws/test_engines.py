@@ -80,10 +80,9 @@ def test_lanes_change_at_most_the_last_digit_for_any_model(activation):
 @pytest.mark.parametrize("local", [LOCALS["steps"], LOCALS["epochs"]], ids=["steps", "epochs"])
 def test_replayed_operations_give_the_same_bits(model, local, monkeypatch):
     """The moment at which tracing takes over depends on the clock; a result must not."""
-    monkeypatch.setattr(replay, "_FIRST", float("inf"))
+    monkeypatch.setattr(replay, "_COST", float("inf"))
     never = trained(experiment("fedau", local=local, model=model, rounds=3))
-    monkeypatch.setattr(replay, "_FIRST", -1.0)
-    monkeypatch.setattr(replay, "_NEXT", -1.0)
+    monkeypatch.setattr(replay, "_COST", -1.0)
     always = trained(experiment("fedau", local=local, model=model, rounds=3))
     assert_same_bits(always, never)
 

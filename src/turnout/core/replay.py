@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.shape_prop import ShapeProp
 
-_FIRST, _NEXT = 1.5, 0.15  # seconds that tracing takes: the first time, which loads the tracer, and after that
+_COST = 0.1  # seconds that tracing takes
 _VIEWS = {torch.ops.aten.expand.default, torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
 _MOST = 64  # shapes that are kept
 
@@ -39,11 +39,13 @@ class Replayed:
         if (traced := self._traced.get(shape)) is not None:
             with torch.no_grad():  # derivatives are operations of the trace by now
                 return traced(*tensors)
-        if self._spent.get(shape, 0.0) > (_NEXT if self._traced else _FIRST) and len(self._traced) < _MOST:
+        if self._spent.get(shape, 0.0) > _COST and len(self._traced) < _MOST:
             self._traced[shape] = self._trace(arguments)
         begin = time.perf_counter()
         value = self._function(*arguments)
-        self._spent[shape] = self._spent.get(shape, 0.0) + time.perf_counter() - begin
+        if self._spent:  # the very first call loads half of torch, which says nothing of the next ones
+            self._spent[shape] = self._spent.get(shape, 0.0) + time.perf_counter() - begin
+        self._spent.setdefault(shape, 0.0)
         return value
 
     def _trace(self, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
