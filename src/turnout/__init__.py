@@ -14,6 +14,7 @@ from turnout.algorithms import (
     known_statistics,
     mifa,
 )
+from turnout.comparison import compare
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, TurnoutError
 from turnout.core.compose import compose
@@ -75,6 +76,7 @@ __all__ = [
     "WeightedSum",
     "average_all",
     "average_participating",
+    "compare",
     "compose",
     "data",
     "fedau",

@@ -130,7 +130,7 @@ class Experiment:
         target = None if folder is None else Path(folder)
         if target is not None:
             self._open(target, simulation, resume)
-        with bar(self.rounds, progress) as report, _stops() as stopped:
+        with bar(self.rounds, progress) as report, stops_on_signal() as stopped:
             _loop(simulation, target, checkpoint_every, report, stopped)
         return simulation.history
 
@@ -181,7 +181,7 @@ def _loop(
 
 
 @contextmanager
-def _stops() -> Iterator[threading.Event]:
+def stops_on_signal() -> Iterator[threading.Event]:
     """An event that Ctrl-C sets, so that a round is never cut in the middle; a second Ctrl-C stops at once."""
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():

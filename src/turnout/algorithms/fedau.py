@@ -13,6 +13,7 @@ from __future__ import annotations
 from turnout.aggregation import FedVarp, Mifa
 from turnout.core.algorithm import Algorithm, Piece
 from turnout.core.compose import compose
+from turnout.core.schedule import Schedule
 from turnout.local import Sgd
 from turnout.server import ServerSgd
 from turnout.weighting import DivideByClients, DivideByParticipants, KnownRates, Participation
@@ -25,7 +26,7 @@ def fedau(
     average: str = "mean",
     rate: float = 0.1,
     groups: tuple[int, ...] | None = None,
-    server_lr: float = 1.0,
+    server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """FedAU (Algorithms 1 and 2): ``u = (1/N) sum_b omega_b Delta_b``, omega learnt from participation intervals.
@@ -38,13 +39,15 @@ def fedau(
 
 
 def average_participating(
-    local: Sgd | None = None, *, server_lr: float = 1.0, also: tuple[Piece, ...] = ()
+    local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
     """The mean over those who are there: ``u = (1/B) sum_b Delta_b``. Biased to clients who are there often."""
     return compose(local or Sgd(), DivideByParticipants(), ServerSgd(server_lr), *also, name="average_participating")
 
 
-def average_all(local: Sgd | None = None, *, server_lr: float = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def average_all(
+    local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+) -> Algorithm:
     """Absent clients count as zero: ``u = (1/N) sum_b Delta_b``. Biased alike, with steps as small as the cohort."""
     return compose(local or Sgd(), DivideByClients(), ServerSgd(server_lr), *also, name="average_all")
 
@@ -53,7 +56,7 @@ def known_statistics(
     local: Sgd | None = None,
     *,
     rates: tuple[float, ...] | None = None,
-    server_lr: float = 1.0,
+    server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
     """Weights from the true participation rates: ``u = (1/N) sum_b Delta_b / p_b``. Unbiased, and not to be had."""
@@ -61,12 +64,12 @@ def known_statistics(
     return compose(local or Sgd(), *pieces, *also, name="known_statistics")
 
 
-def fedvarp(local: Sgd | None = None, *, server_lr: float = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def fedvarp(local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
     """FedVARP: ``u = mean_N(Y) + (1/B) sum_b (Delta_b - Y_b)``, Y the last update of each client."""
     pieces = (DivideByParticipants(), FedVarp(), ServerSgd(server_lr))
     return compose(local or Sgd(), *pieces, *also, name="fedvarp")
 
 
-def mifa(local: Sgd | None = None, *, server_lr: float = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def mifa(local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
     """MIFA: ``u = mean_N(Y)``, Y the last update of each client, this round's included."""
     return compose(local or Sgd(), DivideByClients(), Mifa(), ServerSgd(server_lr), *also, name="mifa")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from turnout.core.algorithm import Algorithm, Piece
 from turnout.core.compose import compose
+from turnout.core.schedule import Schedule
 from turnout.local import Sgd
 from turnout.server import ServerSgd
 from turnout.weighting import ByExamples, DivideBySum
 
 
-def fedavg(local: Sgd | None = None, *, server_lr: float = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def fedavg(local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
     """FedAvg: the mean of the participants' updates, weighted by their examples.
 
     Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.

@@ -15,7 +15,7 @@ from turnout.comparison.folders import load_record, save_order
 from turnout.comparison.processes import in_processes
 from turnout.comparison.run import Listener, Run, Update, perform
 from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
-from turnout.experiment import Experiment, Interrupted, _stops
+from turnout.experiment import Experiment, Interrupted, stops_on_signal
 from turnout.reporting.records import RunRecord
 
 
@@ -78,7 +78,7 @@ def compare(
     save_order(Path(folder), [run.folder for run in runs])
     # Seed after seed, so that whatever is finished compares all experiments.
     turns = sorted(runs, key=lambda run: [other.seed for other in runs].index(run.seed))
-    with display(len(runs), progress) as tell, _stops() as stopped:
+    with display(len(runs), progress) as tell, stops_on_signal() as stopped:
         if processes > 1:
             ended = in_processes(turns, processes, threads, tell, stopped)
         else:
