@@ -21,6 +21,7 @@ from turnout.core.compose import compose
 from turnout.core.schedule import Cosine, Halving
 from turnout.data import ById, ClassesPerClient, Dirichlet, HsuDirichlet, Iid, LabelClusters, PowerLaw
 from turnout.experiment import Experiment, Interrupted
+from turnout.guard import Clip
 from turnout.history import History
 from turnout.local import Prox, Sgd
 from turnout.population import Bernoulli, Cyclic, Everyone, Markov, Population, Trace
@@ -44,6 +45,7 @@ __all__ = [
     "ById",
     "CheckpointError",
     "ClassesPerClient",
+    "Clip",
     "ConfigurationError",
     "Cosine",
     "Cyclic",

@@ -10,6 +10,7 @@ from turnout import (
     ALGORITHMS,
     Algorithm,
     Bernoulli,
+    Clip,
     DivideByClients,
     DivideBySum,
     Experiment,
@@ -49,6 +50,7 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
         local, Participation(3, groups=(0, 0, 1, 1, 2, 2, 2, 0)), DivideByClients()
     ),
     "fedavg of three with prox": lambda local: fedavg(local, also=(Uniform(3), Prox(mu=0.1))),
+    "fedau, clipped": lambda local: fedau(local, also=(Clip(0.5),)),
 }
 
 LOCAL = Sgd(lr=0.3, steps=3, batch_size=16)

@@ -17,6 +17,7 @@ from turnout.data.partition import (
     PowerLaw,
 )
 from turnout.data.transforms import Transform, cifar100_augmentation, cifar_augmentation
+from turnout.guard import Clip
 from turnout.local import Prox
 from turnout.population import Availability, Bernoulli, Cyclic, Everyone, Markov, Trace
 from turnout.selection import AllAvailable, Uniform
@@ -44,7 +45,7 @@ PARTITIONS: Mapping[str, type[Partition]] = {
 SELECTIONS: Mapping[str, type[Selection]] = {"all_available": AllAvailable, "uniform": Uniform}
 """Who takes part."""
 
-ALSO: Mapping[str, type[Piece]] = {"prox": Prox}
+ALSO: Mapping[str, type[Piece]] = {"prox": Prox, "clip": Clip}
 """Pieces that can be added to any algorithm."""
 
 SCHEDULES: Mapping[str, type[Schedule]] = {"halving": Halving, "cosine": Cosine}

@@ -1,1 +1,1 @@
-"""TODO."""
+"""How well a model serves its clients: scores of every example, and how evenly they fall."""

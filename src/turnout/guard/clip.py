@@ -1,0 +1,34 @@
+"""A bound on how far one client can pull the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from turnout.core.algorithm import Guard
+from turnout.core.checks import positive
+from turnout.core.types import Report, Task
+
+
+@dataclass(frozen=True)
+class Clip(Guard):
+    """``Delta_b <- Delta_b min(1, norm / ||Delta_b||)``: updates longer than `norm` are shortened to it.
+
+    Args:
+        norm: the largest Euclidean norm of an update.
+
+    Reference: McMahan et al., "Learning differentially private recurrent language models", ICLR 2018.
+    """
+
+    norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("norm", self.norm)
+
+    def apply(self, report: Report, task: Task) -> Report:
+        """The report with its update clipped; zero stays zero, and NaN stays NaN for the server to drop."""
+        del task
+        length = torch.linalg.vector_norm(report.delta, dim=1, keepdim=True, dtype=torch.float64)
+        factor = torch.where(length > self.norm, self.norm / length, 1.0)
+        return replace(report, delta=report.delta * factor.to(report.delta.dtype))
