@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
@@ -37,15 +38,15 @@ def note(row: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def bar(rounds: int, progress: bool | Progress) -> Iterator[Progress]:
-    """A function to call after every round: the user's own, a bar's, or one that does nothing."""
+def bar(rounds: int, progress: bool | Progress, console: Console | None = None) -> Iterator[Progress]:
+    """A function to call after every round: the user's own, a bar's (on `console`), or one that does nothing."""
     if not isinstance(progress, bool):
         yield progress
         return
     if not progress:
         yield lambda _: None
         return
-    with RichProgress(*columns(), refresh_per_second=4) as display:
+    with RichProgress(*columns(), console=console, refresh_per_second=4) as display:
         task = display.add_task("rounds", total=rounds, note="")
 
         def report(simulation: Simulation) -> None:

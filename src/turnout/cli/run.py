@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +20,7 @@ from turnout.comparison import is_finished, load_record
 from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError
 from turnout.experiment import Experiment, Interrupted
 from turnout.history import History
-from turnout.progress import Progress, columns, note
+from turnout.progress import bar
 from turnout.reporting import comparison, rich_table
 
 SETTINGS = "settings.json"
@@ -117,7 +116,7 @@ def perform(
             f"{folder} holds a run already: --resume {folder} goes on with it; or give another --folder"
         )
     save(settings, folder)
-    with _display(experiment.rounds, quiet) as progress:
+    with bar(experiment.rounds, not quiet, console()) as progress:
         begun = [False]
 
         def watch(simulation: Any) -> None:
@@ -175,19 +174,3 @@ def _free(name: str) -> Path:
     """The folder of this name, or with the next number behind it where that exists."""
     numbered = (Path(name if number == 1 else f"{name}-{number}") for number in range(1, 1_000_000))
     return next(folder for folder in numbered if not folder.exists())
-
-
-@contextmanager
-def _display(rounds: int, quiet: bool) -> Iterator[Progress]:
-    """A bar beside standard output, or nothing."""
-    from rich.progress import Progress as Bars
-
-    with Bars(*columns(), console=console(), refresh_per_second=4, disable=quiet) as bars:
-        task = bars.add_task("rounds", total=rounds, note="")
-
-        def progress(simulation: Any) -> None:
-            bars.update(task, completed=simulation.state.version)
-            if text := note(simulation.row):
-                bars.update(task, note=text)
-
-        yield progress
