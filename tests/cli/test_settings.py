@@ -134,6 +134,30 @@ def test_a_seed_seeds_the_partition_too_unless_the_data_have_their_own() -> None
     assert np.array_equal(sizes("seed=1"), sizes("seed=2", "data.seed=1"))
 
 
+def test_a_seed_seeds_what_the_source_draws_too() -> None:
+    def draw(*overrides: str) -> np.ndarray:
+        data = settings("data=synthetic_iid", *overrides).data()
+        assert data.client_test is not None
+        return np.concatenate([data.train.sizes, data.client_test.x.numpy().ravel()])
+
+    assert not np.array_equal(draw("seed=1"), draw("seed=2"))
+    assert np.array_equal(draw("seed=1"), draw("seed=2", "data.seed=1"))
+    assert settings("data=synthetic", "data.num_clients=7").data().num_clients == 7
+    with pytest.raises(ConfigurationError, match=r"data\.seed: got 'x', needed a whole number"):
+        settings("data=synthetic", "data.seed=x")
+
+
+def test_alpha_belongs_to_the_data_that_have_it_and_else_to_the_partition() -> None:
+    made = settings("data=synthetic", "data.alpha=0.5", "data.beta=2")
+    assert made.data().name == "synthetic_0.5_2"
+    assert settings("data.alpha=0.5").table["data"]["partition"] == {"name": "dirichlet", "alpha": 0.5}
+    both = settings("data=synthetic", "data.alpha=0", "data.partition=dirichlet", "data.partition.alpha=3")
+    assert both.table["data"]["alpha"] == 0
+    assert both.table["data"]["partition"] == {"name": "dirichlet", "alpha": 3}
+    with pytest.raises(ConfigurationError, match=r"unknown option 'data\.beta' of digits"):
+        settings("data.beta=2")
+
+
 def test_clients_without_examples_are_dropped_unless_they_are_refused() -> None:
     crowded = ("data.num_clients=1400", "data.alpha=0.01")
     assert settings(*crowded).data().num_clients < 1400

@@ -42,7 +42,7 @@ def test_the_inventory_says_what_is_here(tmp_path, monkeypatch):
     folder.mkdir()
     for file in CIFAR10.files:
         (folder / file).touch()
-    found = {name: path for name, path, _ in inventory()}
+    found = {entry.name: entry.path for entry in inventory()}
     assert list(found) == list(SOURCES)
     assert found["cifar10"] == folder
     assert found["mnist"] is None
@@ -63,6 +63,13 @@ def test_mnist_by_writer_is_here_only_with_both_of_its_parts(tmp_path):
 def test_digits_are_where_scikit_learn_is():
     sklearn = pytest.importorskip("sklearn")
     assert inventory()[0].path == Path(sklearn.__file__).parent
+
+
+def test_the_inventory_says_how_to_get_what_is_not_here(tmp_path):
+    remedies = {entry.name: entry.remedy for entry in inventory(tmp_path)}
+    assert remedies["mnist"] == "turnout data fetch mnist"
+    assert remedies["digits"] == "pip install 'turnout[digits]'"
+    assert remedies["synthetic"] == remedies["synthetic_iid"] == "drawn when it is used"
 
 
 @pytest.mark.parametrize("name", SOURCES)

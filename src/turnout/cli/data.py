@@ -60,7 +60,7 @@ def catalogue(directory: Directory = None) -> None:
     for column in ("name", "what it is", "here"):
         table.add_column(column, no_wrap=column == "name", overflow="fold")
     for entry in inventory(directory):
-        table.add_row(entry.name, entry.description, str(entry.path or f"– (turnout data fetch {entry.name})"))
+        table.add_row(entry.name, entry.description, str(entry.path or f"– ({entry.remedy})"))
     show(table)
 
 

@@ -8,6 +8,11 @@ from turnout.cli.options import Table, options_of
 
 _DIRICHLET = {"partition": {"name": "dirichlet", "alpha": 0.1}, "empty": "drop"}
 _BY_ID = {"partition": {"name": "by_id"}}
+_SYNTHETIC: Table = {
+    "data": {**_BY_ID, "test_fraction": 0.0, "client_test_fraction": 0.1},
+    "model": {"name": "logistic"},
+    "local": {"lr": 0.01},
+}
 
 ANY: Table = {"data": {"name": "digits"}, "algorithm": {"name": "fedau"}, "availability": {"name": "markov"}}
 """For all data."""
@@ -22,6 +27,8 @@ BY_DATA: Mapping[str, Table] = {
         "model": {"name": "cnn", "hidden": [256, 64]},
         "evaluation_examples": 10_000,
     },
+    "synthetic": _SYNTHETIC,
+    "synthetic_iid": _SYNTHETIC,
     "shakespeare": {
         "data": {"num_clients": 100, **_BY_ID, "stride": 20},
         "model": {"name": "char_lstm"},

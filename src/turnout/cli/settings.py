@@ -38,7 +38,6 @@ KEYS = (*SECTIONS, *options_of(Experiment), "name")
 
 _SPLIT = {name: option for name, option in options_of(Source.split).items() if name != "partition"}
 _OF_PARTITIONS = {name for partition in PARTITIONS.values() for name in options_of(partition)}
-_OF_DATA = {"name", "partition", "augmentation", *_SPLIT, *(name for s in SOURCES.values() for name in options_of(s))}
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,9 @@ class Settings:
         Raises:
             ConfigurationError: for anything that cannot be run, as far as this shows without the data.
         """
-        given = [tidy(layer) for layer in layers]
-        data = reduce(merge, given, defaults.ANY)["data"]["name"]
-        known_name("data set", data, SOURCES)
+        named = [as_table("data", layer["data"]) for layer in (defaults.ANY, *layers) if "data" in layer]
+        data = known_name("data set", reduce(merge, named)["name"], SOURCES)
+        given = [tidy(layer, data) for layer in layers]
         under = reduce(merge, ({"data": {"name": data}}, defaults.BY_DATA.get(data, {})), defaults.ANY)
         # Under and, for what a layer replaced and a later one put back, once more under the outcome.
         table = merge(under, reduce(merge, given, under))
@@ -136,29 +135,33 @@ class Settings:
         """Load the data and give them to clients."""
         source_options, split, partition = self._data_options()
         table = self.table["data"]
-        source: Source = build(SOURCES[table["name"]], source_options, "data")
+        seed = {"seed": self.numbers().get("seed", 0)}
+        make = SOURCES[table["name"]]
+        # What a source draws at random follows the run's seed too, as who holds what does.
+        drawn = seed if "seed" in options_of(make) else {}
+        source: Source = build(make, drawn | source_options, "data")
         if augmentation := self._augmentation():
             source = replace(source, transforms=AUGMENTATIONS[augmentation]())
         with placed("data", Source.split):
-            return source.split(partition, **{"seed": self.numbers().get("seed", 0), **split})
+            return source.split(partition, **seed | split)
 
     def _data_options(self) -> tuple[Table, Table, Partition | None]:
-        """Options of the source, options of the split, and the partition."""
+        """Options of the source, options of the split (seed and num_clients may be of both), and the partition."""
         options = self._options("data")
         source, wanted = SOURCES[self.table["data"]["name"]], options.pop("partition", None)
         options.pop("augmentation", None)
         partition, known = None, [*options_of(source), *_SPLIT, "partition", "augmentation"]
         if wanted is not None:
             kind = _chosen("data.partition", wanted, PARTITIONS)
-            loose = {key: options.pop(key) for key in list(options) if key in options_of(kind) and key not in known}
-            partition = build(kind, {k: v for k, v in wanted.items() if k != "name"} | loose, "data.partition")
+            partition = build(kind, {k: v for k, v in wanted.items() if k != "name"}, "data.partition")
             known += options_of(kind)
         for key in options:
             if key not in known:
                 raise unknown_option(f"data.{key}", source.__name__, known)
-        split = {key: options.pop(key) for key in list(options) if key in _SPLIT}
+        split = {key: value for key, value in options.items() if key in _SPLIT}
+        own = {key: value for key, value in options.items() if key in options_of(source)}
         return (
-            arguments(source, options, "data"),
+            arguments(source, own, "data"),
             arguments(Source.split, split, "data", ready=("self",)),
             partition,
         )
@@ -186,8 +189,10 @@ class Settings:
         return build(_chosen(section, self.table[section], NAMED[section]), self._options(section), section)
 
 
-def tidy(layer: Mapping[str, Any]) -> Table:
+def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
     """A layer with every section as a table, and the partition's options in the partition's table.
+
+    An option that the data set itself has, or its split, is no option of the partition.
 
     Raises:
         ConfigurationError: for keys that settings do not have, and sections that are neither name nor table.
@@ -198,7 +203,8 @@ def tidy(layer: Mapping[str, Any]) -> Table:
     table = {key: as_table(key, value) if key in SECTIONS else value for key, value in layer.items()}
     if "data" in table:
         data = table["data"]
-        moved = {key: data.pop(key) for key in list(data) if key in _OF_PARTITIONS - _OF_DATA}
+        own = {"name", "partition", "augmentation", *_SPLIT, *options_of(SOURCES[data_set])}
+        moved = {key: data.pop(key) for key in list(data) if key in _OF_PARTITIONS - own}
         if "partition" in data or moved:
             data["partition"] = as_table("data.partition", data.get("partition", {})) | moved
     return table

@@ -17,6 +17,7 @@ from turnout.data.idx import FASHION_MNIST, MNIST, fashion_mnist, mnist
 from turnout.data.qmnist import QMNIST, mnist_by_writer
 from turnout.data.shakespeare import SHAKESPEARE, shakespeare
 from turnout.data.source import Source
+from turnout.data.synthetic import synthetic, synthetic_iid
 
 SOURCES: dict[str, Callable[..., Source]] = {
     "digits": digits,
@@ -25,6 +26,8 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "mnist_by_writer": mnist_by_writer,
     "cifar10": cifar10,
     "shakespeare": shakespeare,
+    "synthetic": synthetic,
+    "synthetic_iid": synthetic_iid,
 }
 """What loads each named data set."""
 
@@ -38,11 +41,19 @@ _PLACES: dict[str, tuple[Place, ...]] = {
 
 
 class Entry(NamedTuple):
-    """One data set of the inventory: its name, where it is (None if it is not here), and what it is."""
+    """One data set of the inventory.
+
+    Attributes:
+        name: what it is called.
+        path: where its (first) files are; None if they are not here, or there are none.
+        description: what it is.
+        remedy: how to get it where there is no path, in a few words.
+    """
 
     name: str
     path: Path | None
     description: str
+    remedy: str
 
 
 def load(name: str, directory: str | os.PathLike[str] | None = None, **options: Any) -> Source:
@@ -77,5 +88,11 @@ def inventory(directory: str | os.PathLike[str] | None = None) -> list[Entry]:
         if name == "digits":
             spec = importlib.util.find_spec("sklearn")
             found = Path(spec.origin).parent if spec is not None and spec.origin else None
-        entries.append(Entry(name, found, describe(name)))
+        entries.append(Entry(name, found, describe(name), _remedy(name)))
     return entries
+
+
+def _remedy(name: str) -> str:
+    if name == "digits":
+        return "pip install 'turnout[digits]'"
+    return f"turnout data fetch {name}" if name in _PLACES else "drawn when it is used"

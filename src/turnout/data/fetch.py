@@ -40,6 +40,8 @@ def fetch(
         raise ConfigurationError(
             "digits come inside scikit-learn, there is nothing to fetch: pip install 'turnout[digits]'"
         )
+    if name in ("synthetic", "synthetic_iid"):
+        raise ConfigurationError(f"{name} is drawn when it is used, there is nothing to fetch")
     known_name("data set to fetch", name, REMOTE)
     _libraries()
     root = data_directory(directory)
