@@ -199,7 +199,7 @@ def test_settings_are_a_function_of_the_seed() -> None:
         ("model=mpl", "unknown model 'mpl': did you mean 'mlp'?"),
         ("model.hidden=ten", "model.hidden: got 'ten', needed a list of whole numbers"),
         ("model.hidden=0", "model.hidden: got (0,), needed a tuple"),
-        ("algorithm=fedua", "unknown algorithm 'fedua': did you mean 'fedau'?"),
+        ("algorithm=feau", "unknown algorithm 'feau': did you mean 'fedau'?"),
         ("algorithm.cutof=3", "unknown option 'algorithm.cutof' of fedau: did you mean 'cutoff'?"),
         ("algorithm.cutoff=ten", "algorithm.cutoff: got 'ten', needed a whole number, or none"),
         ("algorithm.cutoff=0", "algorithm.cutoff: got 0, needed a whole number >= 1"),

@@ -96,10 +96,10 @@ def test_recipes_take_further_pieces_and_another_name():
         ),
         (
             (FedVarp(), DivideByClients()),
-            r"FedVARP .* weighting is DivideByClients; .*DivideByParticipants\(\)",
+            r"weighting is DivideByClients, but FedVARP .*: use DivideByParticipants\(\) alone",
         ),
         ((FedVarp(), Participation(), DivideByParticipants()), "weighting is Participation -> DivideByParticipants"),
-        ((Mifa(),), r"MIFA averages .* but the weighting is DivideByParticipants; .*use DivideByClients\(\) alone"),
+        ((Mifa(),), r"weighting is DivideByParticipants, but MIFA averages .*use DivideByClients\(\) alone"),
         ((Mifa(), ByExamples(), DivideByClients()), "weighting is ByExamples -> DivideByClients"),
     ],
 )

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout.core.random import stream
+from turnout.core.types import Candidates
 from turnout.population import Availability, Bernoulli, Everyone, Markov
 from turnout.selection import Uniform
 from turnout.selection.random_order import RandomOrder
@@ -37,7 +38,7 @@ class Asked:
 )
 def test_the_first_available_of_a_random_order(num_clients, cohort_size, mean, round, seed):
     bound = Bernoulli(mean=mean).bind(num_clients, None, seed)
-    cohort = Uniform(cohort_size).select(lambda ids: bound.available(ids, round), num_clients, round, seed)
+    cohort = Uniform(cohort_size).select(Candidates(lambda ids: bound.available(ids, round), num_clients, round, seed))
     here = np.flatnonzero(bound.available(np.arange(num_clients), round))
     assert cohort.dtype == np.int64
     assert len(cohort) == min(cohort_size, len(here))
@@ -57,7 +58,7 @@ def test_clients_and_pairs_are_included_equally_often(num_clients):
     here[: num_clients // 4] = False  # those who are not there change nothing for the others
     joint = np.zeros((num_clients, num_clients))
     for t in range(num_rounds):
-        cohort = Uniform(cohort_size).select(lambda ids: here[ids], num_clients, t, 0)
+        cohort = Uniform(cohort_size).select(Candidates(lambda ids: here[ids], num_clients, t, 0))
         joint[np.ix_(cohort, cohort)] += 1
     assert not joint[~here].any()
     joint, n, m = joint[np.ix_(here, here)], int(here.sum()), cohort_size
@@ -73,14 +74,14 @@ def test_clients_and_pairs_are_included_equally_often(num_clients):
 
 def test_rounds_and_seeds_choose_differently_and_repeatably():
     def cohort(round: int, seed: int) -> list[int]:
-        return Uniform(5).select(lambda ids: np.ones(len(ids), dtype=bool), 1000, round, seed).tolist()
+        return Uniform(5).select(Candidates(lambda ids: np.ones(len(ids), dtype=bool), 1000, round, seed)).tolist()
 
     assert cohort(3, 0) == cohort(3, 0)
     assert len({tuple(cohort(t, s)) for t in range(20) for s in range(5)}) == 100
 
 
 def test_nobody_there():
-    cohort = Uniform(5).select(lambda ids: np.zeros(len(ids), dtype=bool), 3000, 0, 0)
+    cohort = Uniform(5).select(Candidates(lambda ids: np.zeros(len(ids), dtype=bool), 3000, 0, 0))
     assert cohort.dtype == np.int64
     assert len(cohort) == 0
 
@@ -89,7 +90,7 @@ def test_nobody_there():
 def test_one_question_is_enough_if_everyone_is_there(num_clients):
     asked = Asked(Everyone(), num_clients)
     for t in range(20):
-        assert len(Uniform(20).select(asked.at(t), num_clients, t, 0)) == 20
+        assert len(Uniform(20).select(Candidates(asked.at(t), num_clients, t, 0))) == 20
     assert asked.calls == 20
     assert asked.clients <= 20 * 40
 
@@ -100,7 +101,7 @@ def test_the_number_of_clients_asked_does_not_grow_with_the_population():
     for num_clients in (10**3, 10**4, 10**5, 10**6, 10**7):
         asked = Asked(Markov(mean=0.1), num_clients)
         for t in range(num_rounds):
-            Uniform(cohort_size).select(asked.at(t), num_clients, t, 0)
+            Uniform(cohort_size).select(Candidates(asked.at(t), num_clients, t, 0))
         mean_asked[num_clients] = asked.clients / num_rounds
         assert asked.calls / num_rounds < 4
     # 100 / 0.1 = 1,000 are needed on average; a thousand clients are all there is.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
-from turnout.core.algorithm import Aggregation, Weighting, Weights
+from turnout.core.algorithm import Aggregation, Algorithm, Normaliser, Weights
 from turnout.core.checks import ConfigurationError
 from turnout.core.rows import weighted_sum
 from turnout.core.types import Federation, Report, State
@@ -24,13 +25,13 @@ class FedVarp(Aggregation):
     Reference: Jhunjhunwala et al., "FedVARP: tackling the variance due to partial client participation", UAI 2022.
     """
 
-    def check(self, weighting: tuple[Weighting, ...]) -> None:
+    def fits(self, algorithm: Algorithm) -> None:
         """Weights must sum to one over the participants: only then does the correction stay centred on the mean."""
-        if len(weighting) != 1 or not isinstance(weighting[0], DivideByParticipants):
-            raise ConfigurationError(
-                f"FedVARP corrects with mean(Delta - Y) over the participants, but the weighting is {_names(weighting)}; "
-                "other weights shift it away from the mean of Y: use DivideByParticipants() alone"
-            )
+        needs_alone(
+            algorithm,
+            DivideByParticipants,
+            "FedVARP corrects with mean(Delta - Y) over the participants; other weights shift it away from the mean of Y",
+        )
 
     def init(self, federation: Federation) -> State:
         """No client has sent anything."""
@@ -57,15 +58,27 @@ def table(federation: Federation) -> State:
 
 
 def replace_rows(state: State, report: Report) -> torch.Tensor:
-    """Write the updates into the table, move its mean along, and return the rows that were there, ``[B, P]``."""
-    rows = torch.from_numpy(report.client).to(report.delta.device)
-    stored = state["table"][rows]
-    state["table"][rows] = report.delta
+    """Write the updates into the table, move its mean along, and return the rows that were there, ``[B, P]``.
+
+    Of a client with several reports the one trained from the latest version stays.
+    """
+    clients = torch.from_numpy(report.client).to(report.delta.device)
+    stored = state["table"][clients]
+    order = np.lexsort((report.version, report.client))
+    last = order[np.append(np.diff(report.client[order]) != 0, True)]
+    new, old = report.delta, stored
+    if len(last) < len(report):
+        kept = torch.from_numpy(last).to(clients.device)
+        clients, new, old = clients[kept], new[kept], old[kept]
+    state["table"][clients] = new
     # Two sums, because the difference of two finite updates can overflow, and infinity would stay in the mean for ever.
-    even = torch.full((len(report),), 1.0 / len(state["table"]), dtype=torch.float64, device=stored.device)
-    state["mean"] += weighted_sum(even, report.delta) - weighted_sum(even, stored)
+    even = torch.full((len(clients),), 1.0 / len(state["table"]), dtype=torch.float64, device=stored.device)
+    state["mean"] += weighted_sum(even, new) - weighted_sum(even, old)
     return stored
 
 
-def _names(weighting: tuple[Weighting, ...]) -> str:
-    return " -> ".join(type(w).__name__ for w in weighting)
+def needs_alone(algorithm: Algorithm, normaliser: type[Normaliser], why: str) -> None:
+    """Refuse weights other than those of `normaliser` alone, because of `why`."""
+    if len(algorithm.weighting) != 1 or not isinstance(algorithm.weighting[0], normaliser):
+        names = " -> ".join(type(piece).__name__ for piece in algorithm.weighting)
+        raise ConfigurationError(f"the weighting is {names}, but {why}: use {normaliser.__name__}() alone")

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from turnout.aggregation.fedvarp import replace_rows, table
-from turnout.core.algorithm import Aggregation, Weighting, Weights
-from turnout.core.checks import ConfigurationError
+from turnout.aggregation.fedvarp import needs_alone, replace_rows, table
+from turnout.core.algorithm import Aggregation, Algorithm, Weights
 from turnout.core.types import Federation, Report, State
 from turnout.weighting.normalise import DivideByClients
 
@@ -27,14 +26,13 @@ class Mifa(Aggregation):
 
     acts_alone: ClassVar[bool] = True
 
-    def check(self, weighting: tuple[Weighting, ...]) -> None:
+    def fits(self, algorithm: Algorithm) -> None:
         """All N clients count alike, the absent ones too, so nothing may weigh the participants."""
-        if len(weighting) != 1 or not isinstance(weighting[0], DivideByClients):
-            names = " -> ".join(type(w).__name__ for w in weighting)
-            raise ConfigurationError(
-                f"MIFA averages the stored updates of all clients, but the weighting is {names}; weights exist only for "
-                "those who are there: use DivideByClients() alone"
-            )
+        needs_alone(
+            algorithm,
+            DivideByClients,
+            "MIFA averages the stored updates of all clients; weights exist only for those who are there",
+        )
 
     def init(self, federation: Federation) -> State:
         """No client has sent anything."""

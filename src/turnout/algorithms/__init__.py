@@ -4,12 +4,16 @@ from collections.abc import Callable
 
 from turnout.algorithms.fedau import average_all, average_participating, fedau, fedvarp, known_statistics, mifa
 from turnout.algorithms.fedavg import fedavg
+from turnout.algorithms.folb import fednova, fednu, fedprox, folb, folb_heterogeneous, folb_two_set
 from turnout.core.algorithm import Algorithm
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     recipe.__name__: recipe
-    for recipe in (fedavg, fedau, average_participating, average_all, known_statistics, fedvarp, mifa)
-}
+    for recipe in (
+        fedavg, fedau, average_participating, average_all, known_statistics, fedvarp, mifa,
+        folb, folb_heterogeneous, folb_two_set, fednu, fedprox, fednova,
+    )
+}  # fmt: skip
 """Every recipe by its name on the command line."""
 
 __all__ = [
@@ -18,7 +22,13 @@ __all__ = [
     "average_participating",
     "fedau",
     "fedavg",
+    "fednova",
+    "fednu",
+    "fedprox",
     "fedvarp",
+    "folb",
+    "folb_heterogeneous",
+    "folb_two_set",
     "known_statistics",
     "mifa",
 ]

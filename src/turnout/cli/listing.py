@@ -14,7 +14,7 @@ from rich.text import Text
 from turnout.algorithms import ALGORITHMS
 from turnout.cli import defaults
 from turnout.cli.errors import guarded
-from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PARTITIONS, SCHEDULES, SELECTIONS
+from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PARTITIONS, SCHEDULES, SELECTIONS, WORK
 from turnout.cli.options import REQUIRED, options_of
 from turnout.cli.output import show
 from turnout.core.checks import known_name
@@ -33,6 +33,7 @@ CATALOGUE: Mapping[str, tuple[str, Mapping[str, Callable[..., Any]]]] = {
     "selections": ("selection=NAME selection.OPTION=VALUE", SELECTIONS),
     "pieces": ("also.NAME.OPTION=VALUE", ALSO),
     "schedules": ("local.lr='{kind=\"NAME\", OPTION=VALUE}'", SCHEDULES),
+    "work": ("local.steps='{kind=\"NAME\", OPTION=VALUE}'", WORK),
 }
 """How each kind is written, and what there is of it."""
 

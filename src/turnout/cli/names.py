@@ -18,9 +18,17 @@ from turnout.data.partition import (
 )
 from turnout.data.transforms import Transform, cifar100_augmentation, cifar_augmentation
 from turnout.guard import Clip
-from turnout.local import Prox
+from turnout.local import Prox, UniformWork, Work
 from turnout.population import Availability, Bernoulli, Cyclic, Everyone, Markov, Trace
-from turnout.selection import AllAvailable, Uniform
+from turnout.selection import (
+    AllAvailable,
+    ByAlignment,
+    ByAlignmentAndInexactness,
+    ByGradientNorm,
+    TwoCohorts,
+    Uniform,
+    WithReplacement,
+)
 
 AVAILABILITY: Mapping[str, type[Availability]] = {
     "everyone": Everyone,
@@ -42,14 +50,28 @@ PARTITIONS: Mapping[str, type[Partition]] = {
 }
 """Who holds what."""
 
-SELECTIONS: Mapping[str, type[Selection]] = {"all_available": AllAvailable, "uniform": Uniform}
+SELECTIONS: Mapping[str, type[Selection]] = {
+    "all_available": AllAvailable,
+    "uniform": Uniform,
+    "with_replacement": WithReplacement,
+    "two_cohorts": TwoCohorts,
+    "by_alignment": ByAlignment,
+    "by_gradient_norm": ByGradientNorm,
+    "by_alignment_and_inexactness": ByAlignmentAndInexactness,
+}
 """Who takes part."""
 
 ALSO: Mapping[str, type[Piece]] = {"prox": Prox, "clip": Clip}
 """Pieces that can be added to any algorithm."""
 
+WORK: Mapping[str, type[Work]] = {"uniform": UniformWork}
+"""Amounts of local work that vary by client and round."""
+
 SCHEDULES: Mapping[str, type[Schedule]] = {"halving": Halving, "cosine": Cosine}
 """Step sizes that change with the round."""
+
+FAMILIES: Mapping[type, tuple[str, Mapping[str, type]]] = {Schedule: ("schedule", SCHEDULES), Work: ("work", WORK)}
+"""Options that are a piece of their own, a table with ``kind = NAME``: what the family is called, and its members."""
 
 AUGMENTATIONS: Mapping[str, Callable[[], tuple[Transform, ...]]] = {
     "cifar": cifar_augmentation,

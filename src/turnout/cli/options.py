@@ -20,9 +20,8 @@ from typing import Any, Literal, Union
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from turnout.cli.names import SCHEDULES
+from turnout.cli.names import FAMILIES
 from turnout.core.checks import ConfigurationError, TurnoutError, known_name, nearest, refuse
-from turnout.core.schedule import Schedule
 
 Table = dict[str, Any]
 """Plain values by name, as a TOML file has them."""
@@ -150,11 +149,12 @@ def _as_list(value: Any) -> list[Any]:
 
 def _part(kinds: list[Any], value: Mapping[str, Any], place: str) -> Any:
     """A nested table as the piece that it describes."""
-    if Schedule in kinds:
+    for family in (kind for kind in kinds if kind in FAMILIES):
+        what, members = FAMILIES[family]
         kind = value.get("kind")
         if not isinstance(kind, str):
-            raise refuse(f"{place}.kind", given=kind, needed=f"the name of a schedule: {', '.join(SCHEDULES)}")
-        piece = SCHEDULES[known_name("schedule", kind, SCHEDULES)]
+            raise refuse(f"{place}.kind", given=kind, needed=f"the name of a {what}: {', '.join(members)}")
+        piece = members[known_name(what, kind, members)]
         return build(piece, {name: v for name, v in value.items() if name != "kind"}, place)
     if nested := part(reduce(or_, kinds)):
         return build(nested, value, place)
@@ -185,12 +185,12 @@ def _members(hint: Any) -> list[Any]:
 
 
 def _is_part(kind: Any) -> bool:
-    return kind is Schedule or (isinstance(kind, type) and is_dataclass(kind))
+    return kind in FAMILIES or (isinstance(kind, type) and is_dataclass(kind))
 
 
 def _is_plain(hint: Any) -> bool:
     """Whether text, numbers, lists and tables can express a value of this type."""
-    if hint in _WORDS or hint is Schedule or hint is os.PathLike or hint is Ellipsis:
+    if hint in _WORDS or hint in FAMILIES or hint is os.PathLike or hint is Ellipsis:
         return True
     origin = typing.get_origin(hint)
     if origin in (Union, types.UnionType, tuple):
@@ -207,6 +207,6 @@ def _words(kind: Any) -> str:
     if typing.get_origin(kind) is tuple:
         each = needed(typing.get_args(kind)[0])
         return f"a list of {_PLURAL[each]}" if each in _PLURAL else f"a list, each {each}"
-    if kind is Schedule:
-        return f"a table with kind = {' or '.join(map(repr, SCHEDULES))}"
+    if kind in FAMILIES:
+        return f"a table with kind = {' or '.join(map(repr, FAMILIES[kind][1]))}"
     return _WORDS.get(kind, "a path" if typing.get_origin(kind) is os.PathLike else "a table of options")

@@ -6,7 +6,6 @@ Slots in the order data flows: selection -> local -> guard -> weighting -> aggre
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,10 +13,11 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Federation, Report, State, Task
+from turnout.core.types import Candidates, Federation, Report, State, Task
 
 if TYPE_CHECKING:
     from turnout.core.clients import Clients
+    from turnout.core.start import Start
 
 Weights = torch.Tensor
 """One weight for each report, float64 ``[B]``."""
@@ -28,26 +28,38 @@ class Piece:
 
     slot: ClassVar[str]
 
+    def fits(self, algorithm: Algorithm) -> None:
+        """Refuse an algorithm in which this piece means nothing, with the mathematical reason."""
+
 
 class Selection(Piece, ABC):
-    """Says who takes part in a round."""
+    """Says who takes part in a round, and who is only asked for measurements before it begins."""
 
     slot: ClassVar[str] = "selection"
+
+    measurements: ClassVar[tuple[Measurement, ...]] = ()
+    """What those are asked for who only measure."""
 
     def check(self, num_clients: int) -> None:
         """Refuse a federation that this selection cannot serve."""
 
+    def measuring(self, candidates: Candidates) -> np.ndarray:
+        """Who is asked for `measurements` before anyone is selected: ascending client numbers, int64."""
+        del candidates
+        return np.empty(0, dtype=np.int64)
+
     @abstractmethod
-    def select(
-        self, available: Callable[[np.ndarray], np.ndarray], num_clients: int, round: int, seed: int
-    ) -> np.ndarray:
-        """The cohort: ascending client numbers, int64 ``[B]``."""
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """The cohort: ascending client numbers, int64 ``[B]``; who is in it twice counts twice."""
 
 
 class Local(Piece, ABC):
     """What a client does with a task; exactly one solver is needed."""
 
     slot: ClassVar[str] = "local"
+
+    gives: ClassVar[tuple[str, ...]] = ()
+    """What the server sees of it, by the names in ``report.seen``."""
 
     @abstractmethod
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
@@ -69,6 +81,27 @@ class Correction(Piece, ABC):
         """The direction to descend: `gradient` at `params`, of lanes that started at `start`, all ``[B, P]``."""
 
 
+class Measurement(Piece, ABC):
+    """Tells the server something about a client beside its update; can be added to any local rule."""
+
+    slot: ClassVar[str] = "local"
+
+    gives: ClassVar[tuple[str, ...]]
+    """What it adds to ``report.seen``, by name."""
+
+    of_training: ClassVar[bool] = False
+    """Whether it is about what training did, and not only about the model received."""
+
+    @abstractmethod
+    def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
+        """What it `gives`, ``[B]`` or ``[B, P]``.
+
+        Args:
+            start: the clients at the model they received.
+            delta: their updates, ``[B, P]``; None unless it is `of_training`.
+        """
+
+
 class Guard(Piece, ABC):
     """Changes a report before it leaves the client (clipping, noise, compression); chained."""
 
@@ -83,6 +116,9 @@ class Weighting(Piece, ABC):
     """Changes the weights of the reports; chained, and ended by exactly one `Normaliser`."""
 
     slot: ClassVar[str] = "weighting"
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    """What it reads in ``report.seen``, by name."""
 
     def init(self, federation: Federation) -> State:
         """The state before the first round."""
@@ -127,9 +163,6 @@ class Aggregation(Piece, ABC):
     acts_alone: ClassVar[bool] = False
     """True if there is a direction even in a round without reports."""
 
-    def check(self, weighting: tuple[Weighting, ...]) -> None:
-        """Refuse weights that mean nothing to this aggregation."""
-
 
 class Server(Piece, ABC):
     """Takes the step from the old parameters along the direction."""
@@ -160,6 +193,7 @@ class Algorithm:
     selection: Selection
     local: Local
     corrections: tuple[Correction, ...]
+    measurements: tuple[Measurement, ...]
     guard: tuple[Guard, ...]
     weighting: tuple[Weighting, ...]
     aggregation: Aggregation
@@ -179,12 +213,30 @@ class Algorithm:
                 f"{' and '.join(estimates)} both weigh a client by 1/p_n; together they would weigh it by 1/p_n^2, which "
                 "biases the objective to rare clients: keep one"
             )
-        self.aggregation.check(self.weighting)
+        self._check_needs()
+        for piece in self.pieces().values():
+            piece.fits(self)
+
+    def _check_needs(self) -> None:
+        """Refuse weights that read what no client sends."""
+        sent = {name for piece in (self.local, *self.measurements) for name in piece.gives}
+        for piece in self.weighting:
+            if missing := [name for name in piece.needs if name not in sent]:
+                raise ConfigurationError(
+                    f"{type(piece).__name__} reads {', '.join(missing)} of every report, and no client sends it: add "
+                    f"{' and '.join(f'{_GIVEN_BY[name]}()' for name in missing)} to the pieces"
+                )
 
     def pieces(self) -> dict[str, Any]:
         """All pieces by their place, e.g. ``{"selection": ..., "weighting.0": ..., "server": ...}``."""
         found: dict[str, Any] = {"selection": self.selection, "local": self.local}
-        for slot, chain in (("correction", self.corrections), ("guard", self.guard), ("weighting", self.weighting)):
+        chains = {
+            "correction": self.corrections,
+            "measurement": self.measurements,
+            "guard": self.guard,
+            "weighting": self.weighting,
+        }
+        for slot, chain in chains.items():
             found |= {f"{slot}.{i}": piece for i, piece in enumerate(chain)}
         return found | {"aggregation": self.aggregation, "server": self.server}
 
@@ -199,3 +251,12 @@ class Algorithm:
     def named(self, name: str) -> Algorithm:
         """The same algorithm under another name."""
         return replace(self, name=name)
+
+
+_GIVEN_BY = {
+    "start_loss": "StartLoss",
+    "start_gradient": "StartGradient",
+    "start_gradient_norm": "GradientNorm",
+    "inexactness": "Inexactness",
+}
+"""The measurement that gives what a weighting may need."""

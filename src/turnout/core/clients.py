@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,6 +12,9 @@ from turnout.core.objective import Objective
 from turnout.core.random import fold, stream
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, apply_transforms
+
+if TYPE_CHECKING:
+    from turnout.core.start import Start
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +28,7 @@ class Clients:
         shards: the data, on the objective's device.
         objective: model and loss.
         transforms: what happens to a minibatch before the model sees it.
+        start: what they found at the model they received; None where nobody asked.
     """
 
     ids: np.ndarray
@@ -31,6 +36,7 @@ class Clients:
     shards: Shards
     objective: Objective
     transforms: tuple[Transform, ...] = ()
+    start: Start | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -47,16 +53,19 @@ class Clients:
         bits = fold(stream(purpose, seed), versions[lanes], self.ids[lanes])
         return torch.from_numpy(bits).to(self.objective.device)
 
-    def minibatch(self, examples: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def minibatch(self, examples: torch.Tensor, keys: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` (positions in the flat data).
 
         Args:
-            keys: 64 random bits a client, ``[B]``; every example of a minibatch has its own augmentation from them.
+            keys: 64 random bits a client, ``[B]``; every example of a minibatch has its own augmentation from them. None
+                leaves random transforms out.
         """
         flat = examples.reshape(-1)
         x, y = self.shards.x.index_select(0, flat), self.shards.y.index_select(0, flat)
         if self.transforms:
-            places = torch.arange(examples.shape[1], device=keys.device)
-            x = apply_transforms(self.transforms, x, fold(keys[:, None], places).reshape(-1), training=True)
+            own = None
+            if keys is not None:
+                own = fold(keys[:, None], torch.arange(examples.shape[1], device=keys.device)).reshape(-1)
+            x = apply_transforms(self.transforms, x, own, training=own is not None)
         shape = tuple(examples.shape)
         return x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:])

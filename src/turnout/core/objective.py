@@ -111,8 +111,9 @@ class Objective:
         self._constants = frozen | {n: b for n, b in self.module.named_buffers() if n not in self._key_names}
         self._images_last = device.type == "cpu" and any(isinstance(m, nn.Conv2d) for m in self.module.modules())
         one = grad_and_value(self._loss_of_one)
-        self._all = Replayed(vmap(one, in_dims=(0, 0, 0, None, 0)))
-        self._all_masked = Replayed(vmap(one, in_dims=(0, 0, 0, 0, 0)))
+        # A trace holds what the layers did in the mode that they were in, so each mode has traces of its own.
+        plain, masked = vmap(one, in_dims=(0, 0, 0, None, 0)), vmap(one, in_dims=(0, 0, 0, 0, 0))
+        self._all = {training: (Replayed(plain), Replayed(masked)) for training in (True, False)}
 
     def outputs(self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor | None = None) -> torch.Tensor:
         """The model's outputs ``[b, ...]`` at one vector ``[P]``; `key` seeds dropout in training mode."""
@@ -132,20 +133,31 @@ class Objective:
             return losses.mean()
         return (losses * mask).sum() / mask.sum()
 
+    @property
+    def draws(self) -> bool:
+        """Whether the model draws random numbers in training: it has dropout."""
+        return bool(self._dropouts)
+
     def gradient(
-        self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
+        self,
+        params: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        mask: torch.Tensor | None,
+        key: torch.Tensor,
+        training: bool = True,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss ``[B]`` and gradient ``[B, P]`` at `params` ``[B, P]`` on minibatches ``[B, b, ...]`` of B clients.
 
         Args:
             mask: 1 for examples and 0 for padding, ``[B, b]``; None where nothing is padded.
             key: 64 random bits a client, ``[B]``, for dropout.
+            training: whether layers are in training mode, in which dropout drops.
         """
-        if not self.module.training:
-            self.module.train()
+        if self.module.training != training:
+            self.module.train(training)
         if self.engine == "vectorised":
-            call = self._all if mask is None else self._all_masked
-            gradients, losses = call(params, x, y, mask, key)
+            gradients, losses = self._all[training][mask is not None](params, x, y, mask, key)
             return losses, gradients
         pairs = [
             self._gradient_of_one(params[i], x[i], y[i], None if mask is None else mask[i], key[i])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,9 @@ class Report:
         delta: parameters after minus parameters before, ``[B, P]``.
         extra: named tensors that the server only ever sums, ``[B, ...]``.
         seen: named tensors that the server reads client by client, ``[B]`` or ``[B, P]``; so never private.
+        measured: reports of clients who were asked for measurements alone (their updates have no columns), or None.
+
+    A client that was drawn twice has two rows, so that whatever counts reports counts it twice.
     """
 
     client: np.ndarray
@@ -57,6 +60,7 @@ class Report:
     delta: torch.Tensor
     extra: State = field(default_factory=dict)
     seen: State = field(default_factory=dict)
+    measured: Report | None = None
 
     def __len__(self) -> int:
         return len(self.client)
@@ -72,6 +76,7 @@ class Report:
             self.delta[index],
             {name: value[index] for name, value in self.extra.items()},
             {name: value[index] for name, value in self.seen.items()},
+            self.measured,
         )
 
     @classmethod
@@ -90,6 +95,12 @@ class Report:
             {name: torch.cat([part.seen[name] for part in parts]) for name in parts[0].seen},
         )
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one report on the wire: its tensors, its version and its numbers of examples and of steps."""
+        tensors = (self.delta, *self.extra.values(), *self.seen.values())
+        return 24 + sum(value.shape[1:].numel() * value.element_size() for value in tensors)
+
     def finite(self) -> np.ndarray:
         """Which reports hold no NaN or infinity anywhere, bool ``[B]``, on the host."""
         good = torch.ones(len(self), dtype=torch.bool, device=self.delta.device)
@@ -98,6 +109,37 @@ class Report:
         for value in (self.delta, *self.extra.values(), *self.seen.values()):
             good &= torch.isfinite(value.reshape(len(self), value.shape[1:].numel()).sum(dim=1, dtype=torch.float64))
         return good.cpu().numpy()
+
+    def screened(self) -> tuple[Report, int]:
+        """The reports without those that hold NaN or infinity, also among the measured; and how many were left out."""
+        good = self.finite()
+        kept = self if good.all() else self.take(good.nonzero()[0])
+        if self.measured is not None:
+            kept = replace(kept, measured=self.measured.screened()[0])
+        return kept, int((~good).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Whom a selection can choose from in a round, and what its random choice depends on.
+
+    Attributes:
+        available: which of the clients with these numbers are there, bool ``[n]`` from int64 ``[n]``.
+        num_clients: N.
+        round: rounds done so far.
+        seed: the run's seed.
+        measured: reports of those who were asked for measurements first; None before that, or if nobody was.
+    """
+
+    available: Callable[[np.ndarray], np.ndarray]
+    num_clients: int
+    round: int
+    seed: int
+    measured: Report | None = None
+
+    def everyone(self) -> np.ndarray:
+        """All who are there, ascending, int64; asks all N."""
+        return np.flatnonzero(self.available(np.arange(self.num_clients)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,17 @@
-"""What clients do: a solver, and corrections of its gradient."""
+"""What clients do: a solver, corrections of its gradient, measurements, and how much work there is."""
 
+from turnout.local.measurements import GradientNorm, Inexactness, StartGradient, StartLoss
 from turnout.local.prox import Prox
 from turnout.local.sgd import Sgd
+from turnout.local.work import UniformWork, Work
 
-__all__ = ["Prox", "Sgd"]
+__all__ = [
+    "GradientNorm",
+    "Inexactness",
+    "Prox",
+    "Sgd",
+    "StartGradient",
+    "StartLoss",
+    "UniformWork",
+    "Work",
+]

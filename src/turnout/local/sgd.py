@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from turnout.core.random import fold
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Report, State, Task
 from turnout.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
+from turnout.local.work import Work
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,8 @@ class Sgd(Local):
 
     Args:
         lr: the client's step size (gamma), or a `Schedule` of it by round.
-        steps: local steps a round (I); None where `epochs` is given.
-        epochs: passes over the client's own data a round instead, so that large clients do more steps.
+        steps: local steps a round (I), or a `Work` that varies by client and round; None where `epochs` is given.
+        epochs: passes over the client's own data a round instead, so that large clients do more steps; or a `Work`.
         batch_size: examples in a minibatch.
         momentum: of the heavy ball; starts at zero every round.
         weight_decay: L2 penalty's factor.
@@ -37,9 +39,11 @@ class Sgd(Local):
     Seen by the server: ``loss [B]``, the mean loss over the minibatches of the local steps.
     """
 
+    gives: ClassVar[tuple[str, ...]] = ("loss",)
+
     lr: float | Schedule = 0.1
-    steps: int | None = 5
-    epochs: int | None = None
+    steps: int | Work | None = 5
+    epochs: int | Work | None = None
     batch_size: int = 16
     momentum: float = 0.0
     weight_decay: float = 0.0
@@ -61,7 +65,9 @@ class Sgd(Local):
                 needed="exactly one of the two",
                 instead="Write Sgd(steps=None, epochs=1) for one pass over the client's data",
             )
-        count("steps" if self.epochs is None else "epochs", self.steps if self.epochs is None else self.epochs)  # type: ignore[arg-type]
+        name, work = ("steps", self.steps) if self.epochs is None else ("epochs", self.epochs)
+        if not isinstance(work, Work):
+            count(name, work)  # type: ignore[arg-type]
 
     def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """The number of local steps a client has done in its life: where its pass goes on."""
@@ -72,10 +78,10 @@ class Sgd(Local):
         """The minibatches of this round."""
         sizes = clients.num_examples
         drop_last = self.epochs is None if self.drop_last is None else self.drop_last
-        if self.epochs is None:
-            num_steps = np.full(len(sizes), self.steps)
-        else:
-            num_steps = self.epochs * batches_per_pass(sizes, self.batch_size, drop_last)
+        work = self.steps if self.epochs is None else self.epochs
+        num_steps = work.amount(task, clients) if isinstance(work, Work) else np.full(len(sizes), work)
+        if self.epochs is not None:
+            num_steps = num_steps * batches_per_pass(sizes, self.batch_size, drop_last)
         done = memory["steps_done"].numpy() if self.sampling == "pass" else np.zeros_like(sizes)
         return plan(
             offsets=clients.shards.offsets[clients.rows],
@@ -120,7 +126,8 @@ class Sgd(Local):
         steps = torch.arange(examples.shape[1], device=device)
         keys = fold(clients.keys("local step", task.seed, versions, order), steps[:, None])  # [S, B]
         lr = torch.from_numpy(step_size(self.lr, versions[order])).to(device, task.params.dtype)[:, None]
-        start = task.params.expand(len(clients), -1) if task.params.dim() == 1 else task.params[torch.from_numpy(order)]
+        rows, known = torch.from_numpy(order).to(device), self._known(clients)
+        start = task.params.expand(len(clients), -1) if task.params.dim() == 1 else task.params[rows]
         params, velocity = start.clone(), torch.zeros_like(start) if self.momentum else None
         total = torch.zeros(len(clients), dtype=task.params.dtype, device=device)
         places = torch.arange(examples.shape[2], device=device)
@@ -129,7 +136,10 @@ class Sgd(Local):
             key = keys[step, :active]  # the rows with num_steps > step
             x, y = clients.minibatch(examples[:active, step], key)
             mask = None if full else (places < counts[:active, step, None]).to(params.dtype)
-            loss, gradient = clients.objective.gradient(params[:active], x, y, mask, key)
+            if step == 0 and known is not None:
+                loss, gradient = known[0][rows], known[1][rows]
+            else:
+                loss, gradient = clients.objective.gradient(params[:active], x, y, mask, key)
             total[:active] += loss
             if self.weight_decay:
                 gradient = gradient.add(params[:active], alpha=self.weight_decay)
@@ -139,3 +149,12 @@ class Sgd(Local):
                 gradient = velocity[:active].mul_(self.momentum).add_(gradient)
             params[:active].addcmul_(gradient, lr[:active], value=-1)
         return params.sub_(start), total / torch.from_numpy(np.maximum(num_steps, 1)).to(device)
+
+    def _known(self, clients: Clients) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Loss and gradient of the first step, where they are measured already: the first minibatches hold all data.
+
+        Asked of all clients' data and not of the cohort's, so that no result depends on who trains beside whom.
+        """
+        if clients.start is None or clients.objective.draws or clients.transforms or self.sampling == "replacement":
+            return None
+        return clients.start.known if self.batch_size >= clients.shards.sizes.max(initial=0) else None

@@ -1,6 +1,16 @@
 """Who takes part in a round."""
 
+from turnout.selection.by_gradient import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm
 from turnout.selection.everyone import AllAvailable
 from turnout.selection.uniform import Uniform
+from turnout.selection.with_replacement import TwoCohorts, WithReplacement
 
-__all__ = ["AllAvailable", "Uniform"]
+__all__ = [
+    "AllAvailable",
+    "ByAlignment",
+    "ByAlignmentAndInexactness",
+    "ByGradientNorm",
+    "TwoCohorts",
+    "Uniform",
+    "WithReplacement",
+]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from turnout.core.algorithm import Selection
 from turnout.core.checks import count, refuse
 from turnout.core.random import stream
+from turnout.core.types import Candidates
 from turnout.selection.random_order import RandomOrder
 
 
@@ -43,16 +43,15 @@ class Uniform(Selection):
                 instead=f"Write cohort_size={num_clients}, or AllAvailable() to take everyone who is there",
             )
 
-    def select(
-        self, available: Callable[[np.ndarray], np.ndarray], num_clients: int, round: int, seed: int
-    ) -> np.ndarray:
+    def select(self, candidates: Candidates) -> np.ndarray:
         """The cohort, ascending, int64 ``[B]``."""
-        order = RandomOrder(stream("selection", seed, round), num_clients)
+        num_clients = candidates.num_clients
+        order = RandomOrder(stream("selection", candidates.seed, candidates.round), num_clients)
         found = [np.empty(0, dtype=np.int64)]
         num_asked, num_found, size = 0, 0, 2 * self.cohort_size
         while num_found < self.cohort_size and num_asked < num_clients:
             asked = order.take(size)
-            here = asked[available(asked)]
+            here = asked[candidates.available(asked)]
             found.append(here)
             num_asked, num_found = num_asked + len(asked), num_found + len(here)
             # Enough at the rate seen so far, with two standard deviations to spare: a further question costs more than

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,9 @@ from turnout import checkpoint
 from turnout.core.checks import CheckpointError
 from turnout.core.clients import Clients
 from turnout.core.objective import Objective
+from turnout.core.start import BLOCK
 from turnout.core.step import client_step, server_step
-from turnout.core.types import Federation, Info, Report, ServerState, Task
+from turnout.core.types import Candidates, Federation, Info, Report, ServerState, Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
 from turnout.describe import describe, differences
@@ -69,7 +71,9 @@ class Simulation:
         self.history = History()
         self.row: dict[str, Any] = {}
         self.description = describe(experiment)
-        few = torch.arange(min(len(self._train.x), getattr(algorithm.local, "batch_size", 16)), device=device)[None]
+        measures = algorithm.measurements or algorithm.selection.measurements
+        width = max(getattr(algorithm.local, "batch_size", 16), BLOCK if measures else 0)
+        few = torch.arange(min(len(self._train.x), width), device=device)[None]
         if self._train.y.dim() == 1:
             few[0, -1] = self._train.y.argmax()  # the largest label is what does not fit, if any
         x, y = self._clients(np.zeros(1, dtype=np.int64)).minibatch(
@@ -87,27 +91,43 @@ class Simulation:
         """Lanes for the clients `ids`."""
         return Clients(ids, ids, self._train, self.objective, self._transforms)
 
-    def cohort(self) -> np.ndarray:
-        """Who takes part in the round to come, int64 ``[B]``."""
+    def candidates(self) -> Candidates:
+        """Whom the selection of the round to come can choose from."""
         version = self.state.version
-        return self.experiment.algorithm.selection.select(
+        return Candidates(
             lambda clients: self.availability.available(clients, version),
             self.federation.num_clients,
             version,
             self.experiment.seed,
         )
 
+    def measure(self) -> Report | None:
+        """The measurements that the selection wants before it chooses; None if it wants none."""
+        selection = self.experiment.algorithm.selection
+        return self._ask(selection.measuring(self.candidates()), "measure") if selection.measurements else None
+
+    def cohort(self, measured: Report | None = None) -> np.ndarray:
+        """Who takes part in the round to come, int64 ``[B]``; who was drawn twice is in it twice."""
+        return self.experiment.algorithm.selection.select(replace(self.candidates(), measured=measured))
+
     def train(self, cohort: np.ndarray) -> Report:
-        """Train a cohort from the present model, as many clients at a time as fit the memory budget."""
-        task = Task(self.state.params, self.state.version, self.experiment.seed)
+        """Train a cohort from the present model; a client that is in it twice trains once and reports twice."""
+        return self._ask(cohort, "train")
+
+    def _ask(self, cohort: np.ndarray, phase: str) -> Report:
+        """Give a cohort its task, as many clients at a time as fit the memory budget."""
+        clients, rows = np.unique(cohort, return_inverse=True)
+        task = Task(self.state.params, self.state.version, self.experiment.seed, phase)
         reports = []
-        for low in range(0, len(cohort), self.lanes):
-            ids = cohort[low : low + self.lanes]
+        for low in range(0, len(clients), self.lanes):
+            ids = clients[low : low + self.lanes]
             memory = self.memory.gather(ids)
             report, memory = client_step(self.experiment.algorithm, task, memory, self._clients(ids))
-            self.memory.scatter(ids, memory)
+            if phase == "train":
+                self.memory.scatter(ids, memory)
             reports.append(report)
-        return Report.cat(reports) if reports else self._nothing()
+        found = Report.cat(reports) if reports else self._nothing()
+        return found if len(clients) == len(cohort) else found.take(rows)
 
     def _nothing(self) -> Report:
         """The report of nobody."""
@@ -117,15 +137,16 @@ class Simulation:
     def round(self) -> None:
         """One round: select, train, step, evaluate where one is due, and record."""
         begin = time.perf_counter()
-        cohort = self.cohort()
-        reports = self.train(cohort)
+        measured = self.measure()
+        cohort = self.cohort(measured)
+        reports = replace(self.train(cohort), measured=measured)
         self.state, info = server_step(self.experiment.algorithm, self.state, reports, self.federation)
         seconds = time.perf_counter() - begin
         row = self._row(reports, info) | {"seconds": seconds}
         every, last = self.experiment.evaluate_every, self.state.version == self.experiment.rounds
         if self.state.version % every == 0 or last:
             row |= self.evaluate()
-        self.history.record(round=self.state.version, participants=cohort, **row)
+        self.history.record(round=self.state.version, participants=np.unique(cohort), **row)
         self.row = row
 
     def _row(self, reports: Report, info: Info) -> dict[str, Any]:
@@ -139,13 +160,23 @@ class Simulation:
         if len(reports) and "loss" in reports.seen:
             row["local_loss"] = float(reports.seen["loss"].nanmean())
         one = self.state.params.numel() * self.state.params.element_size()
-        sent = sum(
-            value[0].numel() * value.element_size() for value in (reports.seen | reports.extra).values() if len(value)
-        )
-        # The version comes and goes with the model; a report also carries its numbers of examples and of steps.
-        row |= {"bytes_down": len(reports) * (one + 8), "bytes_up": len(reports) * (one + sent + 24)}
+        row |= self._traffic(reports, one)
         slots = (tensor for slot in self.state.slots.values() for tensor in slot.values())
         return row | {"server_bytes": one + sum(tensor.nbytes for tensor in slots)}
+
+    def _traffic(self, reports: Report, model: int) -> dict[str, int]:
+        """Bytes that were sent, of a model of so many; ``bytes_measured`` is what measuring cost, both ways.
+
+        The version comes and goes with the model; a report also carries its numbers of examples and of steps. A client
+        that has measured holds the model already, and one that was drawn twice still sends once.
+        """
+        trained = np.unique(reports.client)
+        asked = np.empty(0) if reports.measured is None else np.unique(reports.measured.client)
+        received = len(np.setdiff1d(trained, asked))
+        row = {"bytes_down": received * model + 8 * len(trained), "bytes_up": len(trained) * reports.nbytes}
+        if reports.measured is not None:
+            row["bytes_measured"] = len(asked) * (model + 8 + reports.measured.nbytes)
+        return row
 
     def evaluate(self) -> dict[str, float]:
         """Loss and accuracy of the present model on training and test examples."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from turnout.core.algorithm import Normaliser, Weights
 from turnout.core.types import Federation, Report, State
 
@@ -43,3 +45,20 @@ class DivideBySum(Normaliser):
         del report, version, federation
         total = weights.sum()
         return (weights / total).where(total != 0, weights), state
+
+
+@dataclass(frozen=True)
+class DivideByAbsoluteSum(Normaliser):
+    """``w_b <- w_b / sum_b |w_b|``: negative weights subtract, and all have the size of a mean (FOLB, eq. 13 and 18).
+
+    All zero stay zero, which leaves the model unchanged.
+    """
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Divide by the sum of absolute weights."""
+        del report, version, federation
+        largest = weights.abs().max().clamp(min=torch.finfo(weights.dtype).tiny)  # so that no sum overflows
+        total = (weights / largest).abs().sum()
+        return (weights / largest / total).where(total != 0, weights), state

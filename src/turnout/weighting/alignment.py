@@ -1,0 +1,118 @@
+"""FOLB: updates count by how well a client's gradient agrees with the cohort's, and by how far the client got."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from turnout.core.algorithm import Algorithm, Normaliser, Weighting, Weights
+from turnout.core.checks import ConfigurationError, not_negative
+from turnout.core.rows import inner, weighted_sum
+from turnout.core.types import Federation, Report, State
+
+
+@dataclass(frozen=True)
+class Alignment(Weighting):
+    """``w_b <- w_b I_b``, ``I_b = <grad_1 f, grad F_b> - psi gamma_b ||grad_1 f||^2`` (FOLB, eq. 9, 13 and 18).
+
+    ``grad_1 f = sum_b w_b grad F_b / sum_b w_b`` estimates the global gradient from the cohort; with the plain weights
+    that a chain begins with it is eq. 10. Weights that come in from earlier links are kept: `ByExamples` before it
+    makes both the estimate and the weights those of ``p_k = n_k / n``, which section II-A has and eq. 9 to 18 leave out.
+
+    Args:
+        psi: how much inexactness gamma counts; 0 is eq. 13, and needs no inexactness.
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
+    """
+
+    psi: float = 0.0
+
+    def __post_init__(self) -> None:
+        not_negative("psi", self.psi)
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The gradient at the received model, and inexactness where it counts."""
+        return ("start_gradient", "inexactness") if self.psi else ("start_gradient",)
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Multiply by the alignment with the cohort's mean gradient."""
+        del version, federation
+        gradient = report.seen["start_gradient"]
+        mean = mean_gradient(report, weights)
+        aligned = inner(gradient, mean)
+        if self.psi:
+            aligned -= self.psi * report.seen["inexactness"].double() * mean.dot(mean)
+        return weights * aligned, state
+
+
+@dataclass(frozen=True)
+class SignOfAlignment(Weighting):
+    """``w_b <- w_b sign(<grad f, grad F_b>)``: updates that point uphill are subtracted (FOLB, eq. 5).
+
+    ``grad f`` is the mean gradient of all who were asked for one before the round, so it needs a selection that asks
+    (`ByAlignment`). A zero inner product has sign 0.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("start_gradient",)
+
+    def fits(self, algorithm: Algorithm) -> None:
+        """The rule is about the true gradient, which a cohort does not have."""
+        _asks_for_gradients(self, algorithm, "the gradient of the global loss")
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Multiply by the sign."""
+        del version, federation
+        assert report.measured is not None
+        if not len(report.measured):
+            return torch.zeros_like(weights), state
+        return weights * inner(report.seen["start_gradient"], mean_gradient(report.measured)).sign(), state
+
+
+@dataclass(frozen=True)
+class DivideBySecondCohort(Normaliser):
+    """``w_b <- w_b / sum_{k in S_2} <grad F_k, grad_2 f>``, which is ``K ||grad_2 f||^2`` (FOLB, eq. 9 and 10).
+
+    S_2 is a second cohort that only sends gradients (`TwoCohorts`). There are no absolute values here: weights sum to
+    ``||grad_1 f||^2 / ||grad_2 f||^2``, so a small gradient of S_2 makes a large step. Zero makes all weights zero, which
+    leaves the model unchanged.
+    """
+
+    def fits(self, algorithm: Algorithm) -> None:
+        """Someone must send the gradients of S_2."""
+        _asks_for_gradients(self, algorithm, "the gradients of a second cohort")
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Divide by the alignment of the second cohort with itself."""
+        del version, federation
+        assert report.measured is not None
+        if not len(report.measured):
+            return torch.zeros_like(weights), state
+        total = inner(report.measured.seen["start_gradient"], mean_gradient(report.measured)).sum()
+        return (weights / total).where(total != 0, 0.0), state
+
+
+def mean_gradient(report: Report, weights: Weights | None = None) -> torch.Tensor:
+    """The mean of the clients' gradients at the received model (eq. 10), float64 ``[P]``; zero if the weights are."""
+    gradient = report.seen["start_gradient"]
+    if weights is None:
+        weights = torch.ones(len(report), dtype=torch.float64, device=gradient.device)
+    total = weights.sum()
+    return weighted_sum((weights / total).where(total != 0, 0.0), gradient)
+
+
+def _asks_for_gradients(piece: Weighting, algorithm: Algorithm, what: str) -> None:
+    """Refuse a selection that does not ask anyone for gradients."""
+    if "start_gradient" not in {name for m in algorithm.selection.measurements for name in m.gives}:
+        raise ConfigurationError(
+            f"{type(piece).__name__} needs {what}, and {type(algorithm.selection).__name__} asks nobody for gradients "
+            "before the round: use the selection TwoCohorts() or ByAlignment()"
+        )
