@@ -11,8 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnout.columns import CLIENT_COLUMNS, ROUND_COLUMNS, less_is_better
 from turnout.core.checks import CheckpointError, ConfigurationError
-from turnout.history import CLIENT_COLUMNS, ROUND_COLUMNS, History
+from turnout.history import History, Reached
 
 FILES = ("rounds.parquet", "clients.parquet", "participation.parquet")
 
@@ -121,6 +122,60 @@ def test_final_is_the_papers_metric():
     assert math.isnan(history.final("train_loss"))
     with pytest.raises(ConfigurationError, match="window: got 0"):
         history.final("test_accuracy", window=0)
+
+
+def spending(**columns):
+    """Three rounds, the second and third evaluated."""
+    history = History()
+    for r in range(3):
+        accuracy = {} if r == 0 else {"test_accuracy": [0.5, 0.8][r - 1], "test_loss": [1.5, 0.5][r - 1]}
+        history.record(round=r + 1, **{name: values[r] for name, values in columns.items()}, **accuracy)
+    return history
+
+
+def test_what_was_spent_until_a_target_is_the_sum_of_all_rounds_before_and_of_this_one():
+    history = spending(
+        bytes_up=[1, 2, 4], bytes_down=[10, 20, 40], bytes_measured=[None, 100, None], simulated_seconds=[0.5, 1.0, 2.0]
+    )
+    assert history.reached("test_accuracy", 0.5) == Reached(2, bytes=133.0, simulated_seconds=1.5)
+    assert history.reached("test_accuracy", 0.51) == Reached(3, bytes=177.0, simulated_seconds=3.5)
+    assert history.reached("test_accuracy", 0.81) is None
+    assert history.reached("test_loss", 1.5) == history.reached("test_accuracy", 0.5), "a loss is met from above"
+    assert history.reached("train_accuracy", 0.1) is None
+    np.testing.assert_array_equal(history.spent("bytes"), [11, 133, 177])
+
+
+def test_a_cost_that_was_not_recorded_is_not_zero():
+    history = spending(bytes_up=[1, 2, 4])
+    assert history.reached("test_accuracy", 0.5) == Reached(2, bytes=3.0, simulated_seconds=None)
+    assert history.spent("simulated_seconds") is None
+    with pytest.raises(ConfigurationError, match="unknown cost 'bites': did you mean 'bytes'"):
+        history.spent("bites")
+    with pytest.raises(ConfigurationError, match="unknown column 'test_acuracy': did you mean 'test_accuracy'"):
+        history.reached("test_acuracy", 0.5)
+
+
+def test_a_run_that_diverged_never_reaches_a_target():
+    history = History()
+    history.record(round=1, test_accuracy=math.nan, test_loss=math.nan)
+    assert history.reached("test_accuracy", 0.0) is None
+    assert history.reached("test_loss", math.inf) is None
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20), st.floats(0, 1))
+def test_the_first_round_that_meets_a_target_is_found(accuracies, target):
+    history = History()
+    for r, accuracy in enumerate(accuracies, start=1):
+        history.record(round=3 * r, test_accuracy=accuracy, bytes_up=1)
+    met = [3 * r for r, accuracy in enumerate(accuracies, start=1) if accuracy >= target]
+    reached = history.reached("test_accuracy", target)
+    assert reached == (Reached(met[0], bytes=met[0] / 3) if met else None)
+
+
+def test_which_columns_get_better_as_they_fall():
+    falling = ("test_loss", "train_loss", "gradient_norm", "simulated_seconds", "bytes_up")
+    assert all(map(less_is_better, falling))
+    assert not any(map(less_is_better, ("test_accuracy", "appeal", "num_participants")))
 
 
 def test_summary():

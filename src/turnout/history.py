@@ -3,57 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from turnout.columns import CLIENT_COLUMNS, COSTS, ROUND_COLUMNS, less_is_better
 from turnout.core.checks import ConfigurationError, count, known_name, refuse
 from turnout.evaluation.fairness import fairness
 from turnout.tables import build, damaged, read, replace_files, writer
 
-_INT, _FLOAT = pa.int64(), pa.float64()
-
-ROUND_COLUMNS: Mapping[str, pa.DataType] = {
-    "round": _INT,
-    "num_participants": _INT,
-    "num_dropped": _INT,
-    "local_loss": _FLOAT,
-    "weight_min": _FLOAT,
-    "weight_mean": _FLOAT,
-    "weight_max": _FLOAT,
-    "weight_sum": _FLOAT,
-    "update_norm": _FLOAT,
-    "seconds": _FLOAT,
-    "bytes_up": _INT,
-    "bytes_down": _INT,
-    "train_loss": _FLOAT,
-    "train_accuracy": _FLOAT,
-    "test_loss": _FLOAT,
-    "test_accuracy": _FLOAT,
-}
-"""The columns every table of rounds has, and their types; others may follow, as float64."""
-
-CLIENT_COLUMNS: Mapping[str, pa.DataType] = {
-    "client": _INT,
-    "name": pa.string(),
-    "num_examples": _INT,
-    "participations": _INT,
-    "realised_rate": _FLOAT,
-    "known_rate": _FLOAT,
-    "mean_interval": _FLOAT,
-    "weight": _FLOAT,
-    "train_loss": _FLOAT,
-    "train_accuracy": _FLOAT,
-    "test_loss": _FLOAT,
-    "test_accuracy": _FLOAT,
-}
-"""The columns every table of clients has, and their types; others may follow, as float64."""
-
 _EVALUATIONS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+_INT = pa.int64()
 _PARTICIPATION = {"round": _INT, "client": _INT}
+
+
+@dataclass(frozen=True)
+class Reached:
+    """When a run first met a target, and what it had spent until then.
+
+    Attributes:
+        round: the first evaluated round that met it.
+        bytes: sent until then, both ways, measurements included; None if that was not recorded.
+        simulated_seconds: gone by until then; None if that was not recorded.
+    """
+
+    round: int
+    bytes: float | None = None
+    simulated_seconds: float | None = None
 
 
 class History:
@@ -184,6 +163,35 @@ class History:
             return math.nan
         first = self.last_round - (window or math.ceil(self.last_round / 10))
         return float(values[min(int(np.searchsorted(rounds, first, side="right")), len(values) - 1) :].mean())
+
+    def spent(self, cost: str) -> np.ndarray | None:
+        """What was spent from the start to the end of each recorded round, float64 ``[len(self)]``; None if unknown.
+
+        Args:
+            cost: one of `COSTS`: ``"bytes"`` or ``"simulated_seconds"``.
+        """
+        columns = [self._columns[name] for name in COSTS[known_name("cost", cost, COSTS)] if name in self._columns]
+        known = [column for column in columns if any(value is not None for value in column)]
+        if not known:
+            return None
+        return np.cumsum([sum(value or 0.0 for value in row) for row in zip(*known, strict=True)], dtype=np.float64)
+
+    def reached(self, metric: str, target: float) -> Reached | None:
+        """The first evaluated round at which `metric` met `target`, with what was spent until then; None if none did.
+
+        An accuracy meets a target from below, a loss from above (`less_is_better`). NaN meets none.
+
+        Raises:
+            ConfigurationError: for a column that does not exist; names the nearest one.
+        """
+        rounds, values = self.column(metric)
+        met = values <= target if less_is_better(metric) else values >= target
+        if not met.any():
+            return None
+        first = int(rounds[met.argmax()])
+        row = self._columns["round"].index(first)
+        spent = {cost: self.spent(cost) for cost in COSTS}
+        return Reached(first, **{cost: float(sums[row]) for cost, sums in spent.items() if sums is not None})
 
     def total(self, name: str) -> int | float:
         """Sum of a column over all recorded rounds; 0 if it was never recorded."""

@@ -50,6 +50,25 @@ def test_a_file_is_compared_and_the_table_and_the_report_come_last(turnout: Turn
     assert "fedau_inf, seed 1: done, test accuracy" in result.stderr
 
 
+def test_rounds_to_an_accuracy_are_told(turnout: Turnout, small: Sequence[str]) -> None:
+    Path("small.toml").write_text("to_accuracy = 0.99\nrounds = 4\nseeds = 2\nevaluate_every = 1\n[algorithms.fedavg]")
+    command = ("compare", "--config", "small.toml", "--jobs", 1, "--folder", "c", *small)
+    result = turnout(*command)
+    assert result.exit_code == 0, result.output
+    assert "until test accuracy 99 %" in result.stdout
+    assert "not reached" in result.stdout
+    assert "until test accuracy 99 %" in Path("c/report.html").read_text()
+    result = turnout(*command, "--to-accuracy", 0.05)
+    assert result.stderr.count("was finished") == 2, "another target needs no other run"
+    records = load_records(["c"])
+    first = [record.history.reached("test_accuracy", 0.05) for record in records]
+    assert None not in first
+    with Path("c/results.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["reached"] == "2"
+    assert float(row["bytes_to_target_median"]) == sum(reached.bytes for reached in first) / 2  # type: ignore[union-attr]
+
+
 def test_seeds_share_data_and_participation_between_algorithms(turnout: Turnout, small: Sequence[str]) -> None:
     result = turnout("compare", "fedau", "mifa", "--seeds", 2, "--rounds", 6, "--jobs", 1, "--no-report", *small)
     assert result.exit_code == 0, result.output
@@ -140,6 +159,11 @@ def test_without_the_libraries_for_a_report_the_comparison_stands(
         (("fedau", "--seeds", "none"), "seeds: got 'none', needed how many, as in 5, or which, as in 0,3,7"),
         (("fedau", "mifaa"), "unknown algorithm 'mifaa': did you mean 'mifa'?"),
         (("fedau", "mifa.server_lr=1"), "unknown setting 'mifa'"),
+        (
+            ("fedau", "--to-accuracy", "70"),
+            "to_accuracy: got 70.0, needed a share of the examples, 0 < accuracy <= 1. Write",
+        ),
+        (("fedau", "to_accuracy=high"), "to_accuracy: got 'high', needed a share of the examples"),
         (("fedau", "--jobs", "0"), "jobs: got 0, needed a whole number >= 1"),
         (("fedau", "fedau.cutof=1"), "unknown option 'algorithm.cutof' of fedau: did you mean 'cutoff'?"),
     ],

@@ -69,6 +69,8 @@ def test_the_last_layer_says_which_seeds() -> None:
     assert Layers.of([FILE]).seeds == 4
     assert Layers.of([FILE, {"seeds": "1,2"}, {}]).seeds == "1,2"
     assert Layers.of([{}]).seeds is None
+    assert Layers.of([{"to_accuracy": 0.5}, override("to_accuracy=0.75"), {}]).to_accuracy == 0.75
+    assert Layers.of([FILE]).to_accuracy is None
 
 
 @pytest.mark.parametrize(

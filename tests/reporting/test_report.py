@@ -97,7 +97,7 @@ def test_the_page_says_what_was_run_and_how_it_ended(html, six_by_three):
 
 def test_figures_have_descriptions_and_take_the_pages_colour(html):
     drawings = [attributes for tag, attributes in Page(html).tags if tag == "svg"]
-    assert len(drawings) == 7
+    assert len(drawings) == 8
     assert all(drawing["role"] == "img" and len(drawing["aria-label"]) > 20 for drawing in drawings)
     assert all("viewbox" in drawing and "width" not in drawing for drawing in drawings)
     assert any("fedau" in drawing["aria-label"] and "±" in drawing["aria-label"] for drawing in drawings)
@@ -108,6 +108,19 @@ def test_figures_have_descriptions_and_take_the_pages_colour(html):
 def test_the_same_runs_give_the_same_page(html, six_by_three, tmp_path):
     again = write_report(six_by_three, tmp_path / "again.html").read_text(encoding="utf-8")
     assert again == html
+
+
+def test_what_a_target_costs_is_told_where_one_is_given(html, six_by_three, tmp_path):
+    path = write_report(six_by_three, tmp_path / "r.html", to_accuracy=0.8)
+    page = Page(path.read_text(encoding="utf-8"))
+    assert page.says("until test accuracy 80 %")
+    assert page.says("fedau3/3")
+    assert page.says("average_all0/3not reachednot reached")
+    assert page.says("Dashed: the target.")
+    assert not Page(html).says("until test accuracy")
+    assert Page(html).says("Test accuracy against rounds and against what they cost")
+    with pytest.raises(ConfigurationError, match="to_accuracy: got 80"):
+        write_report(six_by_three, tmp_path / "bad.html", to_accuracy=80)
 
 
 def test_one_run(make_run, tmp_path):

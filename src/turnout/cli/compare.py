@@ -19,7 +19,17 @@ from turnout.comparison import compare as compare_experiments
 from turnout.comparison.display import display
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData
-from turnout.reporting import RunRecord, comparison, csv, rich_table, write_report
+from turnout.reporting import (
+    RunRecord,
+    accuracy_target,
+    comparison,
+    cost_table,
+    costs,
+    csv,
+    rich_table,
+    write_report,
+)
+from turnout.reporting.target import check_accuracy
 from turnout.tables import replace_files
 
 EPILOG = r"""[bold]Examples[/bold]
@@ -29,6 +39,8 @@ turnout compare fedau average_participating average_all --seeds 5 --rounds 300
 turnout compare fedau average_all --seeds 0,3,7 local.lr=0.1 average_all.server_lr=10
 
 turnout compare fedau fedau_inf fedau_inf.algorithm=fedau fedau_inf.cutoff=none
+
+turnout compare fedavg average_participating --to-accuracy 0.8
 
 turnout compare --config examples/demo.toml --jobs 2
 
@@ -75,6 +87,7 @@ def compare(
             help="Where everything goes (default: runs/CONFIG, or runs/compare-DATA).", rich_help_panel=flags.OUTCOME
         ),
     ] = None,
+    to_accuracy: flags.ToAccuracy = None,
     report: Annotated[
         bool,
         typer.Option("--report/--no-report", help="Write report.html, with pictures.", rich_help_panel=flags.OUTCOME),
@@ -88,7 +101,7 @@ def compare(
     """
     given = flags.layer(
         data=data, model=model, availability=availability, rounds=rounds, evaluate_every=every, engine=engine,
-        device=device, seeds=seeds,
+        device=device, seeds=seeds, to_accuracy=to_accuracy,
     )  # fmt: skip
     wanted = [name for name in names or () if "=" not in name]
     overrides = [layers.override(text) for text in names or () if "=" in text]
@@ -96,6 +109,8 @@ def compare(
         raise ConfigurationError("algorithm is not for comparisons: write the names of algorithms without algorithm=")
     found = Layers.of([*([layers.read(config)] if config else []), given, *overrides], wanted)
     plan = _plan(found, wanted)
+    if found.to_accuracy is not None:
+        check_accuracy(found.to_accuracy)
     numbers = seeds_of(3 if found.seeds is None else found.seeds)
     first = next(iter(plan.values()))
     target = folder or Path("runs") / (config.stem if config else f"compare-{first.table['data']['name']}")
@@ -114,9 +129,9 @@ def compare(
         raise Stopped(f"{stop}. Go on with the same command") from None
     except RunsFailed as failed:
         if failed.records:
-            _conclude(failed.records, target, shared, report)
+            _conclude(failed.records, target, shared, found.to_accuracy, report)
         raise
-    _conclude(records, target, shared, report)
+    _conclude(records, target, shared, found.to_accuracy, report)
 
 
 def _plan(found: Layers, wanted: list[str]) -> dict[str, Settings]:
@@ -149,15 +164,23 @@ def _prepare(plan: dict[str, Settings], seeds: list[int], folder: Path) -> Feder
     return shared
 
 
-def _conclude(records: Sequence[RunRecord], folder: Path, data: FederatedData, report: bool) -> None:
+def _conclude(
+    records: Sequence[RunRecord], folder: Path, data: FederatedData, to_accuracy: float | None, report: bool
+) -> None:
     """Print the table, keep all figures, write the report."""
-    rows = comparison(records)
-    replace_files({folder / "results.csv": lambda part: part.write_text(csv(rows)) and None})
+    rows, spent = comparison(records), []
     show(rich_table(rows))
+    if to_accuracy is not None:
+        goal = accuracy_target(records, to_accuracy)
+        spent = costs(records, goal)
+        show(cost_table(spent, goal))
+    replace_files({folder / "results.csv": lambda part: part.write_text(csv(rows, spent)) and None})
     typer.echo(f"runs and tables: {folder}")
     if report:
         try:
-            path = write_report(records, folder / "report.html", data=data, title=f"Comparison on {data.name}")
+            path = write_report(
+                records, folder / "report.html", data=data, title=f"Comparison on {data.name}", to_accuracy=to_accuracy
+            )
         except ConfigurationError as error:
             say(f"no report: {error}", style="yellow")
         else:

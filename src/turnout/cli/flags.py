@@ -42,6 +42,14 @@ Engine = Annotated[
     ),
 ]
 Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, ...", rich_help_panel=SETTINGS)]
+ToAccuracy = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Also tell after how many rounds, bytes and simulated seconds this accuracy was reached, e.g. 0.8.",
+        rich_help_panel=OUTCOME,
+    ),
+]
 CheckpointEvery = Annotated[
     int | None,
     typer.Option(metavar="N", help="Rounds between checkpoints (default: about a minute).", rich_help_panel=OUTCOME),

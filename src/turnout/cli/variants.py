@@ -16,6 +16,8 @@ from turnout.cli.settings import KEYS, Settings
 from turnout.core.checks import ConfigurationError, refuse
 
 _PARTS = ("local", "selection", "also")
+_OF_ALL = ("seeds", "to_accuracy")
+"""What a comparison is asked as a whole."""
 
 
 @dataclass(frozen=True)
@@ -26,23 +28,25 @@ class Layers:
         common: what each layer says of all algorithms.
         own: what each layer says of single ones, a table for each.
         seeds: how many, or which; None where no layer says so.
+        to_accuracy: the accuracy to reach; None where no layer says so.
     """
 
     common: tuple[Table, ...]
     own: tuple[Table, ...]
     seeds: Any = None
+    to_accuracy: Any = None
 
     @classmethod
     def of(cls, layers: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> Layers:
         """Take layers apart; ``fedau.cutoff=10`` is an option of an algorithm that is among `names` or in a table."""
         tables = [_tables(layer.get("algorithms", {})) for layer in layers]
         known = {*names, *(name for table in tables for name in table)} - set(KEYS)
-        common, own, seeds = [], [], None
+        common, own, asked = [], [], dict.fromkeys(_OF_ALL)
         for layer, table in zip(layers, tables, strict=True):
-            seeds = layer.get("seeds", seeds)
+            asked |= {key: layer[key] for key in _OF_ALL if key in layer}
             own.append(table | _tables({key: value for key, value in layer.items() if key in known}))
-            common.append({k: v for k, v in layer.items() if k not in known and k not in ("algorithms", "seeds")})
-        return cls(tuple(common), tuple(own), seeds)
+            common.append({k: v for k, v in layer.items() if k not in known and k not in ("algorithms", *_OF_ALL)})
+        return cls(tuple(common), tuple(own), **asked)
 
     @property
     def names(self) -> list[str]:

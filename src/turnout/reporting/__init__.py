@@ -1,7 +1,22 @@
 """Comparisons and reports of finished runs."""
 
+from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.report import write_report
 from turnout.reporting.table import comparison, csv, markdown, rich_table
+from turnout.reporting.target import Target, accuracy_target, cost_table, costs
 
-__all__ = ["RunRecord", "by_algorithm", "comparison", "csv", "markdown", "rich_table", "write_report"]
+__all__ = [
+    "Quartiles",
+    "RunRecord",
+    "Target",
+    "accuracy_target",
+    "by_algorithm",
+    "comparison",
+    "cost_table",
+    "costs",
+    "csv",
+    "markdown",
+    "rich_table",
+    "write_report",
+]

@@ -11,24 +11,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turnout.core.checks import DataError, known_name
+from turnout.reporting.bands import MOST_POINTS, band, window_of
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
-from turnout.reporting.style import INK, PALETTE, SIZE, dress, evenly, legend, new_figure, styles
+from turnout.reporting.style import (
+    INK,
+    PALETTE,
+    SIZE,
+    dress,
+    evenly,
+    label,
+    legend,
+    name_of,
+    new_figure,
+    scale_of,
+    styles,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_POINTS = 300  # of a line; more cannot be seen
 MOST_DOTS = 2000  # of a scatter plot
 MOST_CLIENTS = 200  # rows of a raster
 MOST_BINS = 600  # columns of a raster
-
-_LABELS = {
-    "train_loss": "training loss",
-    "local_loss": "loss during local steps",
-    "train_accuracy": "training accuracy (%)",
-    "test_accuracy": "test accuracy (%)",
-}
 
 
 def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> Figure:
@@ -45,11 +50,11 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
     known_name("column", metric, {name for record in records for name in record.history.column_names})
     figure, looks = new_figure(), styles(records)
     axes, drawn, highest, lowest = figure.subplots(), {}, -np.inf, np.inf
-    window = max(1, round(0.03 * max(record.history.last_round for record in records))) if smooth else 1
-    scale = 100.0 if metric.endswith("accuracy") else 1.0
+    window = window_of(records) if smooth else 1
+    scale = scale_of(metric)
     for algorithm, group in by_algorithm(records).items():
         samples = [record.history.column(metric) for record in group if metric in record.history.column_names]
-        rounds, mean, std = _band(samples, window)
+        rounds, mean, std = band(samples, window)
         if not np.isfinite(mean).any():
             continue
         mean, std = scale * mean, scale * std
@@ -61,7 +66,7 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
         raise DataError(f"no run recorded {metric}")
     if metric.endswith("loss") and 0 < 30 * lowest < highest:
         axes.set_yscale("log")
-    dress(axes, "round", _LABELS.get(metric, metric.replace("_", " ")))
+    dress(axes, "round", label(metric))
     legend(figure, drawn)
     return figure
 
@@ -88,7 +93,7 @@ def client_cdf(records: Sequence[RunRecord]) -> Figure:
         drawn[algorithm] = looks[algorithm]
     if not drawn:
         raise DataError("no run has client-wise accuracies")
-    dress(axes, f"{_LABELS[f'{split}_accuracy'].removesuffix(' (%)')} of a client (%)", "clients (%)")
+    dress(axes, f"{name_of(f'{split}_accuracy')} of a client (%)", "clients (%)")
     legend(figure, drawn)
     return figure
 
@@ -165,24 +170,6 @@ def participation_raster(record: RunRecord, colour: str = PALETTE[0]) -> Figure:
     left.grid(visible=False)
     right.set_xlim(left=0)
     return figure
-
-
-def _band(samples: list[tuple[np.ndarray, np.ndarray]], window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rounds, mean and sample standard deviation (0 for one sample) over all samples in (round - window, round]."""
-    if not samples:
-        return np.array([]), np.array([]), np.array([])
-    rounds, values = (np.concatenate(part) for part in zip(*samples, strict=True))
-    order = np.argsort(rounds, kind="stable")
-    rounds, values = rounds[order], values[order].astype(np.float64)
-    points = np.unique(rounds)
-    points = points[evenly(len(points), MOST_POINTS)]
-    starts, ends = np.searchsorted(rounds, points - window, "right"), np.searchsorted(rounds, points, "right")
-    mean, std = np.full(len(points), np.nan), np.full(len(points), np.nan)
-    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        inside = values[start:end]
-        if np.isfinite(inside).all():
-            mean[i], std[i] = inside.mean(), inside.std(ddof=1) if len(inside) > 1 else 0.0
-    return points, mean, std
 
 
 def _inverse_rates_and_weights(record: RunRecord) -> np.ndarray:

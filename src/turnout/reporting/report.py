@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 from turnout.core.checks import DataError
 from turnout.reporting import figures
+from turnout.reporting.cost_figure import cost_figure
 from turnout.reporting.partition_figure import partition_figure
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
 from turnout.reporting.settings import environment as this_environment
 from turnout.reporting.settings import settings
-from turnout.reporting.style import needs_extra, styles, to_svg
+from turnout.reporting.style import name_of, needs_extra, styles, to_svg
 from turnout.reporting.table import COLUMNS, RESULTS, Row, cells, comparison
+from turnout.reporting.target import Target, accuracy_target, cost_cells, costs
 from turnout.tables import replace_files
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ def write_report(
     title: str = "Federated training with turnout",
     window: int | None = None,
     environment: Mapping[str, str] | None = None,
+    to_accuracy: float | None = None,
 ) -> Path:
     """Write the report of `records` to `path`, whole or not at all, and return the path.
 
@@ -53,13 +56,14 @@ def write_report(
         title: heading of the page.
         window: rounds over which final figures are means (see `History.final`).
         environment: what the runs ran on; by default what this process runs on.
+        to_accuracy: an accuracy from 0 to 1, to show what it cost each algorithm to reach it.
 
     Raises:
         ConfigurationError: where there are no runs, or matplotlib or Jinja2 is not installed.
         CheckpointError: where the file cannot be written.
     """
     path = Path(path)
-    page = render(records, data=data, title=title, window=window, environment=environment)
+    page = render(records, data, title, window, environment, to_accuracy)
     replace_files({path: lambda part: part.write_text(page, encoding="utf-8")})
     return path
 
@@ -70,6 +74,7 @@ def render(
     title: str,
     window: int | None,
     environment: Mapping[str, str] | None,
+    to_accuracy: float | None,
 ) -> str:
     """The page that `write_report` writes."""
     try:
@@ -78,6 +83,7 @@ def render(
         raise needs_extra("Jinja2") from error
     rows = comparison(records, window)
     looks = styles(records)
+    target = None if to_accuracy is None else accuracy_target(records, to_accuracy)
     loader = PackageLoader("turnout.reporting", ".")
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return pages.get_template("report.html").render(
@@ -91,6 +97,9 @@ def render(
         results=cells(rows, RESULTS),
         clients=cells(rows, CLIENTS),
         communication=cells(rows, COMMUNICATION),
+        target=target,
+        reached=None if target is None else cost_cells(costs(records, target)),
+        cost=_cost(records, target),
         split=_split_name(records),
         curves=_curves(records, rows),
         people=_clients(records, rows),
@@ -178,6 +187,15 @@ def _clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, _Dr
             lambda: figures.participation_raster(seen, colour),
         ),
     }
+
+
+def _cost(records: Sequence[RunRecord], target: Target | None) -> _Drawing:
+    """Accuracy against rounds and against what they cost."""
+    metric = (target or accuracy_target(records, 1.0)).metric
+    caption = "Lines are means over seeds, bands one standard deviation." + (" Dashed: the target." if target else "")
+    alt = f"{name_of(metric)} of each algorithm against rounds, bytes sent so far, and simulated time if there is any."
+    title = f"{name_of(metric).capitalize()} against rounds and against what they cost"
+    return _draw(title, caption, alt, lambda: cost_figure(records, metric, target))
 
 
 def _holdings(data: FederatedData | None) -> _Drawing | None:

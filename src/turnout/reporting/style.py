@@ -28,6 +28,24 @@ SIZE = (5.2, 3.2)
 """Width and height of a figure in inches, without its legend: two side by side on a desk, one across a phone."""
 
 
+_NAMES = {"train_loss": "training loss", "train_accuracy": "training accuracy", "local_loss": "loss during local steps"}
+
+
+def name_of(metric: str) -> str:
+    """What a recorded column is called where people read it: ``"test accuracy"``."""
+    return _NAMES.get(metric, metric.replace("_", " "))
+
+
+def scale_of(metric: str) -> float:
+    """What a recorded column is multiplied by where it is shown: accuracies are shown in percent."""
+    return 100.0 if metric.endswith("accuracy") else 1.0
+
+
+def label(metric: str) -> str:
+    """The name of a recorded column with its unit, for an axis: ``"test accuracy (%)"``."""
+    return f"{name_of(metric)} (%)" if scale_of(metric) == 100.0 else name_of(metric)
+
+
 def styles(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Colour and dashes of each algorithm, by order of appearance, so that all figures of the same runs agree."""
     return {

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
+from turnout.reporting.target import COSTS, Cost
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ COLUMNS = {
 RESULTS = ("train_accuracy", "test_accuracy", "test_loss", "client_spread", "client_worst", "seconds")
 """The columns that are shown where no others are asked for."""
 
+_QUARTILES = ("low", "median", "high")
+
 
 def comparison(records: Sequence[RunRecord], window: int | None = None) -> list[Row]:
     """Compare algorithms: one row each, in the order of first appearance, with every figure that was recorded.
@@ -141,15 +144,26 @@ def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> str:
     return "\n".join(text) + "\n"
 
 
-def csv(rows: Sequence[Row]) -> str:
-    """All figures at full precision, accuracies from 0 to 1: ``algorithm, seeds, test_loss_mean, test_loss_std, ...``."""
+def csv(rows: Sequence[Row], costs: Sequence[Cost] = ()) -> str:
+    """All figures at full precision, accuracies from 0 to 1: ``algorithm, seeds, test_loss_mean, test_loss_std, ...``.
+
+    With the costs of a target, of the same algorithms, follow ``reached`` (by how many seeds), ``round_to_target_low``,
+    ``round_to_target_median``, ``round_to_target_high`` (quartiles, ``inf`` where it was not reached), and the same for
+    bytes and simulated seconds.
+    """
     keys = [key for key in COLUMNS if any(key in row.figures for row in rows)]
     out = io.StringIO()
     writer = csv_format.writer(out, lineterminator="\n")
-    writer.writerow(["algorithm", "seeds", *(f"{key}_{part}" for key in keys for part in ("mean", "std"))])
-    for row in rows:
+    spent = [key for key in COSTS if any(key in cost.figures for cost in costs)]
+    titles = [f"{key}_{part}" for key in keys for part in ("mean", "std")]
+    titles += ["reached"] * bool(costs) + [f"{key}_to_target_{part}" for key in spent for part in _QUARTILES]
+    writer.writerow(["algorithm", "seeds", *titles])
+    for row, cost in zip(rows, costs or [None] * len(rows), strict=True):
         found = [row.figures.get(key) for key in keys]
         parts = [part for figure in found for part in ((figure.mean, figure.std) if figure else (None, None))]
+        if cost is not None:
+            parts.append(cost.figures["round"].num_finite)
+            parts += [getattr(cost.figures.get(key), part, None) for key in spent for part in _QUARTILES]
         writer.writerow([row.algorithm, row.num_seeds, *parts])
     return out.getvalue()
 

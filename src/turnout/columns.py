@@ -1,0 +1,56 @@
+"""The columns of a run's tables: their types, what they cost, and which way they get better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+_INT, _FLOAT = pa.int64(), pa.float64()
+
+ROUND_COLUMNS: Mapping[str, pa.DataType] = {
+    "round": _INT,
+    "num_participants": _INT,
+    "num_dropped": _INT,
+    "local_loss": _FLOAT,
+    "weight_min": _FLOAT,
+    "weight_mean": _FLOAT,
+    "weight_max": _FLOAT,
+    "weight_sum": _FLOAT,
+    "update_norm": _FLOAT,
+    "seconds": _FLOAT,
+    "bytes_up": _INT,
+    "bytes_down": _INT,
+    "train_loss": _FLOAT,
+    "train_accuracy": _FLOAT,
+    "test_loss": _FLOAT,
+    "test_accuracy": _FLOAT,
+}
+"""The columns every table of rounds has, and their types; others may follow, as float64."""
+
+CLIENT_COLUMNS: Mapping[str, pa.DataType] = {
+    "client": _INT,
+    "name": pa.string(),
+    "num_examples": _INT,
+    "participations": _INT,
+    "realised_rate": _FLOAT,
+    "known_rate": _FLOAT,
+    "mean_interval": _FLOAT,
+    "weight": _FLOAT,
+    "train_loss": _FLOAT,
+    "train_accuracy": _FLOAT,
+    "test_loss": _FLOAT,
+    "test_accuracy": _FLOAT,
+}
+"""The columns every table of clients has, and their types; others may follow, as float64."""
+
+COSTS: Mapping[str, tuple[str, ...]] = {
+    "bytes": ("bytes_up", "bytes_down", "bytes_measured"),
+    "simulated_seconds": ("simulated_seconds",),
+}
+"""What a run spends, and the columns of the table of rounds that add up to it, those that it has."""
+
+
+def less_is_better(metric: str) -> bool:
+    """Whether a column gets better as it falls: losses, norms and what is spent, but not accuracies."""
+    return metric.endswith(("loss", "norm", "seconds")) or metric.startswith("bytes")

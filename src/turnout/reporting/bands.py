@@ -1,0 +1,38 @@
+"""Lines and bands over the seeds of an algorithm: the middle and the spread of a recorded column, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from turnout.reporting.records import RunRecord
+from turnout.reporting.style import evenly
+
+MOST_POINTS = 300  # of a line; more cannot be seen
+
+Samples = list[tuple[np.ndarray, np.ndarray]]
+"""Rounds and values, for each seed."""
+
+
+def window_of(records: Sequence[RunRecord]) -> int:
+    """The window of smoothed curves: 3 % of the rounds, as in the figures of the FedAU paper (appendix D.2)."""
+    return max(1, round(0.03 * max(record.history.last_round for record in records)))
+
+
+def band(samples: Samples, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rounds, mean and sample standard deviation (0 for one sample) over all samples in (round - window, round]."""
+    if not samples:
+        return np.array([]), np.array([]), np.array([])
+    rounds, values = (np.concatenate(part) for part in zip(*samples, strict=True))
+    order = np.argsort(rounds, kind="stable")
+    rounds, values = rounds[order], values[order].astype(np.float64)
+    points = np.unique(rounds)
+    points = points[evenly(len(points), MOST_POINTS)]
+    starts, ends = np.searchsorted(rounds, points - window, "right"), np.searchsorted(rounds, points, "right")
+    mean, std = np.full(len(points), np.nan), np.full(len(points), np.nan)
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        inside = values[start:end]
+        if np.isfinite(inside).all():
+            mean[i], std[i] = inside.mean(), inside.std(ddof=1) if len(inside) > 1 else 0.0
+    return points, mean, std

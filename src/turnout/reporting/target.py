@@ -1,0 +1,146 @@
+"""What it costs to reach a target: rounds, bytes and simulated time, for each algorithm over its seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from turnout.core.checks import ConfigurationError, refuse
+from turnout.reporting.quartiles import Quartiles
+from turnout.reporting.records import RunRecord, by_algorithm
+from turnout.reporting.style import name_of, scale_of
+
+COSTS = {"round": ("rounds", 1.0), "bytes": ("sent (MB)", 1e-6), "simulated_seconds": ("simulated time (s)", 1.0)}
+"""What is counted until a target is reached: its title and the scale it is shown on."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A value that a recorded column is to reach: ``Target("test_accuracy", 0.7)``."""
+
+    metric: str
+    value: float
+
+    def __str__(self) -> str:
+        unit = " %" if scale_of(self.metric) == 100.0 else ""
+        return f"{name_of(self.metric)} {scale_of(self.metric) * self.value:g}{unit}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one algorithm spent until it reached the target.
+
+    Attributes:
+        algorithm: its name.
+        figures: quartiles over seeds by key of `COSTS`, of what was recorded; infinite where the target was not reached.
+    """
+
+    algorithm: str
+    figures: dict[str, Quartiles]
+
+    @property
+    def reached(self) -> str:
+        """How many seeds reached the target, of how many: ``"9/10"``."""
+        rounds = self.figures["round"]
+        return f"{rounds.num_finite}/{rounds.num}"
+
+
+def accuracy_target(records: Sequence[RunRecord], accuracy: float) -> Target:
+    """The target of an accuracy: of test accuracy, or of training accuracy if no run was tested.
+
+    Raises:
+        ConfigurationError: for an accuracy outside (0, 1].
+    """
+    check_accuracy(accuracy)
+    tested = any(len(record.history.column("test_accuracy")[1]) for record in records)
+    return Target("test_accuracy" if tested else "train_accuracy", float(accuracy))
+
+
+def check_accuracy(accuracy: Any, name: str = "to_accuracy") -> None:
+    """Refuse what is no accuracy to reach."""
+    a_number = isinstance(accuracy, int | float) and not isinstance(accuracy, bool)
+    if not a_number or not 0.0 < accuracy <= 1.0:
+        instead = f"Write {accuracy / 100:g} for {accuracy:g} %" if a_number and 1.0 < accuracy <= 100.0 else ""
+        raise refuse(name, given=accuracy, needed="a share of the examples, 0 < accuracy <= 1", instead=instead)
+
+
+def costs(records: Sequence[RunRecord], target: Target) -> list[Cost]:
+    """What every algorithm spent until it reached `target`, in the order of first appearance.
+
+    Raises:
+        ConfigurationError: for a column that no run has.
+    """
+    known = {name for record in records for name in record.history.column_names}
+    if target.metric not in known:
+        raise ConfigurationError(f"no run recorded {target.metric}: needed one of {', '.join(sorted(known))}")
+    return [Cost(name, _over_seeds(group, target)) for name, group in by_algorithm(records).items()]
+
+
+def shown(figure: Quartiles, scale: float = 1.0) -> str:
+    """Median and quartiles: ``25 (19 to 31)``; ``not reached`` where more than half of the seeds did not get there."""
+    if not math.isfinite(figure.median):
+        return "not reached"
+    middle, low, high = (number(scale * value) for value in (figure.median, figure.low, figure.high))
+    if figure.num == 1:
+        return middle
+    return f"{middle} ({low} to {high if math.isfinite(figure.high) else '∞'})"
+
+
+def number(value: float) -> str:
+    """A number with about three digits, and all of those before the point."""
+    if not math.isfinite(value) or value == round(value):
+        return f"{value:,.0f}"
+    return f"{value:,.{max(0, min(3, 2 - math.floor(math.log10(abs(value)))))}f}"
+
+
+def cost_cells(rows: Sequence[Cost]) -> tuple[list[str], list[list[tuple[str, bool]]]]:
+    """Titles of the columns, and for each algorithm its cells: text, and whether it is the least of its column."""
+    keys = [key for key in COSTS if any(key in row.figures for row in rows)]
+    least = {key: _least(key, rows) for key in keys}
+    lines = []
+    for row in rows:
+        line = [(row.reached, False)]
+        for key in keys:
+            figure = row.figures.get(key)
+            text = "–" if figure is None else shown(figure, COSTS[key][1])
+            line.append((text, figure is not None and figure.median == least[key]))
+        lines.append(line)
+    return ["reached by", *(COSTS[key][0] for key in keys)], lines
+
+
+def cost_table(rows: Sequence[Cost], target: Target) -> Table:
+    """The costs for a terminal, the least of each column in bold."""
+    titles, lines = cost_cells(rows)
+    seeds = max(row.figures["round"].num for row in rows)
+    caption = f"median (quartiles) over {seeds} seeds" if seeds > 1 else ""
+    table = Table(title=f"until {target}", title_justify="left", caption=caption, box=SIMPLE_HEAD)
+    table.add_column("algorithm", no_wrap=True)
+    for title in titles:
+        table.add_column(title, justify="right")
+    for row, line in zip(rows, lines, strict=True):
+        table.add_row(Text(row.algorithm), *(Text(text, style="bold" if best else "") for text, best in line))
+    return table
+
+
+def _over_seeds(group: Sequence[RunRecord], target: Target) -> dict[str, Quartiles]:
+    """Quartiles of what one algorithm spent, by cost; those that no seed recorded are left out."""
+    found = [r.history.reached(target.metric, target.value) if target.metric in r.history.column_names else None
+             for r in group]  # fmt: skip
+    figures = {}
+    for key in COSTS:
+        if key == "round" or any(record.history.spent(key) is not None for record in group):
+            spent = [None if reached is None else getattr(reached, key) for reached in found]
+            figures[key] = Quartiles.over([math.inf if value is None else value for value in spent])
+    return figures
+
+
+def _least(key: str, rows: Sequence[Cost]) -> float | None:
+    """The least median of a column; None if nothing stands out."""
+    medians = {row.figures[key].median for row in rows if key in row.figures}
+    return min(medians) if len(medians) > 1 else None

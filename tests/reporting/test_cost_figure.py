@@ -1,0 +1,51 @@
+"""The figure of what accuracy costs shows the numbers it claims to show."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from turnout.core.checks import DataError
+from turnout.history import History
+from turnout.reporting.cost_figure import cost_figure
+from turnout.reporting.records import RunRecord
+from turnout.reporting.target import Target
+
+
+def run(algorithm, seed, accuracies, size, **columns):
+    history = History()
+    for i, accuracy in enumerate(accuracies, start=1):
+        values = {"test_accuracy": accuracy} if accuracy is not None else {}
+        history.record(round=i, bytes_up=size, bytes_down=size, **values, **columns)
+    return RunRecord(algorithm, seed, history)
+
+
+def panels(*arguments: Any) -> list[Any]:
+    return list(cost_figure(*arguments).axes)
+
+
+def test_the_same_means_are_drawn_against_rounds_and_mean_bytes():
+    records = [run("a", 0, [None, 0.2, 0.4], 1_000_000), run("a", 1, [None, 0.4, 0.8], 2_000_000)]
+    rounds, sent = panels(records, "test_accuracy", Target("test_accuracy", 0.5))
+    np.testing.assert_allclose(rounds.lines[0].get_xydata(), [[2, 30], [3, 60]])
+    np.testing.assert_allclose(sent.lines[0].get_xydata(), [[6, 30], [9, 60]])
+    assert rounds.lines[1].get_ydata() == sent.lines[1].get_ydata() == [50, 50]
+    assert (rounds.get_xlabel(), rounds.get_ylabel()) == ("round", "test accuracy (%)")
+    assert sent.get_xlabel() == "sent so far, both ways (MB)"
+
+
+def test_simulated_time_gets_a_panel_with_the_algorithms_that_have_it():
+    records = [run("a", 0, [0.2, 0.4], 1, simulated_seconds=3.0), run("b", 0, [0.2, 0.4], 1)]
+    drawn = panels(records, "test_accuracy")
+    assert [len(axes.lines) for axes in drawn] == [2, 2, 1]
+    np.testing.assert_allclose(drawn[2].lines[0].get_xydata(), [[3, 20], [6, 40]])
+
+
+def test_an_algorithm_without_the_metric_is_left_out_and_without_any_it_is_said():
+    bare = run("b", 0, [None, None], 1)
+    drawn = panels([run("a", 0, [0.2, 0.4], 1), bare], "test_accuracy")
+    assert [len(axes.lines) for axes in drawn] == [1, 1]
+    with pytest.raises(DataError, match="no run recorded test_accuracy"):
+        cost_figure([bare], "test_accuracy")

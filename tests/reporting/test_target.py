@@ -1,0 +1,122 @@
+"""What it costs to reach a target: known answers, what was not reached, what is refused."""
+
+import csv as csv_format
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from turnout.core.checks import ConfigurationError
+from turnout.history import History
+from turnout.reporting.quartiles import Quartiles
+from turnout.reporting.records import RunRecord
+from turnout.reporting.table import comparison, csv
+from turnout.reporting.target import Target, accuracy_target, cost_cells, cost_table, costs, number, shown
+
+TARGET = Target("test_accuracy", 0.7)
+
+
+def run(algorithm, seed, accuracies, **columns):
+    """A run with one evaluation a round; every other column has one value, that of each round."""
+    history = History()
+    for i, accuracy in enumerate(accuracies, start=1):
+        history.record(round=i, test_accuracy=accuracy, **columns)
+    return RunRecord(algorithm, seed, history)
+
+
+@pytest.fixture
+def records():
+    sent = {"bytes_up": 2_000_000, "bytes_down": 500_000}
+    return [
+        run("fast", 0, [0.5, 0.7, 0.6], **sent),
+        run("fast", 1, [0.8, 0.9, 0.9], **sent),
+        run("slow", 0, [0.1, 0.2, 0.9], **sent),
+        run("slow", 1, [0.1, 0.2, 0.3], **sent),
+        run("never", 0, [0.1, 0.1, 0.1], **sent),
+        run("never", 1, [0.1, 0.1, 0.1], **sent),
+    ]
+
+
+def test_costs_are_those_of_the_first_round_that_reached_it(records):
+    fast, slow, never = costs(records, TARGET)
+    assert (fast.algorithm, fast.reached, slow.reached, never.reached) == ("fast", "2/2", "1/2", "0/2")
+    assert fast.figures == {"round": Quartiles(1, 1.5, 2, 2, 2), "bytes": Quartiles(2.5e6, 3.75e6, 5e6, 2, 2)}
+    assert (slow.figures["round"].median, slow.figures["round"].high) == (3, math.inf)
+    assert never.figures["bytes"].median == math.inf
+
+
+def test_the_table_tells_what_was_not_reached_and_marks_the_least(records):
+    titles, lines = cost_cells(costs(records, TARGET))
+    assert titles == ["reached by", "rounds", "sent (MB)"]
+    assert lines == [
+        [("2/2", False), ("1.50 (1 to 2)", True), ("3.75 (2.50 to 5)", True)],
+        [("1/2", False), ("3 (3 to ∞)", False), ("7.50 (7.50 to ∞)", False)],
+        [("0/2", False), ("not reached", False), ("not reached", False)],
+    ]
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(cost_table(costs(records, TARGET), TARGET))
+    text = console.export_text()
+    assert "until test accuracy 70 %" in text
+    assert ["never", "0/2", "not", "reached", "not", "reached"] in [line.split() for line in text.splitlines()]
+    assert "median (quartiles) over 2 seeds" in text
+
+
+def test_where_nobody_reached_it_nothing_stands_out(records):
+    _, lines = cost_cells(costs(records, Target("test_accuracy", 0.95)))
+    assert {text for line in lines for text, _ in line} == {"0/2", "not reached"}
+    assert not any(best for line in lines for _, best in line)
+
+
+def test_simulated_time_has_a_column_where_it_was_recorded():
+    records = [run("a", 0, [0.7], simulated_seconds=12.5), run("b", 0, [0.7])]
+    titles, lines = cost_cells(costs(records, TARGET))
+    assert titles == ["reached by", "rounds", "simulated time (s)"]
+    assert [[text for text, _ in line] for line in lines] == [["1/1", "1", "12.5"], ["1/1", "1", "–"]]
+
+
+def test_results_as_csv_tell_what_was_not_reached(records):
+    lines = list(csv_format.DictReader(csv(comparison(records), costs(records, TARGET)).splitlines()))
+    assert [line["reached"] for line in lines] == ["2", "1", "0"]
+    assert [line["round_to_target_median"] for line in lines] == ["1.5", "3.0", "inf"]
+    assert lines[1]["bytes_to_target_high"] == "inf"
+    assert "simulated_seconds_to_target_median" not in lines[0]
+    assert "reached" not in csv(comparison(records))
+
+
+def test_the_target_is_of_test_accuracy_and_without_tests_of_training_accuracy():
+    trained = RunRecord("a", 0, History())
+    trained.history.record(round=1, train_accuracy=0.9)
+    assert accuracy_target([trained], 0.7) == Target("train_accuracy", 0.7)
+    assert accuracy_target([trained, run("b", 0, [0.1])], 0.7) == TARGET
+    assert str(Target("train_accuracy", 0.725)) == "training accuracy 72.5 %"
+    assert str(Target("gradient_norm", 0.001)) == "gradient norm 0.001"
+
+
+@pytest.mark.parametrize("bad", [0, -0.1, 1.5, True, "0.7", math.nan, 101])
+def test_what_is_no_accuracy_is_refused(bad):
+    with pytest.raises(
+        ConfigurationError, match=r"to_accuracy: got .*, needed a share of the examples, 0 < accuracy <= 1"
+    ):
+        accuracy_target([run("a", 0, [0.1])], bad)
+
+
+def test_percents_are_told_how_to_be_written():
+    with pytest.raises(ConfigurationError, match=r"Write 0\.7 for 70 %"):
+        accuracy_target([run("a", 0, [0.1])], 70)
+
+
+def test_a_column_that_no_run_has_is_refused():
+    with pytest.raises(ConfigurationError, match=r"no run recorded appeal: needed one of .*test_accuracy"):
+        costs([run("a", 0, [0.1])], Target("appeal", 0.5))
+
+
+def test_a_run_without_the_column_did_not_reach_the_target():
+    with_it = run("a", 0, [0.1], appeal=0.6)
+    assert [row.reached for row in costs([with_it, run("b", 0, [0.1])], Target("appeal", 0.5))] == ["1/1", "0/1"]
+
+
+def test_numbers_have_about_three_digits():
+    written = [number(x) for x in (0, 7, 1234567, 1234.5, 12.34, 1.2345, 0.01234, math.inf)]
+    assert written == ["0", "7", "1,234,567", "1,234", "12.3", "1.23", "0.012", "inf"]
+    assert shown(Quartiles(1, 2, 3, 3, 3), scale=0.5) == "1 (0.500 to 1.50)"
