@@ -32,8 +32,8 @@ def test_an_unknown_name_is_refused_with_the_nearest():
 def test_an_unknown_option_is_refused_with_the_nearest():
     with pytest.raises(ConfigurationError, match=r"unknown option 'strides' of data set 'shakespeare': .* 'stride'"):
         load("shakespeare", strides=2)
-    with pytest.raises(ConfigurationError, match="unknown option 'stride' of data set 'mnist': it has none"):
-        load("mnist", stride=2)
+    with pytest.raises(ConfigurationError, match="unknown option 'stride' of data set 'cifar10': it has none"):
+        load("cifar10", stride=2)
 
 
 def test_the_inventory_says_what_is_here(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import torch
 
 from turnout.core.checks import DataError
 from turnout.data.idx import FASHION_MNIST, MNIST, fashion_mnist, mnist, read_idx
+from turnout.data.partition import PowerLaw
 from turnout.data.transforms import Normalise
 
 CODES = {"uint8": 0x08, "int32": 0x0C}
@@ -103,7 +104,39 @@ def test_mnist_is_not_taken_for_fashion_mnist(folder, monkeypatch):
         fashion_mnist()
 
 
-@pytest.mark.skipif(MNIST.find() is None, reason="MNIST is not here: set TURNOUT_DATA")
+def test_pixels_are_standardised_by_grey_levels_of_all_images(folder, tmp_path):
+    grey = np.concatenate([read_idx(folder / MNIST.files[i], MNIST, ndim=3) for i in (0, 2)]).astype(np.float64)
+    expected = (grey - grey.mean(axis=0)) / (grey.std(axis=0) + 0.001)
+    source = mnist(tmp_path, standardise=True)
+    assert source.test_x is not None
+    ours = torch.cat([source.x, source.test_x]).squeeze(1).numpy()
+    np.testing.assert_allclose(ours, expected, atol=1e-4)
+    assert source.transforms == ()
+    assert source.recipe == {"source": "mnist", "standardise": True}
+
+
+real_mnist = pytest.mark.skipif(MNIST.find() is None, reason="MNIST is not here: set TURNOUT_DATA")
+
+
+@real_mnist
+def test_the_federation_of_fedprox_and_folb():
+    source = mnist(standardise=True)
+    data = source.split(PowerLaw(), 1000, seed=1, official_test="pool", test_fraction=0, client_test_fraction=0.1)
+    assert data.client_test is not None
+    held = data.label_counts() + data.client_test.label_counts(10)
+    assert data.num_clients == 1000
+    assert 68_000 < held.sum() <= 70_000  # the authors' script gave out 69,035
+    assert all(set(np.flatnonzero(mine)) == {u % 10, (u + 1) % 10} for u, mine in enumerate(held))
+    assert held.sum(axis=1).min() >= 10
+    assert len(data.client_test.x) == pytest.approx(0.1 * held.sum(), rel=0.02)
+    everything = torch.cat([data.train.x, data.client_test.x])
+    assert everything.mean().item() == pytest.approx(0, abs=0.01)
+    lit = source.x.reshape(60_000, -1).std(dim=0)
+    assert lit[lit > 0].median().item() == pytest.approx(1, abs=0.01)
+    assert torch.equal(lit.view(28, 28)[0, :4], torch.zeros(4))  # no digit reaches the corner
+
+
+@real_mnist
 def test_the_real_mnist():
     source = mnist()
     assert source.test_y is not None

@@ -28,6 +28,8 @@ ARTIFICIAL = [
     LabelClusters(2, 2),
     ClassesPerClient(2),
     PowerLaw(least=1),
+    PowerLaw(classes_per_client=1, least=1),
+    PowerLaw(classes_per_client=4, least=1, sigma=5.0),
     Iid(),
 ]
 USES_EVERYTHING = [Dirichlet(0.1), Dirichlet(1e-8), ClassesPerClient(4), LabelClusters(2, 2), Iid()]
@@ -380,6 +382,18 @@ def test_clients_hold_neighbouring_classes_and_at_least_the_minimum_of_each() ->
         assert mine[[u % 10, (u + 1) % 10]].min() >= 5
     unused = 300 - held.sum(axis=0)
     assert ((unused >= 0) & (unused < 40)).all()  # less than one for each of 40 holders
+
+
+@pytest.mark.parametrize("classes", [1, 2, 5, 10])
+def test_clients_of_a_power_law_hold_as_many_classes_as_asked_for(classes: int) -> None:
+    labels = balanced(10, 700)
+    clients = PowerLaw(classes_per_client=classes).assign(labels, 100, seed=1)
+    held = histogram(labels, clients, 10)
+    assert set((held > 0).sum(axis=1)) == {classes}
+    assert held[held > 0].min() >= 5
+    unused = 700 - held.sum(axis=0)
+    assert ((unused >= 0) & (unused < 10 * classes)).all()  # less than one for each holder
+    assert np.ptp([len(rows) for rows in clients]) > 100
 
 
 def fedprox_counts(class_sizes: list[int], z: np.ndarray) -> np.ndarray:

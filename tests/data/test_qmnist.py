@@ -3,9 +3,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from turnout.core.checks import DataError
-from turnout.data.idx import MNIST
+from turnout.data.idx import MNIST, mnist
 from turnout.data.qmnist import QMNIST, mnist_by_writer
 
 LABELS, TEST_LABELS = [3, 1, 4, 1, 5], [9, 2]
@@ -56,6 +57,13 @@ def test_too_few_rows_are_refused(directory):
     write(directory / "QMNIST/raw" / QMNIST.files[0], rows(LABELS, WRITERS)[:4])
     with pytest.raises(DataError, match=r"found a table of shape \[4, 8\], expected at least \[5, 8\].*qmnist --force"):
         mnist_by_writer(directory)
+
+
+def test_pixels_can_be_standardised(directory):
+    source = mnist_by_writer(directory, standardise=True)
+    assert torch.equal(source.x, mnist(directory, standardise=True).x)
+    assert source.recipe == {"source": "mnist_by_writer", "standardise": True}
+    assert source.client_names == mnist_by_writer(directory).client_names
 
 
 @pytest.mark.skipif(MNIST.find() is None or QMNIST.find() is None, reason="QMNIST is not here: set TURNOUT_DATA")

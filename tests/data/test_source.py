@@ -85,6 +85,7 @@ def test_split_passes_every_argument_on(monkeypatch):
         "unseen_clients": 4,
         "flip_labels": 0.1,
         "empty": "drop",
+        "official_test": "pool",
     }
     made.split(Iid(), 2, **options)
     assert seen == [((made, Iid(), 2), options)]
@@ -93,3 +94,29 @@ def test_split_passes_every_argument_on(monkeypatch):
 def test_split_has_the_defaults_of_the_function_it_calls():
     ours, theirs = inspect.signature(Source.split).parameters, inspect.signature(split_source).parameters
     assert [(p.name, p.default) for p in ours.values()][1:] == [(p.name, p.default) for p in theirs.values()][1:]
+
+
+def test_pooled_examples_of_an_official_test_follow_the_others():
+    ids, test_ids = np.array([0, 0, 1, 1, 1, 0]), np.array([2, 0])
+    test_x, test_y = torch.rand(2, 2), torch.tensor([0, 2])
+    made = source(test_x=test_x, test_y=test_y, client_ids=ids, test_client_ids=test_ids, client_names=("a", "b", "c"))
+    pooled = made.pooled()
+    assert torch.equal(pooled.x, torch.cat([made.x, test_x]))
+    assert pooled.y.tolist() == [0, 1, 2, 0, 1, 2, 0, 2]
+    assert pooled.client_ids is not None
+    assert pooled.client_ids.tolist() == [0, 0, 1, 1, 1, 0, 2, 0]
+    assert pooled.client_names == ("a", "b", "c")
+    assert (pooled.test_x, pooled.test_y, pooled.test_client_ids) == (None, None, None)
+    assert pooled.recipe == {"official_test": "pool"}
+
+
+def test_pooled_examples_have_clients_only_where_all_have():
+    made = source(
+        client_ids=np.arange(6), client_names=tuple("abcdef"), test_x=torch.rand(1, 2), test_y=torch.tensor([0])
+    )
+    assert (made.pooled().client_ids, made.pooled().client_names) == (None, None)
+
+
+def test_without_an_official_test_there_is_nothing_to_pool():
+    with pytest.raises(ConfigurationError, match="toy has no official test split whose examples could join the others"):
+        source().pooled()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData, Shards
 from turnout.data.partition import ById, ClassesPerClient, Dirichlet, Iid, LabelClusters
+from turnout.data.source import Source
 from turnout.data.split import split_source
 from turnout.data.transforms import Equalize, Normalise
 
@@ -158,6 +159,34 @@ def test_the_pooled_test_has_the_same_share_of_every_class(sizes: list[int], fra
 def test_who_is_set_aside_is_random() -> None:
     first, second = (set(rows(split_source(source(), Iid(), 4, seed=seed).test)) for seed in (0, 1))
     assert first != second
+
+
+def test_an_official_test_split_can_join_the_other_examples() -> None:
+    numbers = Source(**vars(with_official_test()))
+    data = split_source(numbers, Iid(), 6, seed=1, test_fraction=0.25, client_test_fraction=0.1, official_test="pool")
+    everything = np.concatenate([rows(shards) for shards in shards_of(data).values()])
+    assert np.sort(everything).tolist() == [*range(200), *range(1000, 1040)]
+    assert data.test is not None
+    assert len(data.test.x) == 60
+    assert data.recipe["source_recipe"] == {"reader": "test", "official_test": "pool"}
+    for shards in shards_of(data).values():
+        n = rows(shards)
+        true = torch.cat([numbers.y, torch.zeros(800, dtype=torch.int64), numbers.test_y])  # type: ignore[list-item]
+        assert torch.equal(shards.y, true[n])
+
+
+def test_pooled_tests_of_writers_belong_to_them() -> None:
+    data = split_source(Source(**vars(by_writer())), client_test_fraction=0.25, test_fraction=0, official_test="pool")
+    assert data.test is None
+    assert data.client_test is not None
+    assert (data.train.sizes + data.client_test.sizes).tolist() == [12] * 20
+
+
+def test_what_becomes_of_an_official_test_is_one_of_two_things() -> None:
+    with pytest.raises(ConfigurationError, match="unknown value of official_test 'pol': did you mean 'pool'"):
+        split_source(with_official_test(), Iid(), 4, official_test="pol")
+    with pytest.raises(ConfigurationError, match="numbers has no official test split"):
+        split_source(Source(**vars(source())), Iid(), 4, official_test="pool")
 
 
 def test_an_official_test_split_is_used_whole_and_as_it_is() -> None:

@@ -24,6 +24,7 @@ from turnout.data.qmnist import mnist_by_writer
 from turnout.data.shakespeare import shakespeare
 from turnout.data.source import Source
 from turnout.data.split import split_source
+from turnout.data.standardise import standardised
 from turnout.data.synthetic import synthetic, synthetic_iid
 from turnout.data.transforms import (
     AdjustSharpness,
@@ -79,6 +80,7 @@ __all__ = [
     "read_leaf_json",
     "shakespeare",
     "split_source",
+    "standardised",
     "synthetic",
     "synthetic_iid",
 ]

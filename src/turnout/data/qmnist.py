@@ -22,19 +22,20 @@ QMNIST = Place(
 _CLASS, _WRITER, _COLUMNS = 0, 2, 8
 
 
-def mnist_by_writer(directory: str | os.PathLike[str] | None = None) -> Source:
+def mnist_by_writer(directory: str | os.PathLike[str] | None = None, *, standardise: bool = False) -> Source:
     """MNIST with the writer of each digit as its natural client: 539 writers in training, 19 to 131 digits each.
 
-    Images, labels and transform are those of `mnist`. The test images are by 297 other writers (no writer is in both),
-    numbered after the training writers in `client_names`, which are the writers' NIST numbers. Reads the QMNIST label
-    files from ``QMNIST/raw`` beside the MNIST files; row i of them describes MNIST image i.
+    Images, labels, transform and options are those of `mnist`. The test images are by 297 other writers (no writer is in
+    both), numbered after the training writers in `client_names`, which are the writers' NIST numbers; with
+    ``split(official_test="pool")`` all 836 are clients. Reads the QMNIST label files from ``QMNIST/raw`` beside the MNIST
+    files; row i of them describes MNIST image i.
 
     Raises:
         DataError: if a file is missing or damaged, or if the class in a row is not the label of the MNIST image.
 
     Reference: C. Yadav and L. Bottou, "Cold Case: The Lost MNIST Digits", NeurIPS 2019.
     """
-    source = mnist(directory)
+    source = mnist(directory, standardise=standardise)
     assert source.test_y is not None  # MNIST has an official test split
     folder = QMNIST.locate(directory)
     writers = []
@@ -59,5 +60,5 @@ def mnist_by_writer(directory: str | os.PathLike[str] | None = None) -> Source:
         client_ids=client_ids,
         test_client_ids=test_client_ids,
         client_names=names,
-        recipe={"source": "mnist_by_writer"},
+        recipe={**source.recipe, "source": "mnist_by_writer"},
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from turnout.core.checks import DataError, count
+from turnout.core.checks import ConfigurationError, DataError, count
 
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData
@@ -97,6 +97,31 @@ class Source:
             allowed = "0 upwards" if limit is None else f"0 to {limit - 1}, one per client name"
             raise DataError(f"{self.name}: {what} run from {ids.min()} to {ids.max()}, needed {allowed}")
 
+    def pooled(self) -> Source:
+        """The same examples without an official test split: those of the test follow those of the training.
+
+        Natural clients are kept where those of both parts are known.
+
+        Raises:
+            ConfigurationError: if the data have no official test split.
+        """
+        if self.test_x is None or self.test_y is None:
+            raise ConfigurationError(f"{self.name} has no official test split whose examples could join the others")
+        ids = None
+        if self.client_ids is not None and self.test_client_ids is not None:
+            ids = np.concatenate([self.client_ids, self.test_client_ids])
+        return replace(
+            self,
+            x=torch.cat([self.x, self.test_x]),
+            y=torch.cat([self.y, self.test_y]),
+            test_x=None,
+            test_y=None,
+            client_ids=ids,
+            client_names=None if ids is None else self.client_names,
+            test_client_ids=None,
+            recipe={**self.recipe, "official_test": "pool"},
+        )
+
     def split(
         self,
         partition: Partition | None = None,
@@ -108,6 +133,7 @@ class Source:
         unseen_clients: int = 0,
         flip_labels: float = 0.0,
         empty: str = "refuse",
+        official_test: str = "keep",
     ) -> FederatedData:
         """Split the examples over clients; see `turnout.data.split.split_source` for what each argument means.
 
@@ -125,4 +151,5 @@ class Source:
             unseen_clients=unseen_clients,
             flip_labels=flip_labels,
             empty=empty,
+            official_test=official_test,
         )

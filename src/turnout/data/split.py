@@ -30,6 +30,7 @@ def split_source(
     unseen_clients: int = 0,
     flip_labels: float = 0.0,
     empty: str = "refuse",
+    official_test: str = "keep",
 ) -> FederatedData:
     """Divide a source into clients and tests; every example is in one place at most.
 
@@ -54,11 +55,15 @@ def split_source(
         flip_labels: share of the clients, at random without replacement, whose labels y become C - 1 - y, in training
             and in their own tests (they see the world so). The same share of the unseen clients.
         empty: what becomes of clients without examples: ``"refuse"``, or ``"drop"``, which renumbers the others.
+        official_test: what becomes of an official test split: ``"keep"``, or ``"pool"``, after which its examples are
+            like all others and the data have none.
 
     Raises:
         ConfigurationError: for options out of range or that do not fit the data, and whatever the partition refuses.
     """
     _check(seed, client_test_fraction, unseen_clients, flip_labels, empty)
+    known_name("value of official_test", official_test, ("keep", "pool"))
+    source = source.pooled() if official_test == "pool" else source
     check_transforms(source.transforms)
     partition = _partition(source, partition)
     pool, test_rows = _set_aside(source, test_fraction, seed)
@@ -137,7 +142,8 @@ def _set_aside(source: Source, test_fraction: float | None, seed: int) -> tuple[
                 "test_fraction",
                 given=test_fraction,
                 needed=f"None, because {source.name} has an official test split of {len(source.test_x)} examples",
-                instead="For tests inside each client, write client_test_fraction",
+                instead="For tests inside each client, write client_test_fraction; to do without the official split, "
+                "official_test='pool'",
             )
         return np.arange(n), np.empty(0, dtype=np.int64)
     fraction = 0.2 if test_fraction is None else test_fraction
