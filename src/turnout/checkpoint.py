@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from turnout.core.checks import CheckpointError
+from turnout.tables import replace_files
 
 FILE = "checkpoint.safetensors"
 
@@ -28,23 +27,16 @@ def save(folder: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, 
     Raises:
         CheckpointError: where it cannot be written, e.g. on a full disk; the last checkpoint is still there then.
     """
-    target = folder / FILE
-    part = folder / f"{FILE}.part"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(whole, part, metadata={"facts": json.dumps(dict(facts))})
-        with part.open("rb") as file:
-            os.fsync(file.fileno())
-        part.replace(target)
-    except (OSError, SafetensorError) as error:
-        with suppress(OSError):  # there may be no such folder at all
-            part.unlink()
-        last = f"the last good one is still {target}" if target.exists() else "there is none yet"
-        raise CheckpointError(
-            f"the checkpoint could not be written into {folder}: {error}; {last}. Make room or write --folder elsewhere"
-        ) from error
-    return target
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+    def write(path: Path) -> None:
+        try:
+            save_file(whole, path, metadata={"facts": json.dumps(dict(facts))})
+        except SafetensorError as error:  # what a full disk is called there
+            raise OSError(str(error)) from error
+
+    replace_files({folder / FILE: write})
+    return folder / FILE
 
 
 def load(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
