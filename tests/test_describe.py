@@ -25,6 +25,8 @@ from turnout import (
 from turnout.core.objective import cross_entropy
 from turnout.describe import describe, differences, environment
 
+from .tiny import recipe
+
 
 def test_pieces_are_their_kind_and_options():
     assert describe(Participation(3, groups=(0, 1))) == {
@@ -82,7 +84,7 @@ def test_data_are_told_apart_by_who_holds_what(tiny):
 def test_every_experiment_survives_json(tiny, name):
     """A saved description equals a fresh one: only so can a run be resumed."""
     local = Sgd(lr=Cosine(0.1, 50), steps=None, epochs=1)
-    experiment = Experiment(tiny, models.Mlp(), ALGORITHMS[name](local), Population(Markov(correlated_with_labels=0.1)))
+    experiment = Experiment(tiny, models.Mlp(), recipe(name, local), Population(Markov(correlated_with_labels=0.1)))
     found = describe(experiment)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert list(differences(json.loads(json.dumps(found)), describe(replace(experiment)))) == []

@@ -30,6 +30,8 @@ from turnout import (
 from turnout.history import History
 from turnout.simulation import Simulation
 
+from .tiny import recipe
+
 
 def small(data, **options):
     options = {"population": Population(Bernoulli(mean=0.5)), "rounds": 6, "evaluate_every": 3, **options}
@@ -43,7 +45,7 @@ def params_in(folder):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_learns_with_its_defaults(tiny, name):
     population = Population(Markov(mean=0.4))
-    history = Experiment(tiny, models.Mlp(hidden=(16,)), ALGORITHMS[name](), population, rounds=40).run()
+    history = Experiment(tiny, models.Mlp(hidden=(16,)), recipe(name), population, rounds=40).run()
     first, last = history.column("train_loss")[1][[0, -1]]
     assert last < first
     assert history.final("test_accuracy") > 0.4  # of 4 classes
@@ -167,7 +169,7 @@ def test_a_full_disk_in_the_middle_of_a_run_leaves_the_last_good_checkpoint(tiny
         if simulation.state.version == 5:
             patch.setattr(checkpoint, "save_file", full)
 
-    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="the last good one is still"):
+    with monkeypatch.context() as patch, pytest.raises(CheckpointError, match="before is unchanged"):
         small(tiny).run(tmp_path / "run", checkpoint_every=2, progress=fill)
     assert checkpoint.load(tmp_path / "run")[1]["version"] == 4
     small(tiny).run(tmp_path / "run", resume=True)

@@ -1,8 +1,11 @@
 """Federations small enough for a test: data, reports, and what a server knows of its clients."""
 
+import inspect
+
 import numpy as np
 import torch
 
+from turnout import ALGORITHMS
 from turnout.core.types import Federation, Report
 from turnout.data.federated import FederatedData, Shards
 
@@ -25,6 +28,13 @@ def classification(sizes=SIZES, features=16, classes=4, seed=0, dtype=torch.floa
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     test = Shards.pooled(torch.from_numpy(test_x).to(dtype), torch.from_numpy(test_y))
     return FederatedData("tiny", Shards(x, y, offsets), classes, test=test)
+
+
+def recipe(name, *arguments, cohort_size=3):
+    """The algorithm `name`, with cohorts that the few clients here suffice for."""
+    make = ALGORITHMS[name]
+    few = {"cohort_size": cohort_size} if "cohort_size" in inspect.signature(make).parameters else {}
+    return make(*arguments, **few)
 
 
 def federation(num_clients=8, num_params=5, rates=None, dtype=torch.float64):
