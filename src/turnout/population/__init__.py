@@ -1,24 +1,43 @@
-"""Who the clients are and when they are there."""
+"""Who the clients are, when they are there, and how fast they are."""
 
+from turnout.population import delay
 from turnout.population.availability import Availability, BoundAvailability
 from turnout.population.bernoulli import Bernoulli
+from turnout.population.budget import TimeBudget
 from turnout.population.cyclic import Cyclic
 from turnout.population.diagnostics import participation_table
+from turnout.population.dropout import BoundDropout, Dropout
+from turnout.population.durations import BoundSpeed, Durations, SpeedModel
 from turnout.population.everyone import Everyone
+from turnout.population.groups import Group
 from turnout.population.markov import Markov
 from turnout.population.population import Population
+from turnout.population.profiles import device_profiles
 from turnout.population.rates import label_correlated_rates
+from turnout.population.recorded import RecordedSpeed
+from turnout.population.speed import Speed
 from turnout.population.trace import Trace
 
 __all__ = [
     "Availability",
     "Bernoulli",
     "BoundAvailability",
+    "BoundDropout",
+    "BoundSpeed",
     "Cyclic",
+    "Dropout",
+    "Durations",
     "Everyone",
+    "Group",
     "Markov",
     "Population",
+    "RecordedSpeed",
+    "Speed",
+    "SpeedModel",
+    "TimeBudget",
     "Trace",
+    "delay",
+    "device_profiles",
     "label_correlated_rates",
     "participation_table",
 ]

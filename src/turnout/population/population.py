@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, positive
 from turnout.population.availability import Availability
+from turnout.population.dropout import Dropout
+from turnout.population.durations import SpeedModel
 from turnout.population.everyone import Everyone
 
 
@@ -15,15 +17,37 @@ class Population:
 
     Attributes:
         availability: in which rounds each of them is there.
+        speed: how long their tasks take; None is a federation without a clock.
+        dropout: how often they drop out in the middle of a task; None is never.
+        seconds_per_round: how long a round of `availability` lasts on the clock, whatever the server does in the meantime;
+            None has a new one begin with every server step.
 
     Raises:
-        ConfigurationError: for an availability that is none.
+        ConfigurationError: for pieces of another kind, or for a dropout or seconds_per_round without a speed.
     """
 
     availability: Availability = field(default_factory=Everyone)
+    speed: SpeedModel | None = None
+    dropout: Dropout | None = None
+    seconds_per_round: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.availability, Availability):
-            given = self.availability
-            hint = f": write {given.__name__}()" if isinstance(given, type) else ", such as Markov(mean=0.1)"
-            raise ConfigurationError(f"availability: got {given!r}, needed an availability{hint}")
+        _check("availability", self.availability, Availability, "an availability", "Markov(mean=0.1)")
+        if self.speed is not None:
+            _check("speed", self.speed, SpeedModel, "a speed", "Speed(compute=delay.Uniform(1, 2))")
+        if self.dropout is not None:
+            _check("dropout", self.dropout, Dropout, "a dropout", "Dropout(probability=0.05)")
+        if self.seconds_per_round is not None:
+            positive("seconds_per_round", self.seconds_per_round)
+        for name in ("dropout", "seconds_per_round"):
+            if getattr(self, name) is not None and self.speed is None:
+                raise ConfigurationError(
+                    f"{name} is about a clock, and without a speed there is none: write speed=... too"
+                )
+
+
+def _check(name: str, given: object, kind: type, needed: str, example: str) -> None:
+    """Refuse what is not an instance of `kind`."""
+    if not isinstance(given, kind):
+        hint = f": write {given.__name__}()" if isinstance(given, type) else f", such as {example}"
+        raise ConfigurationError(f"{name}: got {given!r}, needed {needed}{hint}")

@@ -1,0 +1,234 @@
+"""Distributions of delays in seconds: constant, normal, uniform, exponential, log-normal, Pareto.
+
+A draw is the quantile function at a uniform number that belongs to (seed, client, number of the client's task), so it
+can be asked for in any order and needs no state.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from turnout.core.checks import not_negative, positive, refuse
+from turnout.core.random import fold, uniform
+
+
+def standard_normal(q: np.ndarray | float) -> np.ndarray:
+    """The quantile function of N(0, 1); -inf at 0 and inf at 1. Shape is kept."""
+    return torch.special.ndtri(torch.from_numpy(np.array(q, dtype=np.float64))).numpy()
+
+
+@dataclass(frozen=True)
+class Delay(ABC):
+    """A distribution of durations >= 0, in seconds."""
+
+    @abstractmethod
+    def mean(self) -> float:
+        """The expected duration; inf where there is none."""
+
+    def quantile(self, q: np.ndarray | float) -> np.ndarray:
+        """The least duration that a draw stays within with probability q in [0, 1]; float64 of q's shape.
+
+        Raises:
+            ConfigurationError: for q outside [0, 1].
+        """
+        q = np.asarray(q, dtype=np.float64)
+        if not ((q >= 0) & (q <= 1)).all():
+            raise refuse("q", given=q.tolist(), needed="probabilities, 0 <= q <= 1")
+        return self._quantile(q)
+
+    def draw(self, key: int, clients: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """One duration for each pair of a client and the number of its task, float64 ``[B]``."""
+        return self._quantile(uniform(fold(key, clients, tasks)))
+
+    @abstractmethod
+    def _quantile(self, q: np.ndarray) -> np.ndarray:
+        """`quantile` without checks."""
+
+
+@dataclass(frozen=True)
+class Constant(Delay):
+    """Always the same duration.
+
+    Attributes:
+        seconds: the duration, >= 0.
+
+    Raises:
+        ConfigurationError: for a negative duration.
+    """
+
+    seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        not_negative("seconds", self.seconds)
+
+    def mean(self) -> float:
+        """``seconds``."""
+        return float(self.seconds)
+
+    def draw(self, key: int, clients: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        """``seconds``, ``[B]``, without any random number."""
+        del key
+        return np.full(np.broadcast_shapes(np.shape(clients), np.shape(tasks)), float(self.seconds))
+
+    def _quantile(self, q: np.ndarray) -> np.ndarray:
+        return np.full(q.shape, float(self.seconds))
+
+
+@dataclass(frozen=True)
+class Normal(Delay):
+    """A normal duration, cut off at 0: ``max(0, N(loc, scale^2))``.
+
+    Attributes:
+        loc: mean of the normal distribution, >= 0; the mean duration is a little more, because of the cut.
+        scale: its standard deviation, > 0.
+
+    Raises:
+        ConfigurationError: for numbers outside these ranges.
+    """
+
+    loc: float = 1.0
+    scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        not_negative("loc", self.loc)
+        positive("scale", self.scale)
+
+    def mean(self) -> float:
+        """``loc * Phi(loc / scale) + scale * phi(loc / scale)``, which the cut at 0 makes greater than `loc`."""
+        z = self.loc / self.scale
+        within = 0.5 * math.erfc(-z / math.sqrt(2.0))
+        return self.loc * within + self.scale * math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+
+    def _quantile(self, q: np.ndarray) -> np.ndarray:
+        return np.maximum(self.loc + self.scale * standard_normal(q), 0.0)
+
+
+@dataclass(frozen=True)
+class Uniform(Delay):
+    """A duration uniform between two limits.
+
+    Attributes:
+        low: least duration, >= 0.
+        high: greatest duration, >= low.
+
+    Raises:
+        ConfigurationError: for limits that are negative or the wrong way round.
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        not_negative("low", self.low)
+        not_negative("high", self.high)
+        if self.high < self.low:
+            raise refuse("high", given=self.high, needed=f"at least low={self.low}", instead="Exchange the two")
+
+    def mean(self) -> float:
+        """``(low + high) / 2``."""
+        return 0.5 * (self.low + self.high)
+
+    def _quantile(self, q: np.ndarray) -> np.ndarray:
+        return self.low + (self.high - self.low) * q
+
+
+@dataclass(frozen=True)
+class Exponential(Delay):
+    """An exponential duration: ``P(more than s) = exp(-s / scale)``.
+
+    Attributes:
+        scale: mean duration, > 0.
+
+    Raises:
+        ConfigurationError: for a mean that is not > 0.
+    """
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("scale", self.scale)
+
+    def mean(self) -> float:
+        """``scale``."""
+        return float(self.scale)
+
+    def _quantile(self, q: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore"):  # inf at q = 1
+            return -self.scale * np.log1p(-q)
+
+
+@dataclass(frozen=True)
+class LogNormal(Delay):
+    """A log-normal duration: ``median * exp(sigma * N(0, 1))``.
+
+    Attributes:
+        median: the duration that half of the draws stay within, > 0.
+        sigma: standard deviation of the logarithm, > 0; at 0.5 one draw in 20 takes more than 2.3 medians.
+
+    Raises:
+        ConfigurationError: for numbers that are not > 0.
+    """
+
+    median: float = 1.0
+    sigma: float = 0.5
+
+    def __post_init__(self) -> None:
+        positive("median", self.median)
+        positive("sigma", self.sigma)
+
+    def mean(self) -> float:
+        """``median * exp(sigma^2 / 2)``."""
+        return self.median * math.exp(0.5 * self.sigma**2)
+
+    def _quantile(self, q: np.ndarray) -> np.ndarray:
+        return self.median * np.exp(self.sigma * standard_normal(q))
+
+
+@dataclass(frozen=True)
+class Pareto(Delay):
+    """A duration with a heavy tail: ``P(more than s) = (scale / s)^shape`` for s >= scale.
+
+    Attributes:
+        scale: least duration, > 0.
+        shape: exponent of the tail, > 0; the mean is infinite up to 1, the variance up to 2.
+
+    Raises:
+        ConfigurationError: for numbers that are not > 0.
+    """
+
+    scale: float = 1.0
+    shape: float = 2.5
+
+    def __post_init__(self) -> None:
+        positive("scale", self.scale)
+        positive("shape", self.shape)
+
+    def mean(self) -> float:
+        """``scale * shape / (shape - 1)``; inf for a shape of at most 1."""
+        return self.scale * self.shape / (self.shape - 1.0) if self.shape > 1 else math.inf
+
+    def _quantile(self, q: np.ndarray) -> np.ndarray:
+        with np.errstate(divide="ignore", over="ignore"):  # inf at q = 1
+            return self.scale * (1.0 - q) ** (-1.0 / self.shape)
+
+
+def quantile_of_sum(one: Delay, other: Delay, q: float) -> float:
+    """The q-quantile of the sum of two independent delays; exact where one is constant, else within 1e-4 of q.
+
+    Solves ``P(X + Y <= s) = mean over p of P(Y <= s - x(p)) = q`` for s by bisection, x being the quantile function of
+    X and P(Y <= y) read from a table of Y's quantiles.
+    """
+    if isinstance(one, Constant) or isinstance(other, Constant) or q in (0, 1):
+        return float(one.quantile(q) + other.quantile(q))
+    x, y = (delay.quantile((np.arange(size) + 0.5) / size) for delay, size in ((one, 1 << 12), (other, 1 << 16)))
+    low, high = float(one.quantile(0.0) + other.quantile(0.0)), float(x[-1] + y[-1])
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        reached = np.searchsorted(y, middle - x, side="right").mean() / len(y)
+        low, high = (low, middle) if reached >= q else (middle, high)
+    return high

@@ -1,0 +1,94 @@
+"""How long clients take: what a task's durations are, and the two base classes of everything that says so.
+
+A duration is a pure function of (seed, client, number of the client's task), as availability is of (seed, client, round):
+the third task of client 7 takes equally long in every run of a comparison, whatever came before it and whoever was asked.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+Seconds = np.ndarray
+"""Durations in seconds, float64."""
+
+
+@dataclass(frozen=True, eq=False)
+class Durations:
+    """How long the parts of B tasks take, in seconds, float64 ``[B]`` each.
+
+    Attributes:
+        download: until the model has arrived at the client.
+        compute: local training.
+        upload: until the report has arrived at the server.
+    """
+
+    download: Seconds
+    compute: Seconds
+    upload: Seconds
+
+    @property
+    def total(self) -> Seconds:
+        """From the moment the server asks to the moment it has the report, ``[B]``."""
+        return self.download + self.compute + self.upload
+
+
+@dataclass(frozen=True)
+class SpeedModel(ABC):
+    """The options of how fast clients are; `bind` makes it answer for the clients of one run."""
+
+    @abstractmethod
+    def bind(self, num_clients: int, seed: int = 0) -> BoundSpeed:
+        """Fit it to N clients.
+
+        Raises:
+            ConfigurationError: where the options do not fit the clients.
+            DataError: for a table that is missing or damaged.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class BoundSpeed(ABC):
+    """How fast each of the N clients of one run is."""
+
+    num_clients: int
+
+    @abstractmethod
+    def seconds(
+        self,
+        clients: np.ndarray,
+        tasks: np.ndarray,
+        num_steps: np.ndarray | int = 1,
+        bytes_up: int = 0,
+        bytes_down: int = 0,
+    ) -> Durations:
+        """How long B tasks take.
+
+        Args:
+            clients: whose, int64 ``[B]``; any order, repeats allowed.
+            tasks: the number of each task among its client's tasks, 0 for its first one, int64 ``[B]``.
+            num_steps: local steps of each, ``[B]`` or one number for all.
+            bytes_up: size of a report.
+            bytes_down: size of what a client receives.
+        """
+
+    @property
+    @abstractmethod
+    def seconds_per_step(self) -> Seconds:
+        """The mean computing time of one local step of each client, float64 ``[N]``.
+
+        Raises:
+            ConfigurationError: where computing time does not depend on the number of steps.
+        """
+
+    @abstractmethod
+    def communication_quantile(self, q: float, bytes_up: int = 0, bytes_down: int = 0) -> Seconds:
+        """The q-quantile of each client's time for download and upload together, float64 ``[N]``.
+
+        FOLB's T_k^c is the one at q = 0.99 (section V-A).
+
+        Raises:
+            ConfigurationError: for q outside [0, 1].
+        """

@@ -1,0 +1,152 @@
+"""Durations as they were recorded: a table of how long each client's tasks took, replayed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, DataError, count, known_name, probability
+from turnout.core.random import below, fold, stream
+from turnout.population.durations import BoundSpeed, Durations, Seconds, SpeedModel
+from turnout.population.speed import Per
+from turnout.population.table import check_path, numbers, read_table
+
+_LEGS = ("download", "compute", "upload")
+
+
+@dataclass(frozen=True)
+class RecordedSpeed(SpeedModel):
+    """Each client's tasks take as long as the rows of a table say, in their order, over and over.
+
+    Attributes:
+        table: path of a CSV or Parquet file with the columns client, compute and perhaps download and upload (seconds),
+            or the rows themselves, ``((client, compute), ...)`` or ``((client, download, compute, upload), ...)``.
+        per: what the column compute is about, ``"task"`` or ``"step"``.
+        drawn: False has every client replay its own rows, from the first on. True has it replay those of a client drawn
+            at random from the table, from a row drawn at random on, so that a small table serves many clients.
+
+    Sizes of messages do not matter: what was recorded includes them.
+
+    Raises:
+        ConfigurationError: for a table that is neither a path to .csv or .parquet nor rows.
+        DataError: for a file that is missing or unreadable, a row that is not a client number and finite seconds >= 0, a
+            row that takes no time at all, or a client without rows. Rows given directly are checked when it is made,
+            everything else when it is bound.
+    """
+
+    table: str | tuple[tuple[float, ...], ...]
+    per: Per = "task"
+    drawn: bool = False
+
+    def __post_init__(self) -> None:
+        known_name("unit of compute", self.per, ("step", "task"))
+        if isinstance(self.table, str | os.PathLike):
+            object.__setattr__(self, "table", os.fspath(self.table))
+            check_path(str(self.table), "recorded speed")
+        elif isinstance(self.table, Sequence):
+            for row, cells in enumerate(self.table, 1):
+                if not isinstance(cells, Sequence) or isinstance(cells, str) or len(cells) not in (2, 4):
+                    needed = "(client, compute) or (client, download, compute, upload)"
+                    raise DataError(f"recorded speed, row {row}: got {cells!r}, needed {needed}")
+            object.__setattr__(self, "table", tuple(tuple(row) for row in self.table))
+            self._rows()
+        else:
+            raise ConfigurationError(
+                f"recorded speed: got {self.table!r}, needed a path or rows ((client, compute), ...)"
+            )
+
+    def bind(self, num_clients: int, seed: int = 0) -> BoundRecordedSpeed:
+        """Read the table for N clients."""
+        count("num_clients", num_clients)
+        client, seconds = self._rows()
+        order = np.argsort(client, kind="stable")
+        known, starts, lengths = np.unique(client[order], return_index=True, return_counts=True)
+        everyone = np.arange(num_clients)
+        if self.drawn:
+            device = below(fold(stream("recorded client", seed), everyone), len(known))
+            first = below(fold(stream("recorded row", seed), everyone), lengths[device])
+        else:
+            device, first = np.searchsorted(known, everyone), np.zeros(num_clients, dtype=np.int64)
+            missing = (device == len(known)) | (known[np.minimum(device, len(known) - 1)] != everyone)
+            if missing.any():
+                raise DataError(
+                    f"recorded speed: client {int(np.argmax(missing))} of {num_clients} has no row: write drawn=True to "
+                    "have clients replay those of others"
+                )
+        return BoundRecordedSpeed(
+            num_clients, self.per, seconds[order], client[order], starts[device], lengths[device], first
+        )
+
+    def _rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Clients, int64 ``[rows]``, and download, compute and upload, float64 ``[rows, 3]``, checked."""
+        what = "recorded speed"
+        if isinstance(self.table, str):
+            columns = read_table(self.table, what, ("client", "compute"), ("download", "upload"))
+        else:
+            whole = [row if len(row) == 4 else (row[0], 0.0, row[1], 0.0) for row in self.table]
+            if not whole:
+                raise DataError(f"{what}: it has no rows")
+            columns = dict(zip(("client", *_LEGS), map(list, zip(*whole, strict=True)), strict=True))
+        client = numbers(columns["client"], "client", what, whole=True)
+        seconds = np.stack(
+            [numbers(columns[leg], leg, what) if leg in columns else np.zeros(len(client)) for leg in _LEGS], axis=1
+        )
+        if (nothing := seconds.sum(axis=1) == 0).any():
+            raise DataError(f"{what}, row {int(np.argmax(nothing)) + 1}: the task takes 0 seconds, needed more")
+        return client, seconds
+
+
+@dataclass(frozen=True, eq=False)
+class BoundRecordedSpeed(BoundSpeed):
+    """`RecordedSpeed` for N clients.
+
+    Attributes:
+        per: what computing times are about.
+        rows: download, compute and upload of all rows, client by client, float64 ``[rows, 3]``.
+        owner: whom each row was recorded of, ascending, ``[rows]``.
+        start: where the rows of the client that each client replays start, ``[N]``.
+        length: how many there are, ``[N]``.
+        first: with which of them it begins, ``[N]``.
+    """
+
+    per: Per
+    rows: np.ndarray
+    owner: np.ndarray
+    start: np.ndarray
+    length: np.ndarray
+    first: np.ndarray
+
+    def seconds(
+        self,
+        clients: np.ndarray,
+        tasks: np.ndarray,
+        num_steps: np.ndarray | int = 1,
+        bytes_up: int = 0,
+        bytes_down: int = 0,
+    ) -> Durations:
+        """How long B tasks take; see `BoundSpeed`."""
+        del bytes_up, bytes_down
+        down, compute, up = self.rows[self.start[clients] + (self.first[clients] + tasks) % self.length[clients]].T
+        return Durations(down, compute * num_steps if self.per == "step" else compute, up)
+
+    @property
+    def seconds_per_step(self) -> Seconds:
+        """The mean computing time of one local step of each client, float64 ``[N]``."""
+        if self.per != "step":
+            raise ConfigurationError(
+                "the time of a local step is not known, as the recorded times are per task: write per='step' if they are"
+            )
+        sums = np.concatenate([[0.0], np.cumsum(self.rows[:, 1])])
+        return (sums[self.start + self.length] - sums[self.start]) / self.length
+
+    def communication_quantile(self, q: float, bytes_up: int = 0, bytes_down: int = 0) -> Seconds:
+        """The least recorded time for download and upload together that a fraction q of the rows stays within, ``[N]``."""
+        del bytes_up, bytes_down
+        probability("q", q)
+        total = self.rows[:, 0] + self.rows[:, 2]
+        ascending = total[np.lexsort((total, self.owner))]
+        place = np.ceil(q * self.length - 1e-9).astype(np.int64) - 1
+        return ascending[self.start + np.clip(place, 0, self.length - 1)]

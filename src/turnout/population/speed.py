@@ -1,0 +1,188 @@
+"""How fast clients are, by distributions of delays: all alike, in groups, or each by a factor of its own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, count, known_name, not_negative, positive, probability
+from turnout.core.random import fold, stream, uniform
+from turnout.population.delay import Constant, Delay, quantile_of_sum, standard_normal
+from turnout.population.durations import BoundSpeed, Durations, Seconds, SpeedModel
+from turnout.population.groups import Group, assign, check_delay
+from turnout.population.profiles import device_profiles
+
+Per = Literal["step", "task"]
+
+_LEGS = ("download delay", "compute delay", "upload delay")
+_PURPOSES = (*_LEGS, "speed factor", "link factor")
+
+
+@dataclass(frozen=True)
+class Speed(SpeedModel):
+    """A task takes ``download + compute + upload`` seconds, each drawn anew for every task::
+
+        compute  = factor_n * C * (local steps if per == "step" else 1),  C ~ compute
+        download = link_n * (D + bytes_down / download_bandwidth),        D ~ download
+        upload   = link_n * (U + bytes_up / upload_bandwidth),            U ~ upload
+
+    with ``factor_n = exp(spread * N(0, 1))`` and ``link_n = exp(link_spread * N(0, 1))``, drawn once for each client. All
+    steps of a task go at the speed that was drawn for it.
+
+    Attributes:
+        compute: distribution of the seconds of a local step, or of a task.
+        upload: of the seconds that sending a report takes beside its bytes.
+        download: of the seconds that receiving the model takes beside its bytes.
+        per: what `compute` is about, ``"step"`` or ``"task"``.
+        upload_bandwidth: bytes per second; None is so fast that bytes do not count.
+        download_bandwidth: bytes per second; None is so fast that bytes do not count.
+        groups: groups of clients with delays of their own, or the path of a table of them (see `device_profiles`); what
+            a group leaves out is as said here. By shares, the first group has the first clients.
+        shuffle_groups: False gives shares to clients in the order of their numbers, True to clients drawn at random.
+        spread: how unequal computing is; at 0.5 the fastest of 20 clients is about six times as fast as the slowest.
+        link_spread: how unequal communication is.
+
+    Raises:
+        ConfigurationError: for something that is no delay, numbers out of range, or clients whose tasks take no time.
+    """
+
+    compute: Delay = field(default_factory=Constant)
+    upload: Delay = field(default_factory=lambda: Constant(0.0))
+    download: Delay = field(default_factory=lambda: Constant(0.0))
+    per: Per = "step"
+    upload_bandwidth: float | None = None
+    download_bandwidth: float | None = None
+    groups: tuple[Group, ...] | str = ()
+    shuffle_groups: bool = False
+    spread: float = 0.0
+    link_spread: float = 0.0
+
+    def __post_init__(self) -> None:
+        for place in ("compute", "upload", "download"):
+            check_delay(place, getattr(self, place))
+        known_name("unit of compute", self.per, ("step", "task"))
+        for place in ("upload_bandwidth", "download_bandwidth"):
+            if getattr(self, place) is not None:
+                positive(place, getattr(self, place))
+        not_negative("spread", self.spread)
+        not_negative("link_spread", self.link_spread)
+        if isinstance(self.groups, str | os.PathLike):
+            object.__setattr__(self, "groups", os.fspath(self.groups))
+            return
+        object.__setattr__(self, "groups", tuple(self.groups))
+        for group in self.groups:
+            if not isinstance(group, Group):
+                raise ConfigurationError(f"groups: got {group!r}, needed Group(share, compute=...) for each")
+        self._resolved(self.groups)
+
+    def bind(self, num_clients: int, seed: int = 0) -> BoundDelays:
+        """Fit it to N clients; reads the table of groups, if there is one."""
+        count("num_clients", num_clients)
+        groups = device_profiles(self.groups) if isinstance(self.groups, str) else self.groups
+        group = (
+            assign(groups, num_clients, self.shuffle_groups, seed)
+            if groups
+            else np.broadcast_to(np.int64(0), (num_clients,))
+        )
+        keys = {purpose: stream(purpose, seed) for purpose in _PURPOSES}
+        return BoundDelays(num_clients, self, self._resolved(groups), group, keys)
+
+    def _resolved(self, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+        """The groups with nothing left out; a single one without groups."""
+        whole = []
+        for group in groups or (Group(),):
+            own = {
+                place: getattr(self, place)
+                for place in ("compute", "upload", "download", "upload_bandwidth", "download_bandwidth")
+                if getattr(group, place) is None
+            }
+            whole.append(replace(group, **own))
+            if not any(delay.mean() > 0 for delay in _delays(whole[-1])):
+                raise ConfigurationError(
+                    "compute, upload and download all take 0 seconds, so a client could work without end in no time: give "
+                    "one of them a delay, such as delay.Constant(1)"
+                )
+        return tuple(whole)
+
+
+def _delays(group: Group) -> tuple[Delay, Delay, Delay]:
+    """Download, compute and upload of a group in which nothing is left out."""
+    assert group.download is not None
+    assert group.compute is not None
+    assert group.upload is not None
+    return group.download, group.compute, group.upload
+
+
+@dataclass(frozen=True, eq=False)
+class BoundDelays(BoundSpeed):
+    """`Speed` for N clients.
+
+    Attributes:
+        options: the options.
+        devices: the groups, with nothing left out.
+        group: which of them each client belongs to, int64 ``[N]``, read-only.
+        keys: the random stream of each leg and factor.
+    """
+
+    options: Speed
+    devices: tuple[Group, ...]
+    group: np.ndarray
+    keys: dict[str, int]
+
+    def seconds(
+        self,
+        clients: np.ndarray,
+        tasks: np.ndarray,
+        num_steps: np.ndarray | int = 1,
+        bytes_up: int = 0,
+        bytes_down: int = 0,
+    ) -> Durations:
+        """How long B tasks take; see `BoundSpeed`."""
+        down, compute, up = (np.empty(len(clients)) for _ in range(3))
+        group = self.group[clients]
+        for g in np.unique(group) if len(self.devices) > 1 else range(min(len(clients), 1)):
+            rows = np.flatnonzero(group == g) if len(self.devices) > 1 else slice(None)
+            for seconds, delay, leg in zip((down, compute, up), _delays(self.devices[g]), _LEGS, strict=True):
+                seconds[rows] = delay.draw(self.keys[leg], clients[rows], tasks[rows])
+        if self.options.per == "step":
+            compute *= num_steps
+        link = self._factor("link factor", self.options.link_spread, clients)
+        return Durations(
+            link * (down + self._transfer("download_bandwidth", bytes_down)[group]),
+            compute * self._factor("speed factor", self.options.spread, clients),
+            link * (up + self._transfer("upload_bandwidth", bytes_up)[group]),
+        )
+
+    @property
+    def seconds_per_step(self) -> Seconds:
+        """The mean computing time of one local step of each client, float64 ``[N]``."""
+        if self.options.per != "step":
+            raise ConfigurationError(
+                "the time of a local step is not known, as compute is said per task: write Speed(compute=..., per='step')"
+            )
+        means = np.array([_delays(device)[1].mean() for device in self.devices])
+        return means[self.group] * self._factor("speed factor", self.options.spread, np.arange(self.num_clients))
+
+    def communication_quantile(self, q: float, bytes_up: int = 0, bytes_down: int = 0) -> Seconds:
+        """The q-quantile of each client's time for download and upload together, float64 ``[N]``."""
+        probability("q", q)
+        latency = np.array([quantile_of_sum(device[0], device[2], q) for device in map(_delays, self.devices)])
+        transfer = self._transfer("download_bandwidth", bytes_down) + self._transfer("upload_bandwidth", bytes_up)
+        link = self._factor("link factor", self.options.link_spread, np.arange(self.num_clients))
+        return link * (latency + transfer)[self.group]
+
+    def _transfer(self, place: str, num_bytes: int) -> Seconds:
+        """What bytes take in each group, in seconds."""
+        widths = [getattr(device, place) for device in self.devices]
+        return np.array([num_bytes / width if width else 0.0 for width in widths])
+
+    def _factor(self, purpose: str, spread: float, clients: np.ndarray) -> np.ndarray | float:
+        """The factors of `clients`, ``[B]``; 1 where all are alike."""
+        if spread == 0:
+            return 1.0
+        # The centre of the cell of a 53-bit number, so that no client is infinitely fast.
+        drawn = uniform(fold(self.keys[purpose], clients)) * (1 - 2**-53) + 2**-54
+        return np.exp(spread * standard_normal(drawn))
