@@ -195,15 +195,32 @@ class Objective:
         Correct (1, else 0) means that the largest of the outputs is the label's; NaN where targets are no labels.
         """
         self.module.eval()
-        losses, correct = [], []
-        for x, y in batches:
-            outputs = self.outputs(params, self._in_order(x))
-            losses.append(self.loss(outputs, y).double())
-            if y.is_floating_point():
-                correct.append(torch.full_like(losses[-1], torch.nan))
-            else:
-                correct.append((outputs.argmax(dim=-1) == y).double())
-        return torch.cat(losses), torch.cat(correct)
+        scores = [self._scores_of_one(params, self._in_order(x), y) for x, y in batches]
+        return torch.cat([loss for loss, _ in scores]), torch.cat([correct for _, correct in scores])
+
+    @torch.no_grad()
+    def scores(self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Loss and correctness, as `evaluate` has them, of B clients at B vectors: float64 ``[B, b]`` each.
+
+        Args:
+            params: the vectors, ``[B, P]``.
+            x, y: some examples of each client, ``[B, b, ...]``.
+        """
+        self.module.eval()
+        if self.engine == "vectorised":
+            return vmap(self._scores_of_one)(params, x, y)
+        pairs = [self._scores_of_one(params[i], self._in_order(x[i]), y[i]) for i in range(len(params))]
+        return torch.stack([loss for loss, _ in pairs]), torch.stack([correct for _, correct in pairs])
+
+    def _scores_of_one(
+        self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Loss and correctness of each example ``[b]``."""
+        outputs = self.outputs(params, x)
+        loss = self.loss(outputs, y).double()
+        if y.is_floating_point():
+            return loss, torch.full_like(loss, torch.nan)
+        return loss, (outputs.argmax(dim=-1) == y).double()
 
     def bytes_per_lane(self, x: torch.Tensor, y: torch.Tensor) -> int:
         """Estimate the memory that one client's step on a minibatch takes: saved activations, twice, and 4 vectors."""
