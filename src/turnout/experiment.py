@@ -101,7 +101,7 @@ class Experiment:
         """The model with its first parameters."""
         if isinstance(self.model, nn.Module):
             return self.model
-        return self.model.build(tuple(self.data.train.x.shape[1:]), self.data.num_classes, seed=self.seed)
+        return self.model.build(self.data.input_shape, self.data.num_classes, seed=self.seed)
 
     def run(
         self,

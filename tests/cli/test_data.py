@@ -60,8 +60,11 @@ def test_fetching_passes_on_what_was_asked(turnout: Turnout, monkeypatch: pytest
     ("arguments", "message"),
     [
         (("fetch", "mnits"), "unknown data set to fetch 'mnits': did you mean 'mnist'?"),
-        (("fetch", "digits"), "digits come inside scikit-learn"),
-        (("fetch", "synthetic"), "synthetic is drawn when it is used, there is nothing to fetch"),
+        (
+            ("fetch", "digits"),
+            "nothing to fetch for 'digits', it is inside scikit-learn: pip install 'turnout[digits]'",
+        ),
+        (("fetch", "synthetic"), "nothing to fetch for 'synthetic', it is drawn when it is used"),
         (("show", "digit"), "unknown data set 'digit': did you mean 'digits'?"),
         (("show", "digits", "alpa=3"), "unknown option 'data.alpa' of digits: did you mean 'alpha'?"),
         (("show", "mnist", "--directory", "nowhere"), "turnout data fetch mnist"),

@@ -68,7 +68,7 @@ def test_digits_are_where_scikit_learn_is():
 def test_the_inventory_says_how_to_get_what_is_not_here(tmp_path):
     remedies = {entry.name: entry.remedy for entry in inventory(tmp_path)}
     assert remedies["mnist"] == "turnout data fetch mnist"
-    assert remedies["digits"] == "pip install 'turnout[digits]'"
+    assert remedies["digits"] == "inside scikit-learn: pip install 'turnout[digits]'"
     assert remedies["synthetic"] == remedies["synthetic_iid"] == "drawn when it is used"
 
 

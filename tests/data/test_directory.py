@@ -57,3 +57,18 @@ def test_what_is_missing_is_said_with_where_it_was_looked_for_and_what_to_write(
 def test_long_lists_of_files_are_cut_short(tmp_path):
     with pytest.raises(DataError, match=r"holds f0, f1, f2, f3 and 33 more; looked in"):
         Place("many", tuple(f"f{i}" for i in range(37)), ("many",)).locate(tmp_path)
+
+
+def test_a_pattern_stands_for_one_file_or_more(tmp_path):
+    place = Place("many", ("train/*.json",), ("Many",), remedy="Run the script")
+    (tmp_path / "Many" / "train").mkdir(parents=True)
+    (tmp_path / "Many" / "train" / "folder.json").mkdir()
+    assert place.find(tmp_path) is None
+    put(tmp_path / "Many" / "train", "a.json", "b.json")
+    assert place.find(tmp_path) == tmp_path / "Many"
+
+
+def test_a_place_has_its_own_remedy(tmp_path):
+    place = Place("many", ("train/*.json",), ("Many",), remedy="Run the script")
+    with pytest.raises(DataError, match=r"holds train/\*.json; looked in .*Many. Run the script, or set TURNOUT_DATA"):
+        place.locate(tmp_path)

@@ -234,7 +234,7 @@ def test_only_the_named_members_leave_an_archive(offer, server, tmp_path):
 def test_unknown_names_are_refused():
     with pytest.raises(ConfigurationError, match="unknown data set to fetch 'mnst': did you mean 'mnist'"):
         fetch("mnst")
-    with pytest.raises(ConfigurationError, match="digits come inside scikit-learn"):
+    with pytest.raises(ConfigurationError, match=r"nothing to fetch for .digits., it is inside scikit-learn"):
         fetch("digits")
 
 
@@ -244,7 +244,7 @@ def test_without_the_libraries_it_says_what_to_install(monkeypatch, tmp_path):
         fetch("mnist", tmp_path)
 
 
-@pytest.mark.parametrize("name", _PLACES)
+@pytest.mark.parametrize("name", [name for name in _PLACES if name in REMOTE])
 def test_what_is_fetched_is_found_by_its_loader(name, tmp_path):
     for file in REMOTE[name]:
         for path in [path for path, _ in file.members] or [file.path]:

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from turnout.core.checks import DataError
+from turnout import data
+from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.leaf import leaf_characters, leaf_images, read_leaf_json
+from turnout.data.partition import PowerLaw
 from turnout.data.shakespeare import ALPHABET
 
 
@@ -52,6 +54,63 @@ def test_a_user_without_examples_is_no_client(tmp_path):
     write(tmp_path, "a.json", {"none": {"x": [], "y": []}})
     with pytest.raises(DataError, match="no user has any examples"):
         leaf_images(tmp_path)
+
+
+def test_some_labels_are_kept_and_numbered_anew(femnist):
+    source = leaf_images(femnist / "train", femnist / "test", labels=(8, 2, 1))
+    assert source.client_names == ("f00", "f02", "a99")
+    assert source.client_ids is not None
+    assert source.client_ids.tolist() == [1, 1, 0]
+    assert source.y.tolist() == [2, 1, 0]
+    assert source.x[:, 0, 0, 0].tolist() == pytest.approx([0.1, 0.2, 0.8])
+    assert source.test_y is not None
+    assert source.test_y.tolist() == [2]
+    assert source.num_classes == 3
+    assert leaf_images(femnist / "train", labels=(8,), num_classes=26).num_classes == 26
+    with pytest.raises(DataError, match="no user has any examples"):
+        leaf_images(femnist / "train", femnist / "test", labels=(5,))
+
+
+@pytest.mark.parametrize("labels", [(), (1, 1), (1, -1), (1.0,), [1, 2], (True,)])
+def test_labels_to_keep_are_different_whole_numbers(tmp_path, labels):
+    with pytest.raises(
+        ConfigurationError, match=r"labels: got .*, needed a tuple of different whole numbers >= 0, or None"
+    ):
+        leaf_images(tmp_path, labels=labels)
+
+
+def test_femnist_is_found_in_the_data_directory(femnist, monkeypatch):
+    expected = leaf_images(femnist / "train", femnist / "test")
+    for source in (data.femnist(femnist), data.load("femnist", femnist)):
+        assert torch.equal(source.x, expected.x)
+        assert source.test_y is not None
+        assert source.test_y.tolist() == [9, 1]
+        assert source.name == "femnist"
+    (femnist / "FEMNIST").mkdir()
+    for part in ("train", "test"):
+        (femnist / part).rename(femnist / "FEMNIST" / part)
+    monkeypatch.setenv("TURNOUT_DATA", str(femnist))
+    assert torch.equal(data.femnist(labels=(8, 2, 1), num_classes=26).y, torch.tensor([2, 1, 0]))
+    for file in (femnist / "FEMNIST" / "test").iterdir():
+        file.unlink()
+    assert data.femnist().test_x is None
+
+
+def test_without_femnist_it_says_how_it_is_made(tmp_path):
+    with pytest.raises(DataError, match=r"femnist: no folder holds train/.*Run LEAF's data/femnist/preprocess.sh"):
+        data.femnist(tmp_path)
+
+
+def test_the_federation_of_letters(tmp_path):
+    """FOLB's: neighbouring letters a to j, three for each client."""
+    user = {"x": [[0.5] * 784 for _ in range(620)], "y": list(range(62)) * 10}
+    write(tmp_path / "train", "a.json", {"f00": user, "f01": user})
+    source = data.femnist(tmp_path, labels=tuple(range(36, 46)), num_classes=26)
+    split = source.split(PowerLaw(classes_per_client=3, least=2), 20, test_fraction=0, client_test_fraction=0.1)
+    assert split.num_classes == 26
+    assert split.client_test is not None
+    held = split.label_counts() + split.client_test.label_counts(26)
+    assert [set(np.flatnonzero(mine)) for mine in held] == [{(u + j) % 10 for j in range(3)} for u in range(20)]
 
 
 def test_characters_are_indices_of_the_alphabet(tmp_path):

@@ -19,6 +19,7 @@ from turnout.data.transforms import (
     RandomCrop,
     RandomHorizontalFlip,
     Transform,
+    WordVectors,
     apply_transforms,
     bake,
     check_transforms,
@@ -351,6 +352,14 @@ def test_what_is_baked_changes_nothing() -> None:
     assert torch.equal(baked, Normalise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)).apply(x, None))
 
 
+def test_what_enlarges_inputs_waits_for_minibatches() -> None:
+    words = WordVectors(np.eye(3, dtype=np.float32))
+    x = torch.tensor([[0, 2], [1, 1]])
+    same, remaining = bake((words, Normalise(0.0, 2.0)), x)
+    assert same is x
+    assert remaining == (words, Normalise(0.0, 2.0))
+
+
 def test_only_leading_transforms_are_baked() -> None:
     x = images(5)
     same, remaining = bake(cifar100_augmentation(), x)
@@ -380,3 +389,30 @@ def test_orders_that_mean_nothing_are_refused() -> None:
         check_transforms((Normalise(0.5, 0.5), Equalize()))
     with pytest.raises(ConfigurationError, match=r"transforms: got .*Equalize.*; write Equalize\(\)"):
         check_transforms((Equalize,))  # pyright: ignore[reportArgumentType]
+
+
+# ----------------------------------------------------------------------------------------------------------- word vectors
+
+
+@given(words=st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=1, max_size=6))
+@settings(deadline=None, max_examples=25)
+def test_words_become_rows_of_the_table(words: list[list[int]]) -> None:
+    table = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    x = torch.tensor(words, dtype=torch.int32)
+    vectors = apply_transforms((WordVectors(table),), x, None, training=False)
+    assert vectors.shape == (len(words), 3, 4)
+    for i, text in enumerate(words):
+        for t, word in enumerate(text):
+            assert vectors[i, t].tolist() == table[word].tolist()
+
+
+def test_word_vectors_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(DataError, match=r"got a table of float64 \[2, 3\], needed float32 of shape \[V, D\]"):
+        WordVectors(np.zeros((2, 3)))
+    with pytest.raises(DataError, match=r"got a table of float32 \[3\]"):
+        WordVectors(np.zeros(3, dtype=np.float32))
+    words = WordVectors(np.zeros((2, 3), dtype=np.float32))
+    with pytest.raises(DataError, match=r"row numbers of its table \[n, T\], got inputs of torch.float32 \[2, 5\]"):
+        words.apply(torch.zeros(2, 5), None)
+    with pytest.raises(DataError, match=r"got inputs of torch.int64 \[2\]"):
+        words.apply(torch.zeros(2, dtype=torch.int64), None)

@@ -84,6 +84,7 @@ def test_without_dropout_there_is_no_dropout_layer():
 def test_channels_of_each_convolution():
     module = Cnn(hidden=(), channels=(32, 64)).build((1, 28, 28), 10)
     assert [p.shape[0] for n, p in module.named_parameters() if n.endswith("weight")] == [32, 64, 10]
+    assert sum(p.numel() for p in module.parameters()) == 32 * 10 + 64 * (32 * 9 + 1) + 10 * (64 * 7 * 7 + 1)
     assert (
         Cnn(channels=32)
         .build(COLOUR, 10, seed=1)(torch.ones(1, *COLOUR))

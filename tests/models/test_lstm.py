@@ -79,6 +79,32 @@ def test_differentiates_twice():
     assert torch.autograd.gradgradcheck(module, (x,))
 
 
+def test_a_forget_bias_is_added_to_the_first_bias_of_the_forget_gate_and_to_nothing_else():
+    plain, moved = CharLstm(hidden=5).build((4,), 6), CharLstm(hidden=5, forget_bias=1.5).build((4,), 6)
+    for name, parameter in plain.named_parameters():
+        change = moved.get_parameter(name) - parameter
+        expected = torch.zeros_like(parameter)
+        if "bias_ih" in name:
+            expected[5:10] = 1.5
+        torch.testing.assert_close(change, expected, atol=1e-6, rtol=0)
+
+
+def test_with_a_forget_bias_what_was_read_lasts_longer():
+    torch.manual_seed(0)
+    x = torch.zeros(20, 1, 3)
+    x[0] = 1.0
+    with torch.no_grad():
+        for bias, lasts in ((0.0, False), (5.0, True)):
+            torch.manual_seed(1)
+            cell = Lstm(3, 8, 1, forget_bias=bias)
+            assert ((cell(x)[-1] - cell(torch.zeros_like(x))[-1]).abs().max() > 1e-2) == lasts
+
+
+def test_refuses_a_forget_bias_below_zero():
+    with pytest.raises(ConfigurationError, match=r"forget_bias: got -1\.0, needed a finite number >= 0"):
+        CharLstm(forget_bias=-1.0)
+
+
 @pytest.mark.parametrize("option", ["embedding", "hidden", "layers"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, (256,)])
 def test_refuses_bad_sizes(option, value):

@@ -16,9 +16,14 @@ def test_equals_the_chain_of_affine_maps_and_relu():
     torch.testing.assert_close(module(x), expected)
 
 
-def test_number_of_parameters_of_784_64_30_10():
-    module = Mlp(hidden=(64, 30)).build((1, 28, 28), 10)
-    assert sum(p.numel() for p in module.parameters()) == 785 * 64 + 65 * 30 + 31 * 10
+@pytest.mark.parametrize(
+    ("hidden", "expected"),
+    [((64, 30), 785 * 64 + 65 * 30 + 31 * 10), ((200, 100), 785 * 200 + 201 * 100 + 101 * 10)],
+    ids=["maxfl", "folb"],
+)
+def test_numbers_of_parameters_of_the_papers(hidden, expected):
+    module = Mlp(hidden=hidden).build((1, 28, 28), 10)
+    assert sum(p.numel() for p in module.parameters()) == expected
 
 
 def test_dropout_follows_the_first_hidden_layer_only():

@@ -1,11 +1,12 @@
 import pytest
 
 from turnout.core.checks import ConfigurationError
-from turnout.models import CharLstm, Cnn, Logistic, Mlp, model
+from turnout.models import CharLstm, Cnn, Logistic, Mlp, TextLstm, model
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("logistic", Logistic()), ("mlp", Mlp()), ("cnn", Cnn()), ("char_lstm", CharLstm())]
+    ("name", "expected"),
+    [("logistic", Logistic()), ("mlp", Mlp()), ("cnn", Cnn()), ("char_lstm", CharLstm()), ("text_lstm", TextLstm())],
 )
 def test_models_by_name(name, expected):
     assert model(name) == expected

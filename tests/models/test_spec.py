@@ -9,7 +9,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from turnout.core.checks import ConfigurationError
-from turnout.models import MODELS, CharLstm, Cnn, Logistic, Mlp, ModelSpec
+from turnout.models import MODELS, CharLstm, Cnn, Logistic, Mlp, ModelSpec, TextLstm
 
 # A small one of every kind, with the shape of its input; dropout is tested apart.
 SMALL = {
@@ -17,6 +17,7 @@ SMALL = {
     "mlp": (Mlp(hidden=(5, 4)), (2, 6)),
     "cnn": (Cnn(hidden=(6,), channels=(3, 4)), (2, 8, 9)),
     "char_lstm": (CharLstm(embedding=3, hidden=6, layers=2), (7,)),
+    "text_lstm": (TextLstm(hidden=6, layers=2, dense=4), (7, 3)),
 }
 CLASSES = 5
 every_model = pytest.mark.parametrize(("spec", "shape"), SMALL.values(), ids=SMALL.keys())

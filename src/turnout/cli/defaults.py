@@ -27,6 +27,8 @@ BY_DATA: Mapping[str, Table] = {
         "model": {"name": "cnn", "hidden": [256, 64]},
         "evaluation_examples": 10_000,
     },
+    "femnist": {"data": _BY_ID, "model": {"name": "cnn"}, "evaluation_examples": 10_000},
+    "sent140": {"data": _BY_ID, "model": {"name": "text_lstm"}, "local": {"lr": 0.3}},
     "synthetic": _SYNTHETIC,
     "synthetic_iid": _SYNTHETIC,
     "shakespeare": {

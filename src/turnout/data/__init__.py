@@ -6,6 +6,7 @@ from turnout.data.cifar import cifar10
 from turnout.data.digits import digits
 from turnout.data.directory import data_directory
 from turnout.data.federated import FederatedData, Shards
+from turnout.data.femnist import femnist
 from turnout.data.fetch import fetch
 from turnout.data.huggingface import from_huggingface
 from turnout.data.idx import fashion_mnist, mnist
@@ -21,6 +22,7 @@ from turnout.data.partition import (
     PowerLaw,
 )
 from turnout.data.qmnist import mnist_by_writer
+from turnout.data.sent140 import leaf_tweets, sent140
 from turnout.data.shakespeare import shakespeare
 from turnout.data.source import Source
 from turnout.data.split import split_source
@@ -35,6 +37,7 @@ from turnout.data.transforms import (
     RandomCrop,
     RandomHorizontalFlip,
     Transform,
+    WordVectors,
     cifar100_augmentation,
     cifar_augmentation,
 )
@@ -60,6 +63,7 @@ __all__ = [
     "Shards",
     "Source",
     "Transform",
+    "WordVectors",
     "cifar10",
     "cifar100_augmentation",
     "cifar_augmentation",
@@ -67,6 +71,7 @@ __all__ = [
     "describe",
     "digits",
     "fashion_mnist",
+    "femnist",
     "fetch",
     "from_arrays",
     "from_dataset",
@@ -74,10 +79,12 @@ __all__ = [
     "inventory",
     "leaf_characters",
     "leaf_images",
+    "leaf_tweets",
     "load",
     "mnist",
     "mnist_by_writer",
     "read_leaf_json",
+    "sent140",
     "shakespeare",
     "split_source",
     "standardised",

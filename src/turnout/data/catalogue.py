@@ -13,8 +13,11 @@ from turnout.core.checks import ConfigurationError, known_name, nearest
 from turnout.data.cifar import CIFAR10, cifar10
 from turnout.data.digits import digits
 from turnout.data.directory import Place
+from turnout.data.femnist import FEMNIST, femnist
 from turnout.data.idx import FASHION_MNIST, MNIST, fashion_mnist, mnist
 from turnout.data.qmnist import QMNIST, mnist_by_writer
+from turnout.data.registry import ELSEWHERE
+from turnout.data.sent140 import SENT140, sent140
 from turnout.data.shakespeare import SHAKESPEARE, shakespeare
 from turnout.data.source import Source
 from turnout.data.synthetic import synthetic, synthetic_iid
@@ -26,6 +29,8 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "mnist_by_writer": mnist_by_writer,
     "cifar10": cifar10,
     "shakespeare": shakespeare,
+    "femnist": femnist,
+    "sent140": sent140,
     "synthetic": synthetic,
     "synthetic_iid": synthetic_iid,
 }
@@ -37,6 +42,8 @@ _PLACES: dict[str, tuple[Place, ...]] = {
     "mnist_by_writer": (MNIST, QMNIST),
     "cifar10": (CIFAR10,),
     "shakespeare": (SHAKESPEARE,),
+    "femnist": (FEMNIST,),
+    "sent140": (SENT140,),
 }
 
 
@@ -88,11 +95,5 @@ def inventory(directory: str | os.PathLike[str] | None = None) -> list[Entry]:
         if name == "digits":
             spec = importlib.util.find_spec("sklearn")
             found = Path(spec.origin).parent if spec is not None and spec.origin else None
-        entries.append(Entry(name, found, describe(name), _remedy(name)))
+        entries.append(Entry(name, found, describe(name), ELSEWHERE.get(name, f"turnout data fetch {name}")))
     return entries
-
-
-def _remedy(name: str) -> str:
-    if name == "digits":
-        return "pip install 'turnout[digits]'"
-    return f"turnout data fetch {name}" if name in _PLACES else "drawn when it is used"

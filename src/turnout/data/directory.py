@@ -20,16 +20,18 @@ class Place:
 
     Attributes:
         name: what ``turnout data fetch`` calls the data set.
-        files: the files that must all be in one folder.
+        files: the files that must all be in one folder; ``train/*.json`` stands for one or more.
         folders: folders to search, in order, relative to the data directory.
         bare: further folders, searched only under a directory given as an argument: their names say nothing of the
             data set, and other data sets use the same file names (MNIST and Fashion-MNIST do).
+        remedy: what to do where they are missing; by default, to download them.
     """
 
     name: str
     files: tuple[str, ...]
     folders: tuple[str, ...]
     bare: tuple[str, ...] = ()
+    remedy: str = ""
 
     def candidates(self, directory: str | os.PathLike[str] | None = None) -> list[Path]:
         """The folders that are searched, in order."""
@@ -39,7 +41,7 @@ class Place:
     def find(self, directory: str | os.PathLike[str] | None = None) -> Path | None:
         """The first folder that holds all the files, or None."""
         for folder in self.candidates(directory):
-            if all((folder / file).is_file() for file in self.files):
+            if not self._missing(folder):
                 return folder
         return None
 
@@ -54,14 +56,18 @@ class Place:
             return found
         places = []
         for folder in self.candidates(directory):
-            missing = [file for file in self.files if not (folder / file).is_file()]
+            missing = self._missing(folder)
             some = f" (lacks {_listed(missing)})" if len(missing) < len(self.files) else ""
             places.append(f"{folder}{some}")
+        remedy = self.remedy or f"Write `turnout data fetch {self.name}` to download it"
         raise DataError(
-            f"{self.name}: no folder holds {_listed(list(self.files))}; looked in {', '.join(places)}. Write "
-            f"`turnout data fetch {self.name}` to download it, or set TURNOUT_DATA=FOLDER (or directory=) to a folder "
-            f"that holds {self.folders[0]}"
+            f"{self.name}: no folder holds {_listed(list(self.files))}; looked in {', '.join(places)}. {remedy}, or set "
+            f"TURNOUT_DATA=FOLDER (or directory=) to a folder that holds {self.folders[0]}"
         )
+
+    def _missing(self, folder: Path) -> list[str]:
+        """Which of the files are not in a folder."""
+        return [file for file in self.files if not any(path.is_file() for path in folder.glob(file))]
 
     def damaged(self, path: Path, *, found: str, expected: str) -> DataError:
         """The error for a file that is not what it should be."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
-
-if TYPE_CHECKING:
-    from turnout.data.transforms import Transform
+from turnout.data.transforms import Transform, apply_transforms
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +135,11 @@ class FederatedData:
     def num_clients(self) -> int:
         """How many clients train (N)."""
         return self.train.num_clients
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one example as a model has it for evaluation, behind the transforms that are not random."""
+        return tuple(apply_transforms(self.transforms, self.train.x[:1], None, training=False).shape[1:])
 
     def label_counts(self) -> np.ndarray:
         """Training examples of each class at each client, int64 ``[N, C]``."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from turnout.core.checks import ConfigurationError, DataError, known_name
 from turnout.data.directory import data_directory
-from turnout.data.registry import REMOTE, RemoteFile
+from turnout.data.registry import ELSEWHERE, REMOTE, RemoteFile
 
 RETRIES = 2
 """How often a download that broke off is taken up again before it is given up (for now)."""
@@ -36,12 +36,8 @@ def fetch(
         ConfigurationError: if the name is unknown, or the libraries for downloading are not installed.
         DataError: if a download fails or has the wrong checksum, or the disk is full; says how to go on.
     """
-    if name == "digits":
-        raise ConfigurationError(
-            "digits come inside scikit-learn, there is nothing to fetch: pip install 'turnout[digits]'"
-        )
-    if name in ("synthetic", "synthetic_iid"):
-        raise ConfigurationError(f"{name} is drawn when it is used, there is nothing to fetch")
+    if name in ELSEWHERE:
+        raise ConfigurationError(f"there is nothing to fetch for {name!r}, it is {ELSEWHERE[name]}")
     known_name("data set to fetch", name, REMOTE)
     _libraries()
     root = data_directory(directory)

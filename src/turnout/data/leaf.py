@@ -1,4 +1,4 @@
-"""LEAF: folders of JSON files with one entry per user (FEMNIST, Shakespeare, Sent140, Synthetic, ...)."""
+"""LEAF: folders of JSON files with one entry per user (FEMNIST, Shakespeare, Sent140, ...)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.core.checks import DataError
+from turnout.core.checks import DataError, refuse
 from turnout.data.arrays import number_clients
 from turnout.data.shakespeare import ALPHABET, character_indices
 from turnout.data.source import Source
 
 Folder = str | os.PathLike[str]
+
+Convert = Callable[[str, list[Any], list[Any]], tuple[np.ndarray, np.ndarray]]
+"""From a user's name, inputs and labels, as the files hold them, to arrays ``[n, ...]`` and int64 ``[n]``."""
 
 
 def leaf_users(folder: Folder) -> Iterator[tuple[str, list[Any], list[Any]]]:
@@ -57,12 +60,19 @@ def read_leaf_json(folder: Folder) -> tuple[list[str], list[list[Any]], list[lis
     return [user for user, _, _ in entries], [x for _, x, _ in entries], [y for _, _, y in entries]
 
 
+def train_and_test(folder: Path) -> tuple[Path, Path | None]:
+    """The folders ``train`` and ``test`` that LEAF writes side by side; None where there is nothing in the second."""
+    test = folder / "test"
+    return folder / "train", test if any(test.glob("*.json")) else None
+
+
 def leaf_images(
     train_directory: Folder,
     test_directory: Folder | None = None,
     *,
     shape: tuple[int, ...] = (1, 28, 28),
-    num_classes: int = 62,
+    labels: tuple[int, ...] | None = None,
+    num_classes: int | None = None,
     name: str = "femnist",
 ) -> Source:
     """LEAF data whose inputs are lists of numbers: FEMNIST by default, others by their `shape` and `num_classes`.
@@ -70,26 +80,40 @@ def leaf_images(
     Inputs are float32 ``[n, *shape]``, as the files scale them (FEMNIST: [0, 1], ink 0 on paper 1); labels are class
     indices. The natural client is the user. Users that have only test examples are numbered after the others.
 
+    Args:
+        train_directory, test_directory: folders of ``.json`` files.
+        shape: of one input.
+        labels: keep examples of these classes only, as classes 0, 1, ... in this order; users without any are left out.
+        num_classes: C; None is FEMNIST's 62, or as many as `labels`.
+        name: what reports call the data.
+
     Raises:
+        ConfigurationError: for `labels` that are not different whole numbers >= 0.
         DataError: if a file is damaged, or an input has not as many numbers as `shape`.
 
     Reference: S. Caldas et al., "LEAF: A Benchmark for Federated Settings", arXiv:1812.01097, 2018.
     """
+    if labels is not None:
+        _check_labels(labels)
 
-    def inputs(user: str, x: list[Any]) -> np.ndarray:
+    def convert(user: str, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         try:
-            return np.asarray(x, dtype=np.float32).reshape(len(x), *shape)
+            classes = np.array([int(label) for label in y], dtype=np.int64)
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{name}: a label of user {user!r} is not a class index: {error}") from error
+        if labels is not None:
+            place = {label: i for i, label in enumerate(labels)}
+            x = [one for one, label in zip(x, classes.tolist(), strict=True) if label in place]
+            classes = np.array([place[label] for label in classes.tolist() if label in place], dtype=np.int64)
+        try:
+            return np.asarray(x, dtype=np.float32).reshape(len(x), *shape), classes
         except (ValueError, TypeError) as error:
             needed = f"{math.prod(shape)} numbers, for shape {shape}"
             raise DataError(f"{name}: an input of user {user!r} is not {needed}: {error}") from error
 
-    def labels(user: str, y: list[Any]) -> np.ndarray:
-        try:
-            return np.array([int(label) for label in y], dtype=np.int64)
-        except (ValueError, TypeError) as error:
-            raise DataError(f"{name}: a label of user {user!r} is not a class index: {error}") from error
-
-    return _source(train_directory, test_directory, inputs, labels, num_classes, name)
+    if num_classes is None:
+        num_classes = 62 if labels is None else len(labels)
+    return leaf_source(train_directory, test_directory, convert, num_classes, name)
 
 
 def leaf_characters(
@@ -116,29 +140,22 @@ def leaf_characters(
             raise DataError(f"{name}: {what} of user {user!r} is {wrong!r}, needed a string of length {length}")
         return character_indices("".join(texts)).reshape(-1, length)
 
-    return _source(
-        train_directory,
-        test_directory,
-        lambda user, x: characters(user, x, sequence_length, "an input"),
-        lambda user, y: characters(user, y, 1, "a label").reshape(-1).astype(np.int64),
-        len(ALPHABET),
-        name,
-    )
+    def convert(user: str, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        inputs = characters(user, x, sequence_length, "an input")
+        return inputs, characters(user, y, 1, "a label").reshape(-1).astype(np.int64)
+
+    return leaf_source(train_directory, test_directory, convert, len(ALPHABET), name)
 
 
-def _source(
-    train_directory: Folder,
-    test_directory: Folder | None,
-    inputs: Callable[[str, list[Any]], np.ndarray],
-    labels: Callable[[str, list[Any]], np.ndarray],
-    num_classes: int,
-    name: str,
+def leaf_source(
+    train_directory: Folder, test_directory: Folder | None, convert: Convert, num_classes: int, name: str
 ) -> Source:
-    """Read both folders, user by user, with the two converters."""
+    """A source from both folders, user by user; users for whom `convert` leaves nothing are no clients."""
 
     def read(folder: Folder) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
         # Each user is converted at once: a file's numbers take ten times the room as Python objects.
-        users = [(user, inputs(user, x), labels(user, y)) for user, x, y in leaf_users(folder) if len(x)]
+        users = [(user, *convert(user, x, y)) for user, x, y in leaf_users(folder)]
+        users = [(user, x, y) for user, x, y in users if len(x)]
         if not users:
             raise DataError(f"{folder}: no user has any examples")
         owners = np.repeat([user for user, _, _ in users], [len(y) for _, _, y in users])
@@ -160,3 +177,9 @@ def _source(
         test_client_ids,
         recipe={"source": name},
     )
+
+
+def _check_labels(labels: Any) -> None:
+    whole = isinstance(labels, tuple) and all(type(label) is int and label >= 0 for label in labels)
+    if not whole or not 0 < len(set(labels)) == len(labels):
+        raise refuse("labels", given=labels, needed="a tuple of different whole numbers >= 0, or None")

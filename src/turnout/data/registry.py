@@ -127,3 +127,12 @@ REMOTE: dict[str, tuple[RemoteFile, ...]] = {
     "shakespeare": _SHAKESPEARE,
 }
 """Files of each data set that can be downloaded."""
+
+ELSEWHERE: dict[str, str] = {
+    "digits": "inside scikit-learn: pip install 'turnout[digits]'",
+    "femnist": "written by LEAF's data/femnist/preprocess.sh",
+    "sent140": "written by LEAF's data/sent140/preprocess.sh",
+    "synthetic": "drawn when it is used",
+    "synthetic_iid": "drawn when it is used",
+}
+"""Where data sets come from that cannot be downloaded here."""

@@ -11,8 +11,15 @@ from turnout.models.logistic import Logistic
 from turnout.models.lstm import CharLstm
 from turnout.models.mlp import Mlp
 from turnout.models.spec import ModelSpec
+from turnout.models.text_lstm import TextLstm
 
-MODELS: dict[str, type[ModelSpec]] = {"logistic": Logistic, "mlp": Mlp, "cnn": Cnn, "char_lstm": CharLstm}
+MODELS: dict[str, type[ModelSpec]] = {
+    "logistic": Logistic,
+    "mlp": Mlp,
+    "cnn": Cnn,
+    "char_lstm": CharLstm,
+    "text_lstm": TextLstm,
+}
 """Every built-in model by the name it has on the command line and in files."""
 
 
@@ -29,4 +36,4 @@ def model(name: str, **options: Any) -> ModelSpec:
     return kind(**{option: tuple(v) if isinstance(v, list) else v for option, v in options.items()})
 
 
-__all__ = ["MODELS", "CharLstm", "Cnn", "Logistic", "Mlp", "ModelSpec", "model"]
+__all__ = ["MODELS", "CharLstm", "Cnn", "Logistic", "Mlp", "ModelSpec", "TextLstm", "model"]

@@ -1,4 +1,4 @@
-"""Next-character prediction with a stacked LSTM, written so that many clients' networks run as one."""
+"""A stacked LSTM, written so that many clients' networks run as one, and next-character prediction with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from turnout.core.checks import count, refuse
+from turnout.core.checks import count, not_negative, refuse
 from turnout.models.spec import ModelSpec
 
 
@@ -24,9 +24,11 @@ class CharLstm(ModelSpec):
         embedding: numbers that stand for a character.
         hidden: width H of each LSTM layer.
         layers: how many LSTM layers there are.
+        forget_bias: see `Lstm`. LEAF and FedProx have TensorFlow's 1; 0 is as PyTorch starts.
 
     Raises:
-        ConfigurationError: for options that are not whole numbers >= 1. `build` refuses inputs that are not ``(T,)``.
+        ConfigurationError: for sizes that are not whole numbers >= 1, and a `forget_bias` < 0. `build` refuses inputs
+            that are not ``(T,)``.
 
     References: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018; Li et al., "Federated Optimization in
     Heterogeneous Networks", MLSys 2020.
@@ -35,11 +37,13 @@ class CharLstm(ModelSpec):
     embedding: int = 8
     hidden: int = 256
     layers: int = 2
+    forget_bias: float = 0.0
 
     def __post_init__(self) -> None:
         count("embedding", self.embedding)
         count("hidden", self.hidden)
         count("layers", self.layers)
+        not_negative("forget_bias", self.forget_bias)
 
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """A `NextCharacter` over `num_classes` symbols."""
@@ -50,17 +54,17 @@ class CharLstm(ModelSpec):
                 needed="(T,), the indices of T characters",
                 instead="Give the characters' indices themselves, not one-hot vectors",
             )
-        return NextCharacter(num_classes, self.embedding, self.hidden, self.layers)
+        return NextCharacter(num_classes, self)
 
 
 class NextCharacter(nn.Module):
     """Integers ``[M, T]`` to logits ``[M, C]`` for the character that follows."""
 
-    def __init__(self, num_symbols: int, embedding: int, hidden: int, layers: int) -> None:
+    def __init__(self, num_symbols: int, options: CharLstm) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(num_symbols, embedding)
-        self.lstm = Lstm(embedding, hidden, layers)
-        self.output = nn.Linear(hidden, num_symbols)
+        self.embedding = nn.Embedding(num_symbols, options.embedding)
+        self.lstm = Lstm(options.embedding, options.hidden, options.layers, options.forget_bias)
+        self.output = nn.Linear(options.hidden, num_symbols)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits for the character after the last one."""
@@ -79,9 +83,16 @@ class Lstm(nn.Module):
 
     Parameters have the names, shapes, order and random start of `torch.nn.LSTM`, so that weights can be exchanged. That
     class has no rule for `torch.func.vmap` on the CPU, which would go through the clients one by one, with a warning.
+
+    Args:
+        inputs: D.
+        hidden: H.
+        layers: how many layers.
+        forget_bias: added to the first ``b_ih`` of f. With 1 a cell starts by keeping most of what it has, so that
+            gradients reach far back.
     """
 
-    def __init__(self, inputs: int, hidden: int, layers: int) -> None:
+    def __init__(self, inputs: int, hidden: int, layers: int, forget_bias: float = 0.0) -> None:
         super().__init__()
         self.hidden, self.layers = hidden, layers
         bound = 1 / math.sqrt(hidden)
@@ -94,6 +105,8 @@ class Lstm(nn.Module):
                 "bias_hh": (4 * hidden,),
             }.items():
                 weights = torch.empty(shape).uniform_(-bound, bound)
+                if name == "bias_ih":
+                    weights[hidden : 2 * hidden] += forget_bias
                 self.register_parameter(f"{name}_l{layer}", nn.Parameter(weights))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Transforms of minibatches: normalisation and augmentation, random for each sample, reproducible from its key.
+"""Transforms of minibatches: normalisation, augmentation (random for each sample, from its key) and word vectors.
 
 The authors of FedAU draw one crop offset, one flip and one colour change for a whole minibatch; here every sample has its
 own, as torchvision has it in a data loader.
@@ -10,6 +10,7 @@ from turnout.data.transforms.geometry import RandomCrop, RandomHorizontalFlip
 from turnout.data.transforms.normalise import Normalise
 from turnout.data.transforms.pipeline import apply_transforms, bake, check_transforms
 from turnout.data.transforms.ready_made import cifar100_augmentation, cifar_augmentation
+from turnout.data.transforms.word_vectors import WordVectors
 
 __all__ = [
     "AdjustSharpness",
@@ -20,6 +21,7 @@ __all__ = [
     "RandomCrop",
     "RandomHorizontalFlip",
     "Transform",
+    "WordVectors",
     "apply_transforms",
     "bake",
     "check_transforms",

@@ -20,12 +20,15 @@ class Transform(ABC):
     random: ClassVar[bool]
     """Whether it draws random numbers, and so belongs to training only."""
 
+    enlarges: ClassVar[bool] = False
+    """Whether inputs take much more memory behind it, so that it waits for each minibatch even if it is not random."""
+
     @abstractmethod
     def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
         """The transformed batch, a new tensor.
 
         Args:
-            x: inputs ``[n, C, H, W]``.
+            x: inputs, most often images ``[n, C, H, W]``.
             keys: 64 random bits for each sample, int64 ``[n]``, on the device of `x`; None for what is not random.
 
         Raises:

@@ -47,7 +47,7 @@ def apply_transforms(
 def bake(
     transforms: Sequence[Transform], x: torch.Tensor, chunk: int = 4096
 ) -> tuple[torch.Tensor, tuple[Transform, ...]]:
-    """Apply the leading transforms that are not random once and for all, and return those that remain.
+    """Apply the leading transforms that are neither random nor enlarging once and for all; return those that remain.
 
     Args:
         transforms: as for `apply_transforms`.
@@ -55,7 +55,8 @@ def bake(
         chunk: how many samples at a time, which bounds the memory besides the result's own.
     """
     transforms = tuple(transforms)
-    leading = next((i for i, transform in enumerate(transforms) if transform.random), len(transforms))
+    waits = (i for i, transform in enumerate(transforms) if transform.random or transform.enlarges)
+    leading = next(waits, len(transforms))
     if leading == 0:
         return x, transforms
     first = apply_transforms(transforms[:leading], x[:chunk], None, training=False)
