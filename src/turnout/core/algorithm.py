@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Candidates, Federation, Report, State, Task
+from turnout.core.types import Candidates, Federation, Lanes, Report, ServerState, State, Task
 
 if TYPE_CHECKING:
     from turnout.core.clients import Clients
@@ -72,13 +72,38 @@ class Local(Piece, ABC):
 
 
 class Correction(Piece, ABC):
-    """Changes the gradient of every local step; chained in the order they are written."""
+    """Changes the gradient of every local step; chained in the order they are written.
+
+    One that depends on where a client is and where it began has nothing but `correct`. One that needs more of a client, or
+    of the round, makes in `begin` a correction for the very clients at work.
+    """
 
     slot: ClassVar[str] = "local"
+
+    keeps: ClassVar[tuple[str, ...]] = ()
+    """Names of vectors ``[P]``, zero at first, that every client remembers. The server knows the mean over all N clients of
+    each, at any time, and broadcasts it in ``task.shared``."""
+
+    of_objective: ClassVar[bool] = True
+    """Whether it belongs to what a client minimises, and not only to the way there."""
+
+    @property
+    def asks_everyone(self) -> bool:
+        """Whether all N clients are asked, before the first round, for what it keeps."""
+        return False
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """The correction for the local steps of these clients in this round, rows in the order of the lanes."""
+        del task, memory, clients, lanes
+        return self
 
     @abstractmethod
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """The direction to descend: `gradient` at `params`, of lanes that started at `start`, all ``[B, P]``."""
+
+    def changes(self) -> State:
+        """By how much what it keeps has changed with the steps since `begin`, ``[B, P]`` by name, in the lanes' order."""
+        return {}
 
 
 class Measurement(Piece, ABC):
@@ -214,8 +239,18 @@ class Algorithm:
                 "biases the objective to rare clients: keep one"
             )
         self._check_needs()
+        if len(set(self.keeps)) < len(self.keeps):
+            names = " and ".join(type(correction).__name__ for correction in self.corrections if correction.keeps)
+            raise ConfigurationError(
+                f"{names} both keep {self.keeps[0]!r} at every client, and one would undo what the other does: leave one out"
+            )
         for piece in self.pieces().values():
             piece.fits(self)
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """The vectors that every client remembers and whose mean over all the server knows."""
+        return tuple(name for correction in self.corrections for name in correction.keeps)
 
     def _check_needs(self) -> None:
         """Refuse weights that read what no client sends."""
@@ -240,13 +275,24 @@ class Algorithm:
             found |= {f"{slot}.{i}": piece for i, piece in enumerate(chain)}
         return found | {"aggregation": self.aggregation, "server": self.server}
 
-    def init(self, params: torch.Tensor, federation: Federation) -> Any:
+    def init(self, params: torch.Tensor, federation: Federation) -> ServerState:
         """The server's state before the first round."""
-        from turnout.core.types import ServerState
-
         self.selection.check(federation.num_clients)
         stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Weighting | Aggregation | Server)}
-        return ServerState(params, 0, {place: piece.init(federation) for place, piece in stateful.items()})
+        slots = {place: piece.init(federation) for place, piece in stateful.items()}
+        if self.keeps:
+            zero = torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)
+            slots["controls"] = {name: zero.clone() for name in self.keeps}
+        return ServerState(params, 0, slots)
+
+    def shared(self, state: ServerState) -> State:
+        """What is broadcast beside the model: the means of what clients keep, in the model's type."""
+        return {name: mean.to(state.params.dtype) for name, mean in state.slots.get("controls", {}).items()}
+
+    def memory(self, federation: Federation) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """What each client remembers: shape and type by name, zero at first."""
+        kept = dict.fromkeys(self.keeps, ((federation.num_params,), federation.dtype))
+        return self.local.memory(federation.num_params) | kept
 
     def named(self, name: str) -> Algorithm:
         """The same algorithm under another name."""

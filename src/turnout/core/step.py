@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Algorithm, Measurement, Weighting
+from turnout.core.algorithm import Algorithm, Correction, Measurement, Weighting
 from turnout.core.clients import Clients
+from turnout.core.rows import weighted_sum
 from turnout.core.start import Start
-from turnout.core.types import Federation, Info, Report, ServerState, State, Task
+from turnout.core.types import Federation, Info, Lanes, Report, ServerState, State, Task
 
 
 def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
@@ -18,38 +19,96 @@ def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Client
 
     Returns the reports as they are sent, and the clients' memory (rows ``[B, ...]``) afterwards.
     """
-    report, memory = (_measure if task.phase == "measure" else _train)(algorithm, task, memory, clients)
+    report, memory = _PHASES[task.phase](algorithm, task, memory, clients)
     for guard in algorithm.guard:
         report = guard.apply(report, task)
+    if task.phase != "measure" and algorithm.keeps:
+        _settle(algorithm, memory, report)
     return report, memory
+
+
+def _settle(algorithm: Algorithm, memory: State, sent: Report) -> None:
+    """Move what clients remember by what was actually sent, so that the server's mean of it stays their mean.
+
+    A report that the server will drop, for NaN or infinity, moves nothing.
+    """
+    good = torch.from_numpy(sent.finite())[:, None]
+    for name in algorithm.keeps:
+        memory[name] += sent.extra[name].to(memory[name].device).where(good, 0.0)
 
 
 def _train(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
     """Train, with the algorithm's measurements before and after."""
     start = Start(task, clients)
-    seen = _seen(algorithm, algorithm.measurements, start, None)
-    report = algorithm.local.train(task, memory, replace(clients, start=start), algorithm.corrections)
-    seen |= _seen(algorithm, algorithm.measurements, start, report.delta)
+    clients = replace(clients, start=start)
+    corrections = _of_objective(algorithm, task, memory, clients) if algorithm.measurements else ()
+    seen = _seen(algorithm.measurements, start, None, corrections)
+    report = algorithm.local.train(task, memory, clients, algorithm.corrections)
+    seen |= _seen(algorithm.measurements, start, report.delta, corrections)
     return replace(report, seen=report.seen | seen), memory
 
 
 def _measure(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
     """The selection's measurements alone. Nothing is sent of training, if a measurement needs it, and nothing is kept."""
     start, asked = Start(task, clients), algorithm.selection.measurements
-    seen = _seen(algorithm, asked, start, None)
+    clients = replace(clients, start=start)
+    corrections = _of_objective(algorithm, task, memory, clients)
+    seen = _seen(asked, start, None, corrections)
     if any(measurement.of_training for measurement in asked):
         tried = {name: value.clone() for name, value in memory.items()}
-        report = algorithm.local.train(task, tried, replace(clients, start=start), algorithm.corrections)
-        seen |= _seen(algorithm, asked, start, report.delta)
+        report = algorithm.local.train(task, tried, clients, algorithm.corrections)
+        seen |= _seen(asked, start, report.delta, corrections)
     versions, no_steps = task.versions(len(clients)), np.zeros(len(clients), dtype=np.int64)
     nothing = task.params.new_zeros((len(clients), 0))
     return Report(clients.ids, versions, clients.num_examples, no_steps, nothing, seen=seen), memory
 
 
-def _seen(algorithm: Algorithm, asked: tuple[Measurement, ...], start: Start, delta: torch.Tensor | None) -> State:
+def _prepare(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
+    """What corrections keep, from the gradients of a round of local steps that go nowhere."""
+    clients = replace(clients, start=Start(task, clients))
+    report = algorithm.local.train(task, memory, clients, (*algorithm.corrections, _Stay()))
+    return replace(report, delta=report.delta[:, :0], seen={}), memory
+
+
+class _Stay(Correction):
+    """No direction at all: the model stays where it is."""
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Zero."""
+        del params, start
+        return torch.zeros_like(gradient)
+
+
+_PHASES = {"train": _train, "measure": _measure, "prepare": _prepare}
+
+
+def _of_objective(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Correction, ...]:
+    """The corrections that belong to what these clients minimise, rows as the clients are."""
+    lanes = Lanes(np.arange(len(clients)), np.zeros(len(clients), dtype=np.int64))
+    return tuple(piece.begin(task, memory, clients, lanes) for piece in algorithm.corrections if piece.of_objective)
+
+
+def _seen(
+    asked: tuple[Measurement, ...], start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]
+) -> State:
     """What is measured before training (`delta` is None) or after it."""
     due = [measurement for measurement in asked if measurement.of_training == (delta is not None)]
-    return {k: v for piece in due for k, v in piece.measure(start, delta, algorithm.corrections).items()}
+    return {k: v for piece in due for k, v in piece.measure(start, delta, corrections).items()}
+
+
+def server_prepares(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> ServerState:
+    """What the server does with the reports of all clients before the first round: take in what they keep."""
+    reports, _ = reports.screened()
+    return replace(state, slots=state.slots | _controls(algorithm, state, reports, federation))
+
+
+def _controls(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> dict[str, State]:
+    """The means of what all N clients keep, moved by what some of them sent; a step that overflows changes nothing here."""
+    if not algorithm.keeps or not len(reports):
+        return {}
+    even = torch.full((len(reports),), 1.0 / federation.num_clients, dtype=torch.float64, device=state.params.device)
+    means = state.slots["controls"]
+    return {"controls": {name: means[name] + weighted_sum(even, reports.extra[name]) for name in algorithm.keeps}}
 
 
 def server_step(
@@ -62,7 +121,7 @@ def server_step(
     the updates.
     """
     reports, dropped = reports.screened()
-    slots = dict(state.slots)
+    slots = state.slots | _controls(algorithm, state, reports, federation)
     weights = torch.ones(len(reports), dtype=torch.float64, device=state.params.device)
     for place, piece in algorithm.pieces().items():
         if isinstance(piece, Weighting) and len(reports):

@@ -37,6 +37,23 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
+class Lanes:
+    """The order in which a local rule has its B clients, e.g. by falling number of steps, and how many each does.
+
+    Attributes:
+        order: the client's row of each lane, int64 ``[B]``, on the host.
+        num_steps: the local steps of each lane, int64 ``[B]``, on the host.
+    """
+
+    order: np.ndarray
+    num_steps: np.ndarray
+
+    def of(self, rows: torch.Tensor) -> torch.Tensor:
+        """Rows ``[B, ...]`` of the clients in the order of the lanes."""
+        return rows[torch.from_numpy(self.order).to(rows.device)]
+
+
+@dataclass(frozen=True, eq=False)
 class Report:
     """What comes back from a client; a batch of reports has the leading axis B everywhere.
 
@@ -50,7 +67,8 @@ class Report:
         seen: named tensors that the server reads client by client, ``[B]`` or ``[B, P]``; so never private.
         measured: reports of clients who were asked for measurements alone (their updates have no columns), or None.
 
-    A client that was drawn twice has two rows, so that whatever counts reports counts it twice.
+    A client that was drawn twice has two rows, so that whatever counts reports counts it twice; what is only summed is in
+    the first of them, for it was sent once.
     """
 
     client: np.ndarray
@@ -78,6 +96,15 @@ class Report:
             {name: value[index] for name, value in self.seen.items()},
             self.measured,
         )
+
+    def summed_once(self, once: torch.Tensor) -> Report:
+        """The same reports, with zeros in what the server sums where `once`, bool ``[B]``, is False."""
+        once = once.to(self.delta.device)
+
+        def rows(value: torch.Tensor) -> torch.Tensor:
+            return value.where(once.view(-1, *(1,) * (value.dim() - 1)), 0)
+
+        return replace(self, extra={name: rows(value) for name, value in self.extra.items()})
 
     @classmethod
     def cat(cls, reports: Iterable[Report]) -> Report:

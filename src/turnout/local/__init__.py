@@ -2,6 +2,7 @@
 
 from turnout.local.measurements import GradientNorm, Inexactness, StartGradient, StartLoss
 from turnout.local.prox import Prox
+from turnout.local.scaffold import Scaffold
 from turnout.local.sgd import Sgd
 from turnout.local.work import UniformWork, Work
 
@@ -9,6 +10,7 @@ __all__ = [
     "GradientNorm",
     "Inexactness",
     "Prox",
+    "Scaffold",
     "Sgd",
     "StartGradient",
     "StartLoss",

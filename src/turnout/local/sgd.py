@@ -13,7 +13,7 @@ from turnout.core.checks import count, known_name, not_negative, refuse
 from turnout.core.clients import Clients
 from turnout.core.random import fold
 from turnout.core.schedule import Schedule, check_step_size, step_size
-from turnout.core.types import Report, State, Task
+from turnout.core.types import Lanes, Report, State, Task
 from turnout.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
 from turnout.local.work import Work
 
@@ -101,7 +101,9 @@ class Sgd(Local):
         planned = self.plan(task, memory, clients)
         # Longest first: the clients still at work are always the first rows, and a slice of a matrix costs nothing.
         order = np.argsort(-planned.num_steps, kind="stable")
-        delta, loss = self._descend(task, planned, order, clients, corrections)
+        lanes = Lanes(order, planned.num_steps[order])
+        begun = tuple(correction.begin(task, memory, clients, lanes) for correction in corrections)
+        delta, loss = self._descend(task, planned, order, clients, begun)
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
         back = torch.from_numpy(np.argsort(order)).to(delta.device)
@@ -111,6 +113,7 @@ class Sgd(Local):
             num_examples=clients.num_examples,
             num_steps=planned.num_steps,
             delta=delta[back],
+            extra={name: change[back] for one in begun for name, change in one.changes().items()},
             seen={"loss": loss[back]},
         )
 

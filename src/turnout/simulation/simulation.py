@@ -15,7 +15,7 @@ from turnout.core.checks import CheckpointError
 from turnout.core.clients import Clients
 from turnout.core.objective import Objective
 from turnout.core.start import BLOCK
-from turnout.core.step import client_step, server_step
+from turnout.core.step import client_step, server_prepares, server_step
 from turnout.core.types import Candidates, Federation, Info, Report, ServerState, Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
@@ -67,7 +67,7 @@ class Simulation:
         )
         algorithm = experiment.algorithm
         self.state: ServerState = algorithm.init(self.objective.initial.clone(), self.federation)
-        self.memory = ClientMemory(data.num_clients, algorithm.local.memory(self.federation.num_params))
+        self.memory = ClientMemory(data.num_clients, algorithm.memory(self.federation))
         self.history = History()
         self.row: dict[str, Any] = {}
         self.description = describe(experiment)
@@ -101,6 +101,15 @@ class Simulation:
             self.experiment.seed,
         )
 
+    def prepare(self) -> Report | None:
+        """Before the first round, and only where a correction wants it: ask all clients for what it keeps."""
+        algorithm = self.experiment.algorithm
+        if self.state.version > 0 or not any(correction.asks_everyone for correction in algorithm.corrections):
+            return None
+        reports = self._ask(np.arange(self.federation.num_clients), "prepare")
+        self.state = server_prepares(algorithm, self.state, reports, self.federation)
+        return reports
+
     def measure(self) -> Report | None:
         """The measurements that the selection wants before it chooses; None if it wants none."""
         selection = self.experiment.algorithm.selection
@@ -116,18 +125,24 @@ class Simulation:
 
     def _ask(self, cohort: np.ndarray, phase: str) -> Report:
         """Give a cohort its task, as many clients at a time as fit the memory budget."""
-        clients, rows = np.unique(cohort, return_inverse=True)
-        task = Task(self.state.params, self.state.version, self.experiment.seed, phase)
+        clients, first, rows = np.unique(cohort, return_index=True, return_inverse=True)
+        version = self.state.version if phase != "prepare" else -1  # minibatches that no round has
+        shared = self.experiment.algorithm.shared(self.state)
+        task = Task(self.state.params, version, self.experiment.seed, phase, shared)
         reports = []
         for low in range(0, len(clients), self.lanes):
             ids = clients[low : low + self.lanes]
             memory = self.memory.gather(ids)
             report, memory = client_step(self.experiment.algorithm, task, memory, self._clients(ids))
-            if phase == "train":
+            if phase != "measure":
                 self.memory.scatter(ids, memory)
             reports.append(report)
         found = Report.cat(reports) if reports else self._nothing()
-        return found if len(clients) == len(cohort) else found.take(rows)
+        if len(clients) == len(cohort):
+            return found
+        once = torch.zeros(len(cohort), dtype=torch.bool)
+        once[torch.from_numpy(first)] = True
+        return found.take(rows).summed_once(once)
 
     def _nothing(self) -> Report:
         """The report of nobody."""
@@ -137,12 +152,15 @@ class Simulation:
     def round(self) -> None:
         """One round: select, train, step, evaluate where one is due, and record."""
         begin = time.perf_counter()
+        prepared = self.prepare()
         measured = self.measure()
         cohort = self.cohort(measured)
         reports = replace(self.train(cohort), measured=measured)
         self.state, info = server_step(self.experiment.algorithm, self.state, reports, self.federation)
         seconds = time.perf_counter() - begin
         row = self._row(reports, info) | {"seconds": seconds}
+        if prepared is not None:
+            row |= {name: row[name] + extra for name, extra in self._traffic(prepared, self._model_bytes).items()}
         every, last = self.experiment.evaluate_every, self.state.version == self.experiment.rounds
         if self.state.version % every == 0 or last:
             row |= self.evaluate()
@@ -159,13 +177,18 @@ class Simulation:
             row["update_norm"] = float(info["update_norm"])
         if len(reports) and "loss" in reports.seen:
             row["local_loss"] = float(reports.seen["loss"].nanmean())
-        one = self.state.params.numel() * self.state.params.element_size()
-        row |= self._traffic(reports, one)
+        kept = len(self.experiment.algorithm.keeps)
+        row |= self._traffic(reports, self._model_bytes * (1 + kept))
         slots = (tensor for slot in self.state.slots.values() for tensor in slot.values())
-        return row | {"server_bytes": one + sum(tensor.nbytes for tensor in slots)}
+        return row | {"server_bytes": self._model_bytes + sum(tensor.nbytes for tensor in slots)}
+
+    @property
+    def _model_bytes(self) -> int:
+        """Bytes of the model, which a vector that is broadcast beside it has as well."""
+        return self.state.params.numel() * self.state.params.element_size()
 
     def _traffic(self, reports: Report, model: int) -> dict[str, int]:
-        """Bytes that were sent, of a model of so many; ``bytes_measured`` is what measuring cost, both ways.
+        """Bytes that were sent, of a broadcast of so many; ``bytes_measured`` is what measuring cost, both ways.
 
         The version comes and goes with the model; a report also carries its numbers of examples and of steps. A client
         that has measured holds the model already, and one that was drawn twice still sends once.
