@@ -9,8 +9,10 @@ import torch
 from turnout import (
     ALGORITHMS,
     Algorithm,
+    Alignment,
     Bernoulli,
     Clip,
+    DivideByAbsoluteSum,
     DivideByClients,
     DivideBySum,
     Experiment,
@@ -18,11 +20,18 @@ from turnout import (
     Population,
     Prox,
     Sgd,
+    StartGradient,
     Uniform,
     average_participating,
     compose,
     fedau,
     fedavg,
+    fednova,
+    fednu,
+    fedprox,
+    folb,
+    folb_heterogeneous,
+    folb_two_set,
     models,
 )
 from turnout.simulation import Simulation
@@ -42,6 +51,12 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "known_statistics": lambda local: ALGORITHMS["known_statistics"](local, rates=RATES),
     "fedvarp": ALGORITHMS["fedvarp"],
     "mifa": ALGORITHMS["mifa"],
+    "folb": lambda local: folb(local, cohort_size=3),
+    "folb_heterogeneous": lambda local: folb_heterogeneous(local, psi=0.5, cohort_size=3, also=(Prox(mu=0.1),)),
+    "folb_two_set": lambda local: folb_two_set(local, cohort_size=4),
+    "fednu": lambda local: fednu(local, cohort_size=3),
+    "fedprox": lambda local: fedprox(local, mu=0.1, cohort_size=3),
+    "fednova": lambda local: fednova(local, cohort_size=3),
     # and what can be composed of the same pieces
     "fedau without cutoff": lambda local: fedau(local, cutoff=None, server_lr=1.5),
     "fedau that forgets": lambda local: compose(local, Participation(3, average="exponential"), DivideByClients()),
@@ -49,8 +64,16 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedau in groups": lambda local: compose(
         local, Participation(3, groups=(0, 0, 1, 1, 2, 2, 2, 0)), DivideByClients()
     ),
-    "fedavg of three with prox": lambda local: fedavg(local, also=(Uniform(3), Prox(mu=0.1))),
     "fedau, clipped": lambda local: fedau(local, also=(Clip(0.5),)),
+    "folb by examples": lambda local: folb(local, cohort_size=3, data_weighted=True),
+    "folb of two sets by examples": lambda local: folb_two_set(local, cohort_size=4, data_weighted=True),
+    "folb with fedau's weights": lambda local: compose(
+        local, Uniform(3), StartGradient(), Participation(3), Alignment(), DivideByAbsoluteSum()
+    ),
+    "fednu with signs": lambda local: fednu(local, signs=True, cohort_size=5),
+    "fednu by norm": lambda local: fednu(local, by="norm", cohort_size=3),
+    "fednu by inexactness": lambda local: fednu(local, by="alignment_and_inexactness", psi=0.5, cohort_size=3),
+    "fednu, uniform": lambda local: fednu(local, by="uniform", cohort_size=3),
 }
 
 LOCAL = Sgd(lr=0.3, steps=3, batch_size=16)

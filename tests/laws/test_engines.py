@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from turnout import Sgd, models
+from turnout import Sgd, UniformWork, models
 from turnout.core import replay
 from turnout.simulation import Simulation
 
@@ -16,6 +16,7 @@ LOCALS = {
     "epochs": Sgd(lr=0.1, steps=None, epochs=2, batch_size=16),
     "momentum, fresh passes": Sgd(lr=0.1, steps=4, batch_size=16, momentum=0.8, weight_decay=0.1, sampling="fresh"),
     "with replacement": Sgd(lr=0.3, steps=3, batch_size=16, sampling="replacement"),
+    "uniform work": Sgd(lr=0.1, steps=None, epochs=UniformWork(1, 3), batch_size=16),
 }
 ENGINES = ("vectorised", "one_by_one")
 

@@ -83,7 +83,7 @@ def test_a_client_depends_on_the_rounds_number_not_on_who_came_before():
 def test_server_lr_scales_the_step(name):
     """From the same state, a server step is proportional to server_lr."""
     simulation = Simulation(experiment(name))
-    report = simulation.train(np.arange(4))
+    report = replace(simulation.train(np.arange(4)), measured=simulation.measure())
     algorithm, start = simulation.experiment.algorithm, simulation.state.params
     steps = []
     for eta in (0.5, 2.0):

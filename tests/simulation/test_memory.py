@@ -54,6 +54,14 @@ def test_only_who_took_part_costs_a_row():
     assert state["table.control"].shape == (50, 3)
 
 
+def test_who_is_only_looked_at_costs_no_row():
+    """Clients who are asked for measurements alone keep nothing."""
+    memory = ClientMemory(100, FIELDS)
+    memory.scatter(np.array([3]), rows([3], 7))
+    assert memory.gather(np.arange(100))["steps"].tolist() == [0, 0, 0, 7] + [0] * 96
+    assert memory.state()["clients"].tolist() == [3]
+
+
 def test_nothing_to_remember_costs_nothing():
     memory = ClientMemory(1_000_000, {})
     assert memory.gather(np.array([5])) == {}

@@ -87,7 +87,7 @@ def folb_two_set(
         cohort_size: draws with replacement for each of the two (K).
         data_weighted: as in `folb`.
     """
-    weights = (*_examples(data_weighted), Alignment(), DivideBySecondCohort())
+    weights = (*_examples(data_weighted), Alignment(), DivideBySecondCohort(by_examples=data_weighted))
     pieces = (StartGradient(), *weights, ServerSgd(server_lr))
     return compose(local or Sgd(), *_selected(TwoCohorts(cohort_size), also), *pieces, name="folb_two_set")
 

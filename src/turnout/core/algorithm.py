@@ -257,9 +257,10 @@ class Algorithm:
         sent = {name for piece in (self.local, *self.measurements) for name in piece.gives}
         for piece in self.weighting:
             if missing := [name for name in piece.needs if name not in sent]:
+                givers = [f"{_GIVEN_BY[name]}()" if name in _GIVEN_BY else f"what gives {name}" for name in missing]
                 raise ConfigurationError(
                     f"{type(piece).__name__} reads {', '.join(missing)} of every report, and no client sends it: add "
-                    f"{' and '.join(f'{_GIVEN_BY[name]}()' for name in missing)} to the pieces"
+                    f"{' and '.join(givers)} to the pieces"
                 )
 
     def pieces(self) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Inexactness(Measurement):
         for correction in corrections:
             before, after = correction.correct(before, first, first), correction.correct(after, end, first)
         at_start = _norms(before)
-        ratio = torch.where(at_start > 0, _norms(after) / at_start, 0.0)
+        ratio = torch.where(at_start != 0, _norms(after) / at_start, 0.0)  # NaN stays NaN, for the server to drop
         return {"inexactness": ratio.clamp(max=1.0) if self.clip else ratio}
 
 

@@ -140,7 +140,7 @@ class Sgd(Local):
             x, y = clients.minibatch(examples[:active, step], key)
             mask = None if full else (places < counts[:active, step, None]).to(params.dtype)
             if step == 0 and known is not None:
-                loss, gradient = known[0][rows], known[1][rows]
+                loss, gradient = known[0][rows[:active]], known[1][rows[:active]]
             else:
                 loss, gradient = clients.objective.gradient(params[:active], x, y, mask, key)
             total[:active] += loss

@@ -20,7 +20,7 @@ from turnout.local.measurements import GradientNorm, Inexactness, StartGradient
 class _ByScore(Selection):
     """`cohort_size` draws with replacement, the probability of a client proportional to its score >= 0.
 
-    All zero scores make it uniform. Reports with NaN or infinity are left out.
+    All zero scores make it uniform. Reports with NaN or infinity are left out, and scores that overflow count as zero.
     """
 
     cohort_size: int
@@ -36,6 +36,7 @@ class _ByScore(Selection):
         if not len(measured):
             return measured.client
         scores = self.scores(measured)
+        scores = np.where(np.isfinite(scores), scores, 0.0)
         scores = scores if scores.any() else np.ones_like(scores)
         # Divided by the largest first, because a sum of the largest numbers may overflow.
         edges = np.cumsum(scores / scores.max())

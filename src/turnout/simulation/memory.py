@@ -22,11 +22,15 @@ class ClientMemory:
         self._tables = {name: torch.zeros((0, *shape), dtype=dtype) for name, (shape, dtype) in fields.items()}
 
     def gather(self, clients: np.ndarray) -> State:
-        """Copies of the rows of `clients`, ``[B, ...]``."""
+        """Copies of the rows of `clients`, ``[B, ...]``; zeros for those who have none yet, and get none by this."""
         if not self._tables:
             return {}
-        rows = torch.from_numpy(self._rows(clients))
-        return {name: table[rows] for name, table in self._tables.items()}
+        rows = torch.from_numpy(self._row[clients].astype(np.int64))
+        known = rows >= 0
+        gathered = {name: table.new_zeros((len(clients), *table.shape[1:])) for name, table in self._tables.items()}
+        for name, table in self._tables.items():
+            gathered[name][known] = table[rows[known]]
+        return gathered
 
     def scatter(self, clients: np.ndarray, memory: State) -> None:
         """Store the rows of `clients`."""

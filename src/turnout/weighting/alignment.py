@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from turnout.core.algorithm import Algorithm, Normaliser, Weighting, Weights
 from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.rows import inner, weighted_sum
 from turnout.core.types import Federation, Report, State
+from turnout.weighting.examples import ByExamples
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,24 @@ class DivideBySecondCohort(Normaliser):
 
     S_2 is a second cohort that only sends gradients (`TwoCohorts`). There are no absolute values here: weights sum to
     ``||grad_1 f||^2 / ||grad_2 f||^2``, so a small gradient of S_2 makes a large step. Zero makes all weights zero, which
-    leaves the model unchanged.
+    leaves the model unchanged. K is the number of reports of S_1, so that bad ones which were dropped from either cohort
+    do not change the size of the step.
+
+    Args:
+        by_examples: clients of S_2 count by their examples, as `ByExamples` has it for S_1; needed exactly where that is.
     """
 
+    by_examples: bool = False
+
     def fits(self, algorithm: Algorithm) -> None:
-        """Someone must send the gradients of S_2."""
+        """Someone must send the gradients of S_2, and both cohorts must count alike."""
         _asks_for_gradients(self, algorithm, "the gradients of a second cohort")
+        if any(isinstance(piece, ByExamples) for piece in algorithm.weighting) != self.by_examples:
+            one, other = ("second", "first") if self.by_examples else ("first", "second")
+            raise ConfigurationError(
+                f"the {one} cohort counts by examples and the {other} does not, so weights would sum to a number of examples "
+                "or its inverse: write ByExamples() and DivideBySecondCohort(by_examples=True), or neither"
+            )
 
     def apply(
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
@@ -96,8 +110,14 @@ class DivideBySecondCohort(Normaliser):
         assert report.measured is not None
         if not len(report.measured):
             return torch.zeros_like(weights), state
-        total = inner(report.measured.seen["start_gradient"], mean_gradient(report.measured)).sum()
+        mean = mean_gradient(report.measured, self._counts(report.measured, weights))
+        total = self._counts(report, weights).sum() * mean.dot(mean)
         return (weights / total).where(total != 0, 0.0), state
+
+    def _counts(self, report: Report, like: torch.Tensor) -> Weights:
+        """How much each report counts before alignment."""
+        counts = report.num_examples if self.by_examples else np.ones(len(report))
+        return torch.from_numpy(counts).to(like)
 
 
 def mean_gradient(report: Report, weights: Weights | None = None) -> torch.Tensor:
@@ -106,7 +126,8 @@ def mean_gradient(report: Report, weights: Weights | None = None) -> torch.Tenso
     if weights is None:
         weights = torch.ones(len(report), dtype=torch.float64, device=gradient.device)
     total = weights.sum()
-    return weighted_sum((weights / total).where(total != 0, 0.0), gradient)
+    # Summed first and divided then: opposite gradients sum to zero exactly, and a rest of rounding would be all there is.
+    return (weighted_sum(weights, gradient) / total).where(total != 0, 0.0)
 
 
 def _asks_for_gradients(piece: Weighting, algorithm: Algorithm, what: str) -> None:
