@@ -70,6 +70,15 @@ class Local(Piece, ABC):
         del num_params
         return {}
 
+    def alone(self, steps: int) -> Local:
+        """The rule by which a client takes so many steps with a model of its own, and remembers nothing afterwards."""
+        del steps
+        raise ConfigurationError(f"{type(self).__name__} has no rule for a model of a client's own: use Sgd")
+
+    def tuning(self, steps: int) -> Local:
+        """The rule by which a client takes so many steps to fit the model it received to its own data."""
+        return self.alone(steps)
+
 
 class Correction(Piece, ABC):
     """Changes the gradient of every local step; chained in the order they are written.
@@ -116,6 +125,9 @@ class Measurement(Piece, ABC):
 
     of_training: ClassVar[bool] = False
     """Whether it is about what training did, and not only about the model received."""
+
+    of_requirement: ClassVar[bool] = False
+    """Whether it compares the model with what clients require (`Population.requirement`)."""
 
     @abstractmethod
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
@@ -302,6 +314,7 @@ class Algorithm:
 
 _GIVEN_BY = {
     "start_loss": "StartLoss",
+    "appeal_gap": "AppealGap",
     "start_gradient": "StartGradient",
     "start_gradient_norm": "GradientNorm",
     "inexactness": "Inexactness",

@@ -15,6 +15,7 @@ from turnout.data.transforms import Transform, apply_transforms
 
 if TYPE_CHECKING:
     from turnout.core.start import Start
+    from turnout.population.requirement import BoundRequirement
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,7 @@ class Clients:
         objective: model and loss.
         transforms: what happens to a minibatch before the model sees it.
         start: what they found at the model they received; None where nobody asked.
+        requirement: what the clients of `shards` require of a model; None where nobody asks.
     """
 
     ids: np.ndarray
@@ -37,6 +39,7 @@ class Clients:
     objective: Objective
     transforms: tuple[Transform, ...] = ()
     start: Start | None = None
+    requirement: BoundRequirement | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -26,12 +26,17 @@ class Start:
         clients: who they are.
 
     Attributes:
-        params: that model, ``[P]`` or ``[B, P]``.
+        task: as given.
         clients: as given.
     """
 
     def __init__(self, task: Task, clients: Clients) -> None:
-        self.params, self.clients = task.params, clients
+        self.task, self.clients = task, clients
+
+    @property
+    def params(self) -> torch.Tensor:
+        """The model they received, ``[P]`` or ``[B, P]``."""
+        return self.task.params
 
     @cached_property
     def _both(self) -> tuple[torch.Tensor, torch.Tensor]:

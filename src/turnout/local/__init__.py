@@ -1,12 +1,13 @@
 """What clients do: a solver, corrections of its gradient, measurements, and how much work there is."""
 
-from turnout.local.measurements import GradientNorm, Inexactness, StartGradient, StartLoss
+from turnout.local.measurements import AppealGap, GradientNorm, Inexactness, StartGradient, StartLoss
 from turnout.local.prox import Prox
 from turnout.local.scaffold import Scaffold
 from turnout.local.sgd import Sgd
 from turnout.local.work import UniformWork, Work
 
 __all__ = [
+    "AppealGap",
     "GradientNorm",
     "Inexactness",
     "Prox",

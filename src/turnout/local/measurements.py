@@ -8,8 +8,11 @@ from typing import ClassVar
 import torch
 
 from turnout.core.algorithm import Correction, Measurement
+from turnout.core.checks import ConfigurationError
 from turnout.core.start import Start, full_gradient
 from turnout.core.types import State
+from turnout.local.sgd import Sgd
+from turnout.local.tuning import tuned
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,37 @@ class StartLoss(Measurement):
         """The full local loss."""
         del delta, corrections
         return {"start_loss": start.loss}
+
+
+@dataclass(frozen=True)
+class AppealGap(Measurement):
+    """``appeal_gap [B]``: ``F_k(w^t) - rho_k``, how much the received model falls short of what a client requires.
+
+    Over all of a client's training examples, float64; negative where the model does better. Of an accuracy that is
+    required it is ``rho_k`` minus the model's accuracy.
+
+    Args:
+        tuning: local steps that fit the model to the client first; only the gap is told of that model, which is then
+            thrown away (MaxFL, section 5.1, "Local tuning for personalization"). None is the model as it came.
+
+    Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
+    """
+
+    gives: ClassVar[tuple[str, ...]] = ("appeal_gap",)
+
+    tuning: Sgd | None = None
+
+    def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
+        """The gap to what the clients require."""
+        del delta, corrections
+        clients, requirement = start.clients, start.clients.requirement
+        if requirement is None:
+            raise ConfigurationError("AppealGap() is about what clients require, and here nobody said that they do")
+        if self.tuning is not None:
+            task = tuned(self.tuning, start.task, clients, "tuning before the gap")
+            start = Start(task, clients)
+        required = torch.from_numpy(requirement.train[clients.rows]).to(start.params.device)
+        return {"appeal_gap": requirement.gap(start.loss.double(), start.accuracy, required)}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -73,6 +73,11 @@ class Sgd(Local):
         """The number of local steps a client has done in its life: where its pass goes on."""
         del num_params
         return {"steps_done": ((), torch.int64)} if self.sampling == "pass" else {}
+
+    def alone(self, steps: int) -> Sgd:
+        """The same steps, in passes that start anew."""
+        sampling = "fresh" if self.sampling == "pass" else self.sampling
+        return replace(self, steps=steps, epochs=None, sampling=sampling)
 
     def plan(self, task: Task, memory: State, clients: Clients) -> Plan:
         """The minibatches of this round."""

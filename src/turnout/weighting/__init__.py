@@ -1,6 +1,7 @@
 """How much each report counts: a chain on the weights, ended by a normaliser."""
 
 from turnout.weighting.alignment import Alignment, DivideBySecondCohort, SignOfAlignment
+from turnout.weighting.appeal import Appeal, DivideBySumPlus
 from turnout.weighting.examples import ByExamples
 from turnout.weighting.known_rates import KnownRates
 from turnout.weighting.local_steps import DivideByLocalSteps
@@ -9,6 +10,7 @@ from turnout.weighting.participation import Participation
 
 __all__ = [
     "Alignment",
+    "Appeal",
     "ByExamples",
     "DivideByAbsoluteSum",
     "DivideByClients",
@@ -16,6 +18,7 @@ __all__ = [
     "DivideByParticipants",
     "DivideBySecondCohort",
     "DivideBySum",
+    "DivideBySumPlus",
     "KnownRates",
     "Participation",
     "SignOfAlignment",

@@ -1,0 +1,78 @@
+"""Clients who take part only while the model meets what they require."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from turnout.core.checks import count
+from turnout.core.types import State
+
+
+@dataclass(frozen=True)
+class Opting:
+    """Clients opt in and out before every round by whether the present model meets their requirement (MaxFL, section 3).
+
+    In round t client k is in the pool iff ``F_k(w^t) < rho_k`` on all of its training examples, and takes part if it is
+    also available and selected. The rule is the same for all algorithms. It looks at all clients once a round, in one pass
+    over their data.
+
+    Args:
+        mandatory_rounds: rounds at the beginning in which everyone is in the pool (the paper's 10 of 200).
+        comes_back: whether those who left return when the model meets their requirement again.
+
+    Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
+    """
+
+    mandatory_rounds: int = 10
+    comes_back: bool = True
+
+    def __post_init__(self) -> None:
+        count("mandatory_rounds", self.mandatory_rounds, least=0)
+
+
+class Pool:
+    """`Opting` for the N clients of one run.
+
+    Args:
+        options: the rule.
+        num_clients: N.
+        loyal: who never leaves, bool ``[N]``; None is nobody.
+    """
+
+    def __init__(self, options: Opting, num_clients: int, loyal: np.ndarray | None = None) -> None:
+        self._options = options
+        self._loyal = np.zeros(num_clients, dtype=bool) if loyal is None else loyal
+        self._gone = np.zeros(num_clients, dtype=bool)
+        self._round = -1
+        self._members = np.ones(num_clients, dtype=bool)
+
+    def members(self, round: int, content: Callable[[], np.ndarray]) -> np.ndarray:
+        """Who is in the pool in `round`, bool ``[N]``.
+
+        Args:
+            round: ascending from call to call.
+            content: says of all clients whether the model of that round meets their requirement, bool ``[N]``; called at
+                most once a round.
+        """
+        if round < self._options.mandatory_rounds:
+            return np.ones_like(self._members)
+        if round != self._round:
+            self._members = (content() & ~self._gone) | self._loyal
+            if not self._options.comes_back:
+                self._gone = ~self._members
+            self._round = round
+        return self._members
+
+    def state(self) -> State:
+        """Who is gone for good."""
+        return {} if self._options.comes_back else {"gone": torch.from_numpy(self._gone)}
+
+    def restore(self, state: State) -> None:
+        """Take over what `state` returned."""
+        if not self._options.comes_back:
+            self._gone = state["gone"].numpy()
+        self._round = -1

@@ -1,0 +1,68 @@
+"""What the clients of a run require, found out when somebody first asks, and once."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from turnout.core.algorithm import Local
+from turnout.core.types import State, Task
+from turnout.population.requirement import BoundRequirement, Requirement
+from turnout.simulation.audience import Audience, ClientScores
+
+
+class Requirements:
+    """A `Requirement` for the clients of one run, those that train (``"seen"``) and those that never do (``"unseen"``).
+
+    Own models start from the initial parameters and depend on (seed, client) alone, so that what they reach is the same
+    whenever it is asked for; it is saved with the run nevertheless, because training them takes time.
+
+    Args:
+        requirement: what clients require.
+        local: the algorithm's local rule.
+        audiences: the clients, by kind.
+        initial: the parameters before the first round, ``[P]``.
+        seed: the run's seed.
+        lanes: how many clients train side by side.
+    """
+
+    def __init__(
+        self,
+        requirement: Requirement,
+        local: Local,
+        audiences: dict[str, Audience],
+        initial: torch.Tensor,
+        seed: int,
+        lanes: int,
+    ) -> None:
+        self._requirement, self._rule = requirement, requirement.solo(local)
+        self._audiences, self._task, self._lanes = audiences, Task(initial, 0, seed), lanes
+        self._solo: dict[str, ClientScores] = {}
+        self._bound: dict[str, BoundRequirement | None] = {}
+
+    def of(self, kind: str) -> BoundRequirement | None:
+        """What the clients of a kind require; None where there are none, or nothing is known of them."""
+        if kind not in self._bound:
+            audience = self._audiences.get(kind)
+            self._bound[kind] = None if audience is None else self._bind(kind, audience)
+        return self._bound[kind]
+
+    def _bind(self, kind: str, audience: Audience) -> BoundRequirement | None:
+        if self._rule is not None and kind not in self._solo:
+            self._solo[kind] = audience.scores_after(self._rule, self._task, "own models", self._lanes)
+        return self._requirement.bind(audience.num_clients, self._solo.get(kind), unseen=kind == "unseen")
+
+    def state(self) -> State:
+        """What own models reached, as far as it is known."""
+        return {
+            f"{kind}.{name}": torch.from_numpy(np.array(values))
+            for kind, scores in self._solo.items()
+            for name, values in scores.items()
+        }
+
+    def restore(self, state: State) -> None:
+        """Take over what `state` returned."""
+        self._solo, self._bound = {}, {}
+        for name, values in state.items():
+            kind, _, score = name.partition(".")
+            self._solo.setdefault(kind, {})[score] = values.numpy()

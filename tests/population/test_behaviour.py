@@ -1,0 +1,102 @@
+"""Byzantine clients change what they send, in ways that depend on (seed, version, client) alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from turnout import ConfigurationError
+from turnout.population.behaviour import Byzantine, scaled_updates, sign_flipping
+
+from ..tiny import report
+
+N = 40
+
+
+def reports(clients=None, num_params=2000, version=3):
+    clients = np.arange(N) if clients is None else np.asarray(clients)
+    rows = torch.randn(N, num_params, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    seen = {
+        "loss": torch.ones(len(clients)),
+        "appeal_gap": torch.zeros(len(clients)).double(),
+        "other": torch.ones(len(clients)),
+    }
+    return report(clients, rows[clients], version=version, seen=seen)
+
+
+def test_the_fraction_of_clients_is_drawn_once_by_seed():
+    attack = Byzantine(0.25)
+    attackers = attack.bind(N, seed=1).attackers
+    assert attackers.sum() == 10
+    assert (attackers == attack.bind(N, seed=1).attackers).all()
+    assert (attackers != attack.bind(N, seed=2).attackers).any()
+    assert not Byzantine(0.0).bind(N).attackers.any()
+    assert Byzantine(1.0).bind(N).attackers.all()
+
+
+def test_the_others_are_untouched():
+    bound, before = Byzantine(0.25).bind(N), reports()
+    after = bound.sent(before)
+    honest = torch.from_numpy(~bound.attackers)
+    assert torch.equal(after.delta[honest], before.delta[honest])
+    for name in before.seen:
+        assert torch.equal(after.seen[name][honest], before.seen[name][honest])
+    assert before.seen["loss"].tolist() == [1.0] * N  # nor what the client itself holds
+    nobody = before.take(np.flatnonzero(~bound.attackers))
+    assert bound.sent(nobody) is nobody
+
+
+def test_losses_are_inflated_and_updates_noisy_as_asked():
+    bound, before = Byzantine(0.25, inflation=7.0, noise=0.5).bind(N), reports()
+    after, attackers = bound.sent(before), torch.from_numpy(bound.attackers)
+    assert after.seen["loss"][attackers].tolist() == [8.0] * 10
+    assert after.seen["appeal_gap"][attackers].tolist() == [7.0] * 10
+    assert torch.equal(after.seen["other"], before.seen["other"])
+    noise = (after.delta - before.delta)[attackers]
+    relative = noise.norm(dim=1) / before.delta[attackers].norm(dim=1)
+    torch.testing.assert_close(relative, torch.full((10,), 0.5, dtype=torch.float64), rtol=0.1, atol=0)
+    unit = noise / noise.std(dim=1, keepdim=True)
+    assert unit.mean().abs() < 0.02
+    assert (unit**4).mean() == pytest.approx(3.0, rel=0.05)  # as a Gaussian's
+    correlated = torch.corrcoef(noise) - torch.eye(10)
+    assert correlated.abs().max() < 0.12
+
+
+def test_noise_depends_on_seed_version_and_client_and_not_on_company():
+    attack = Byzantine(1.0)
+    together = attack.bind(N).sent(reports()).delta
+    alone = attack.bind(N).sent(reports([7, 3])).delta
+    assert torch.equal(alone, together[[7, 3]])
+    for other in (attack.bind(N, seed=1).sent(reports()), attack.bind(N).sent(reports(version=4))):
+        assert (other.delta - together).abs().min(dim=1).values.max() > 0
+        assert not torch.equal(other.delta, together)
+
+
+def test_signs_and_sizes():
+    before = reports()
+    assert torch.equal(sign_flipping(1.0).bind(N).sent(before).delta, -before.delta)
+    assert torch.equal(scaled_updates(1.0, scale=4.0).bind(N).sent(before).delta, 4 * before.delta)
+    assert torch.equal(sign_flipping(1.0).bind(N).sent(before).seen["loss"], before.seen["loss"])
+
+
+def test_nothing_to_corrupt_in_a_report_of_measurements_alone():
+    before = replace(reports(), delta=torch.zeros(N, 0, dtype=torch.float64))
+    after = Byzantine(1.0).bind(N).sent(before)
+    assert after.delta.shape == (N, 0)
+    assert (after.seen["appeal_gap"] == 100.0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fraction": 1.5}, r"fraction: got 1\.5, needed a probability"),
+        ({"inflation": -1.0}, r"inflation: got -1\.0, needed a finite number >= 0"),
+        ({"noise": float("nan")}, r"noise: got nan, needed a finite number >= 0"),
+        ({"scale": float("inf")}, r"scale: got inf, needed a finite number"),
+        ({"inflation": 0, "noise": 0}, r"this attack changes nothing: write inflation, noise or scale"),
+    ],
+)
+def test_bad_attacks(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Byzantine(**options)
