@@ -39,6 +39,6 @@ def test_thinned_is_spread_evenly_and_is_everything_if_that_is_enough():
     few = thinned(shards, 4)
     assert few.y.tolist() == [0, 33, 66, 99]
     assert few.x[:, 0].tolist() == [0.0, 33.0, 66.0, 99.0]
-    assert list(few.offsets) == [0, 4]
+    assert list(few.offsets) == [0, 1, 4]
     assert thinned(shards, 100).y.tolist() == list(range(100))
     assert thinned(shards, 1).y.tolist() == [0]

@@ -17,6 +17,7 @@ from turnout.core.types import Candidates, Federation, Lanes, Report, ServerStat
 
 if TYPE_CHECKING:
     from turnout.core.clients import Clients
+    from turnout.core.personal import Personal
     from turnout.core.start import Start
 
 Weights = torch.Tensor
@@ -235,6 +236,7 @@ class Algorithm:
     weighting: tuple[Weighting, ...]
     aggregation: Aggregation
     server: Server
+    personal: Personal | None = None
 
     def __post_init__(self) -> None:
         normalisers = [w for w in self.weighting if isinstance(w, Normaliser)]
@@ -286,7 +288,8 @@ class Algorithm:
         }
         for slot, chain in chains.items():
             found |= {f"{slot}.{i}": piece for i, piece in enumerate(chain)}
-        return found | {"aggregation": self.aggregation, "server": self.server}
+        found |= {"aggregation": self.aggregation, "server": self.server}
+        return found if self.personal is None else found | {"personal": self.personal}
 
     def init(self, params: torch.Tensor, federation: Federation) -> ServerState:
         """The server's state before the first round."""
@@ -302,10 +305,21 @@ class Algorithm:
         """What is broadcast beside the model: the means of what clients keep, in the model's type."""
         return {name: mean.to(state.params.dtype) for name, mean in state.slots.get("controls", {}).items()}
 
-    def memory(self, federation: Federation) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """What each client remembers: shape and type by name, zero at first."""
-        kept = dict.fromkeys(self.keeps, ((federation.num_params,), federation.dtype))
-        return self.local.memory(federation.num_params) | kept
+    @property
+    def steps(self) -> tuple[Correction, ...]:
+        """All that changes the gradient of a local step, in order."""
+        return self.corrections if self.personal is None else self.corrections + self.personal.columns
+
+    def memory(self, federation: Federation, personal: torch.Tensor) -> State:
+        """What each client remembers before it first takes part: a row by name.
+
+        Args:
+            personal: the model's first personal parameters, ``[P_v]``.
+        """
+        shapes = self.local.memory(federation.num_params)
+        shapes |= dict.fromkeys(self.keeps, ((federation.num_params,), federation.dtype))
+        first = {name: torch.zeros(shape, dtype=dtype) for name, (shape, dtype) in shapes.items()}
+        return first if self.personal is None else first | {"personal": personal.cpu()}
 
     def named(self, name: str) -> Algorithm:
         """The same algorithm under another name."""

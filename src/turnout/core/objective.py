@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Literal
 
 import torch
@@ -82,6 +82,7 @@ class Objective:
         loss: one loss for each example.
         engine: ``"vectorised"`` (all clients in one call), ``"one_by_one"``, or ``"auto"``.
         device: where to compute.
+        personal: names of the parameters that stay with their client.
 
     Attributes:
         layout: which stretch of the vector is which parameter.
@@ -97,13 +98,14 @@ class Objective:
         loss: Loss = cross_entropy,
         engine: Engine = "auto",
         device: torch.device | None = None,
+        personal: Collection[str] = (),
     ) -> None:
         device = device or torch.device("cpu")
         _refuse_what_cannot_be_right(module)
         self.module, self._key_names = with_keyed_dropout(module)
         self.module.to(device)
         self._dropouts = [m for m in self.module.modules() if isinstance(m, KeyedDropout)]
-        self.layout = Layout.of(self.module)
+        self.layout = Layout.of(self.module, lambda name: name in personal)
         self.initial = self.layout.flatten(self.module)
         self.loss, self.device = loss, device
         self.engine, self.reason = _choose(module, engine, device)

@@ -19,22 +19,34 @@ def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Client
 
     Returns the reports as they are sent, and the clients' memory (rows ``[B, ...]``) afterwards.
     """
-    report, memory = _PHASES[task.phase](algorithm, task, memory, clients)
+    own, update = algorithm.personal, None
+    joined = task if own is None else replace(task, params=own.join(task.params, memory))
+    report, memory = _PHASES[task.phase](algorithm, joined, memory, clients)
+    if own is not None:
+        report, update = own.split(report, clients.objective.layout.num_shared)
     for guard in algorithm.guard:
         report = guard.apply(report, task)
-    if task.phase != "measure" and algorithm.keeps:
-        _settle(algorithm, memory, report)
+    if task.phase != "measure":
+        _settle(algorithm, memory, report, update if task.phase == "train" else None)
     return report, memory
 
 
-def _settle(algorithm: Algorithm, memory: State, sent: Report) -> None:
+def _settle(algorithm: Algorithm, memory: State, sent: Report, update: torch.Tensor | None) -> None:
     """Move what clients remember by what was actually sent, so that the server's mean of it stays their mean.
 
-    A report that the server will drop, for NaN or infinity, moves nothing.
+    A report that the server will drop, for NaN or infinity, moves nothing; nor does a personal part move that is no
+    longer finite.
     """
+    if not algorithm.keeps and update is None:
+        return
     good = torch.from_numpy(sent.finite())[:, None]
     for name in algorithm.keeps:
         memory[name] += sent.extra[name].to(memory[name].device).where(good, 0.0)
+    if update is not None:
+        assert algorithm.personal is not None
+        moved = memory["personal"] + algorithm.personal.outer_lr * update.to(memory["personal"].device)
+        good &= torch.isfinite(moved).all(dim=1, keepdim=True)
+        memory["personal"] = moved.where(good, memory["personal"])
 
 
 def _train(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
@@ -43,7 +55,7 @@ def _train(algorithm: Algorithm, task: Task, memory: State, clients: Clients) ->
     clients = replace(clients, start=start)
     corrections = _of_objective(algorithm, task, memory, clients) if algorithm.measurements else ()
     seen = _seen(algorithm.measurements, start, None, corrections)
-    report = algorithm.local.train(task, memory, clients, algorithm.corrections)
+    report = algorithm.local.train(task, memory, clients, algorithm.steps)
     seen |= _seen(algorithm.measurements, start, report.delta, corrections)
     return replace(report, seen=report.seen | seen), memory
 
@@ -56,7 +68,7 @@ def _measure(algorithm: Algorithm, task: Task, memory: State, clients: Clients) 
     seen = _seen(asked, start, None, corrections)
     if any(measurement.of_training for measurement in asked):
         tried = {name: value.clone() for name, value in memory.items()}
-        report = algorithm.local.train(task, tried, clients, algorithm.corrections)
+        report = algorithm.local.train(task, tried, clients, algorithm.steps)
         seen |= _seen(asked, start, report.delta, corrections)
     versions, no_steps = task.versions(len(clients)), np.zeros(len(clients), dtype=np.int64)
     nothing = task.params.new_zeros((len(clients), 0))
@@ -66,7 +78,7 @@ def _measure(algorithm: Algorithm, task: Task, memory: State, clients: Clients) 
 def _prepare(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
     """What corrections keep, from the gradients of a round of local steps that go nowhere."""
     clients = replace(clients, start=Start(task, clients))
-    report = algorithm.local.train(task, memory, clients, (*algorithm.corrections, _Stay()))
+    report = algorithm.local.train(task, memory, clients, (*algorithm.steps, _Stay()))
     return replace(report, delta=report.delta[:, :0], seen={}), memory
 
 

@@ -20,7 +20,8 @@ from turnout.core.types import Candidates, Federation, Info, Report, ServerState
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
 from turnout.describe import describe, differences
-from turnout.evaluation.evaluate import evaluate, thinned
+from turnout.evaluation.evaluate import Scores, evaluate, thinned
+from turnout.evaluation.own import OwnScores, evaluate_own
 from turnout.history import History
 from turnout.population import participation_table
 from turnout.simulation.lanes import lanes_per_chunk
@@ -50,24 +51,28 @@ class Simulation:
         self.experiment = experiment
         data, seed = experiment.data, experiment.seed
         device = torch.device(experiment.device)
-        module = experiment.build_model()
-        self.objective = Objective(module, experiment.loss, experiment.engine, device)
+        module, own = experiment.build_model(), experiment.algorithm.personal
+        personal = own.chosen(module) if own else frozenset()
+        self.objective = Objective(module, experiment.loss, experiment.engine, device, personal)
         self._train, self._transforms = self._place(data.train, device)
-        held_out = data.test or data.client_test
+        # Of what is personal, only a client's own test examples can say whether it serves it.
+        held_out = data.client_test if own else data.test or data.client_test
         self._test = None if held_out is None else self._place(held_out, device)[0]
         labels = None if data.train.y.is_floating_point() else data.label_counts()
         self.availability = experiment.population.availability.bind(data.num_clients, labels, seed)
         self.federation = Federation(
             num_clients=data.num_clients,
-            num_params=self.objective.layout.num_params,
+            num_params=self.objective.layout.num_shared,
             rates=self.availability.rates if experiment.everyone_available_takes_part else None,
             device=device,
             dtype=self.objective.initial.dtype,
             seed=seed,
         )
         algorithm = experiment.algorithm
-        self.state: ServerState = algorithm.init(self.objective.initial.clone(), self.federation)
-        self.memory = ClientMemory(data.num_clients, algorithm.memory(self.federation))
+        shared, first = self.objective.initial.tensor_split((self.federation.num_params,))
+        self.state: ServerState = algorithm.init(shared.clone(), self.federation)
+        remembered = algorithm.memory(self.federation, first)
+        self.memory = ClientMemory(data.num_clients, remembered, experiment.memory_budget)
         self.history = History()
         self.row: dict[str, Any] = {}
         self.description = describe(experiment)
@@ -90,6 +95,11 @@ class Simulation:
     def _clients(self, ids: np.ndarray) -> Clients:
         """Lanes for the clients `ids`."""
         return Clients(ids, ids, self._train, self.objective, self._transforms)
+
+    def models(self, ids: np.ndarray) -> torch.Tensor:
+        """The model of each of these clients, ``[B, P]``: the shared part and its own, as far as it has one."""
+        params, own = self.state.params, self.experiment.algorithm.personal
+        return params.expand(len(ids), -1) if own is None else own.join(params, self.memory.gather(ids))
 
     def candidates(self) -> Candidates:
         """Whom the selection of the round to come can choose from."""
@@ -201,13 +211,23 @@ class Simulation:
             row["bytes_measured"] = len(asked) * (model + 8 + reports.measured.nbytes)
         return row
 
+    def _scores(self, shards: Shards) -> Scores | OwnScores:
+        """Loss and accuracy of whoever holds these examples, all with the shared model, or each with its own."""
+        if self.experiment.algorithm.personal is None:
+            return evaluate(self.objective, self.state.params, shards, self._transforms)
+
+        def clients(ids: np.ndarray) -> Clients:
+            return Clients(ids, ids, shards, self.objective, self._transforms)
+
+        return evaluate_own(self.models, clients, shards.sizes, self.lanes)
+
     def evaluate(self) -> dict[str, float]:
         """Loss and accuracy of the present model on training and test examples."""
         row, most = {}, self.experiment.evaluation_examples
         for name, shards in (("train", self._train), ("test", self._test)):
             if shards is not None and len(shards.x):
                 some = thinned(shards, most) if most else shards
-                scores = evaluate(self.objective, self.state.params, some, self._transforms)
+                scores = self._scores(some)
                 row[f"{name}_loss"], accuracy = scores.mean()
                 if not np.isnan(accuracy):  # of targets that are no labels there is none
                     row[f"{name}_accuracy"] = accuracy
@@ -231,7 +251,7 @@ class Simulation:
         own_test = None if data.client_test is None else self._place(data.client_test, self.federation.device)[0]
         for name, shards in (("train", self._train), ("test", own_test)):
             if shards is not None:
-                scores = evaluate(self.objective, self.state.params, shards, self._transforms)
+                scores = self._scores(shards)
                 columns[f"{name}_loss"], columns[f"{name}_accuracy"] = scores.by_client()
         self.history.set_clients(**columns)
 
