@@ -25,12 +25,12 @@ class Reached:
     """When a run first met a target, and what it had spent until then.
 
     Attributes:
-        round: the first evaluated round that met it.
+        rounds: up to the first evaluated one that met it, that one included.
         bytes: sent until then, both ways, measurements included; None if that was not recorded.
         simulated_seconds: gone by until then; None if that was not recorded.
     """
 
-    round: int
+    rounds: int
     bytes: float | None = None
     simulated_seconds: float | None = None
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import turnout as package
-from turnout.cli import compare, layers, run
+from turnout.cli import compare, layers, panels, reproduce, run
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
+from turnout.reproduce import load
 
 Turnout = Callable[..., Any]
 
@@ -21,6 +22,7 @@ Turnout = Callable[..., Any]
         ((), "turnout compare fedau average_participating --seeds 3"),
         (("run",), "turnout run --algorithm fedau --data digits --rounds 500"),
         (("compare",), "turnout compare fedau average_all --seeds 0,3,7 local.lr=0.1 average_all.server_lr=10"),
+        (("reproduce",), "turnout reproduce folb/table-1 --panels synthetic_iid,synthetic_1_1 --jobs 2"),
         (("report",), "turnout report runs/demo"),
         (("list",), "turnout list algorithms"),
         (("data",), "turnout data fetch mnist"),
@@ -52,6 +54,15 @@ def test_the_settings_in_the_examples_are_sound() -> None:
         names = [w for w in words[2:] if re.fullmatch(r"[a-z_]+", w)]
         found = Layers.of([layers.override(w) for w in words if re.match(r"[a-z_.]+=", w)] or [{}], names)
         assert [found.settings(name).name for name in names] == names
+
+
+def test_the_reproductions_in_the_examples_can_be_run() -> None:
+    named = [words for words in examples(reproduce.EPILOG) if words[2:]]
+    assert named
+    for words in named:
+        made = load(words[2])
+        only = words[words.index("--panels") + 1].split(",") if "--panels" in words else None
+        assert panels.plans(made, only, [layers.override(w) for w in words if re.match(r"[a-z_.]+=", w)])
 
 
 def test_the_version_is_that_of_the_package(turnout: Turnout) -> None:

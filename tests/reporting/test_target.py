@@ -41,8 +41,8 @@ def records():
 def test_costs_are_those_of_the_first_round_that_reached_it(records):
     fast, slow, never = costs(records, TARGET)
     assert (fast.algorithm, fast.reached, slow.reached, never.reached) == ("fast", "2/2", "1/2", "0/2")
-    assert fast.figures == {"round": Quartiles(1, 1.5, 2, 2, 2), "bytes": Quartiles(2.5e6, 3.75e6, 5e6, 2, 2)}
-    assert (slow.figures["round"].median, slow.figures["round"].high) == (3, math.inf)
+    assert fast.figures == {"rounds": Quartiles(1, 1.5, 2, 2, 2), "bytes": Quartiles(2.5e6, 3.75e6, 5e6, 2, 2)}
+    assert (slow.figures["rounds"].median, slow.figures["rounds"].high) == (3, math.inf)
     assert never.figures["bytes"].median == math.inf
 
 
@@ -78,7 +78,7 @@ def test_simulated_time_has_a_column_where_it_was_recorded():
 def test_results_as_csv_tell_what_was_not_reached(records):
     lines = list(csv_format.DictReader(csv(comparison(records), costs(records, TARGET)).splitlines()))
     assert [line["reached"] for line in lines] == ["2", "1", "0"]
-    assert [line["round_to_target_median"] for line in lines] == ["1.5", "3.0", "inf"]
+    assert [line["rounds_to_target_median"] for line in lines] == ["1.5", "3.0", "inf"]
     assert lines[1]["bytes_to_target_high"] == "inf"
     assert "simulated_seconds_to_target_median" not in lines[0]
     assert "reached" not in csv(comparison(records))

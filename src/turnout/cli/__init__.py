@@ -1,4 +1,4 @@
-"""The command line: ``turnout run | compare | report | list | data``."""
+"""The command line: ``turnout run | compare | reproduce | report | list | data``."""
 
 from turnout.allocator import keep_large_buffers
 from turnout.cli.app import app

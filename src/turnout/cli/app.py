@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from turnout import __version__
-from turnout.cli import compare, data, errors, listing, report, run
+from turnout.cli import compare, data, errors, listing, report, reproduce, run
 
 EPILOG = r"""[bold]Begin with[/bold]
 
@@ -57,6 +57,7 @@ def turnout(
 
 app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=compare.EPILOG)(compare.compare)
+app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command(epilog=report.EPILOG)(report.report)
 app.command("list", epilog=listing.EPILOG)(listing.listing)
 _data.command("list", epilog=data.LIST_EPILOG)(data.catalogue)

@@ -72,15 +72,7 @@ def compare(
     engine: flags.Engine = None,
     device: flags.Device = None,
     config: flags.Config = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs",
-            "-j",
-            metavar="N",
-            help="Runs at a time (default: one per processor; 1 on a GPU). Changes no result.",
-        ),
-    ] = None,
+    jobs: flags.Jobs = None,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -88,10 +80,7 @@ def compare(
         ),
     ] = None,
     to_accuracy: flags.ToAccuracy = None,
-    report: Annotated[
-        bool,
-        typer.Option("--report/--no-report", help="Write report.html, with pictures.", rich_help_panel=flags.OUTCOME),
-    ] = True,
+    report: flags.Report = True,
     checkpoint_every: flags.CheckpointEvery = None,
     quiet: flags.Quiet = False,
 ) -> None:

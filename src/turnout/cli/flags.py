@@ -50,6 +50,15 @@ ToAccuracy = Annotated[
         rich_help_panel=OUTCOME,
     ),
 ]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs", "-j", metavar="N", help="Runs at a time (default: one per processor; 1 on a GPU). Changes no result."
+    ),
+]
+Report = Annotated[
+    bool, typer.Option("--report/--no-report", help="Write report.html, with pictures.", rich_help_panel=OUTCOME)
+]
 CheckpointEvery = Annotated[
     int | None,
     typer.Option(metavar="N", help="Rounds between checkpoints (default: about a minute).", rich_help_panel=OUTCOME),

@@ -24,13 +24,18 @@ class RunsFailed(TurnoutError):
 
     Attributes:
         failures: the last update of each of them.
-        records: of the runs that did not fail.
+        done: the records of the runs that did not fail.
     """
 
-    def __init__(self, failures: Sequence[Update], records: Sequence[RunRecord]) -> None:
-        self.failures, self.records = failures, records
+    def __init__(self, failures: Sequence[Update], done: Mapping[Run, RunRecord]) -> None:
+        self.failures, self.done = failures, done
         runs = f"{len(failures)} run{'s' * (len(failures) > 1)} failed"
         super().__init__("\n".join([f"{runs}:", *(f"  {failure}: {failure.note}" for failure in failures)]))
+
+    @property
+    def records(self) -> list[RunRecord]:
+        """Of the runs that did not fail, in the order in which they were given."""
+        return list(self.done.values())
 
 
 class Stopped(Interrupted):
@@ -70,26 +75,43 @@ def compare(
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
     runs = _runs(experiments, seeds, Path(folder), checkpoint_every)
+    return list(perform_all(runs, Path(folder), jobs=jobs, threads=threads, progress=progress).values())
+
+
+def perform_all(
+    runs: Sequence[Run], folder: Path, *, jobs: int | None, threads: int = 1, progress: bool | Listener = False
+) -> dict[Run, RunRecord]:
+    """Perform runs, all of them below `folder`, side by side; see `compare` for the rest.
+
+    Returns:
+        The record of every run, in the order given.
+
+    Raises:
+        ConfigurationError: for jobs or threads that are no number of them, or experiments that cannot be sent.
+        RunsFailed: where some runs failed, after all others have ended.
+        Stopped: on Ctrl-C, after checkpoints were saved.
+    """
     processes = min(jobs if jobs is not None else _processors(), len(runs))
     count("jobs", processes)
     count("threads", threads)
     if processes > 1:
-        _check_can_be_sent(experiments)
-    save_order(Path(folder), [run.folder for run in runs])
+        _check_can_be_sent(runs)
+    save_order(folder, [run.folder for run in runs])
     # Seed after seed, so that whatever is finished compares all experiments.
-    turns = sorted(runs, key=lambda run: [other.seed for other in runs].index(run.seed))
+    seeds = list(dict.fromkeys(run.seed for run in runs))
+    turns = sorted(runs, key=lambda run: seeds.index(run.seed))
     with display(len(runs), progress) as tell, stops_on_signal() as stopped:
         if processes > 1:
             ended = in_processes(turns, processes, threads, tell, stopped)
         else:
             ended = _here(turns, threads, tell, stopped.is_set)
-    done = {run for run, end in zip(turns, ended, strict=True) if end.status == "done"}
-    records = [load_record(run.folder) for run in runs if run in done]
+    finished = {run for run, end in zip(turns, ended, strict=True) if end.status == "done"}
+    done = {run: load_record(run.folder) for run in runs if run in finished}
     if failures := [end for end in ended if end.status == "failed"]:
-        raise RunsFailed(failures, records)
-    if len(records) < len(runs):
-        raise Stopped(f"stopped with {len(records)} of {len(runs)} runs finished, all saved in {folder}")
-    return records
+        raise RunsFailed(failures, done)
+    if len(done) < len(runs):
+        raise Stopped(f"stopped with {len(done)} of {len(runs)} runs finished, all saved in {folder}")
+    return done
 
 
 def _runs(
@@ -125,7 +147,7 @@ def _here(runs: Sequence[Run], threads: int, tell: Listener, asked_to_stop: Call
     try:
         for run in runs:
             if asked_to_stop() or (ended and ended[-1].status == "stopped"):
-                ended.append(Update(run.name, run.seed, "stopped", note="not begun"))
+                ended.append(Update(run.label, run.seed, "stopped", note="not begun"))
                 continue
             ended.append(perform(run, tell, asked_to_stop))
             tell(ended[-1])
@@ -134,9 +156,9 @@ def _here(runs: Sequence[Run], threads: int, tell: Listener, asked_to_stop: Call
     return ended
 
 
-def _check_can_be_sent(experiments: Mapping[str, Callable[[int], Experiment]]) -> None:
+def _check_can_be_sent(runs: Iterable[Run]) -> None:
     """Refuse what another process could not be given."""
-    for name, make in experiments.items():
+    for name, make in {run.label: run.make for run in runs}.items():
         try:
             pickle.dumps(make)
         except Exception as error:

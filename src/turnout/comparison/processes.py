@@ -49,7 +49,7 @@ def in_processes(
         stop.set()
         for worker in workers.values():
             worker.close()
-    return [ended.get(run) or Update(run.name, run.seed, "stopped", note="not begun") for run in runs]
+    return [ended.get(run) or Update(run.label, run.seed, "stopped", note="not begun") for run in runs]
 
 
 class _Worker:
@@ -76,7 +76,7 @@ class _Worker:
         except (EOFError, OSError):
             self.process.join()
             why = f"its process died ({_cause(self.process.exitcode)}). The same command goes on where it stopped"
-            return Update(self.run.name, self.run.seed, "failed", note=why)
+            return Update(self.run.label, self.run.seed, "failed", note=why)
 
     def close(self) -> None:
         """End the process, which saves a run that is under way first."""

@@ -23,16 +23,26 @@ _PAUSE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What is to be run: `make` of `seed`, called `name`, in `folder`."""
+    """What is to be run: `make` of `seed`, called `name`, in `folder`.
+
+    Attributes:
+        group: what else it is called where there are several comparisons: the panel of a reproduction.
+    """
 
     name: str
     seed: int
     make: Callable[[int], Experiment]
     folder: Path
     checkpoint_every: int | None = None
+    group: str = ""
+
+    @property
+    def label(self) -> str:
+        """What updates call it: ``"mnist/folb"``."""
+        return f"{self.group}/{self.name}" if self.group else self.name
 
     def __str__(self) -> str:
-        return f"{self.name}, seed {self.seed}"
+        return f"{self.label}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
@@ -40,7 +50,7 @@ class Update:
     """News of a run.
 
     Attributes:
-        name, seed: which one.
+        name, seed: which one; the name is a run's `Run.label`.
         status: what happened.
         done, rounds: how far it is; 0 of 0 before its first round.
         note: the latest accuracy, or why it failed.
@@ -65,7 +75,7 @@ Listener = Callable[[Update], None]
 def perform(run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> Update:
     """Run to the end, or until asked to stop; tells on the way, and returns how it ended. Raises nothing."""
     watch = _Watch(run, tell, asked_to_stop)
-    tell(Update(run.name, run.seed, "started"))
+    tell(Update(run.label, run.seed, "started"))
     try:
         if asked_to_stop():
             raise Interrupted("not begun")
@@ -96,7 +106,7 @@ class _Watch:
 
     def __init__(self, run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> None:
         self.run, self.tell, self.asked_to_stop = run, tell, asked_to_stop
-        self.last, self.told = Update(run.name, run.seed, "running"), 0.0
+        self.last, self.told = Update(run.label, run.seed, "running"), 0.0
 
     def __call__(self, simulation: Simulation) -> None:
         done, rounds = simulation.state.version, simulation.experiment.rounds

@@ -36,3 +36,16 @@ def band(samples: Samples, window: int) -> tuple[np.ndarray, np.ndarray, np.ndar
         if np.isfinite(inside).all():
             mean[i], std[i] = inside.mean(), inside.std(ddof=1) if len(inside) > 1 else 0.0
     return points, mean, std
+
+
+def quartile_band(samples: Samples) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Rounds at which all seeds were evaluated, and the quartiles over seeds there: low, median, high.
+
+    Where a seed has no finite value there is none (NaN).
+    """
+    shared = [np.intersect1d(rounds, samples[0][0]) for rounds, _ in samples]
+    points = min(shared, key=len)
+    points = points[evenly(len(points), MOST_POINTS)]
+    values = np.array([values[np.searchsorted(rounds, points)] for rounds, values in samples], dtype=np.float64)
+    low, median, high = np.quantile(np.where(np.isfinite(values), values, np.nan), [0.25, 0.5, 0.75], axis=0)
+    return points, low, median, high

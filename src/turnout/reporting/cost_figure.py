@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AGAINST = {
-    "round": ("round", 1.0),
+    "rounds": ("round", 1.0),
     "bytes": ("sent so far, both ways (MB)", 1e-6),
     "simulated_seconds": ("simulated time (s)", 1.0),
 }
@@ -34,7 +34,7 @@ def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None
         DataError: where no run recorded the metric.
     """
     looks, groups = styles(records), by_algorithm(records)
-    known = {key: [r for r in records if key == "round" or r.history.spent(key) is not None] for key in AGAINST}
+    known = {key: [r for r in records if key == "rounds" or r.history.spent(key) is not None] for key in AGAINST}
     keys = [key for key, having in known.items() if having]
     figure = new_figure(SIZE[0] * len(keys))
     drawn, scale = {}, scale_of(metric)
@@ -46,21 +46,21 @@ def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None
             rounds, mean, std = band([record.history.column(metric) for record in having], 1)
             if not np.isfinite(mean).any():
                 continue
-            x = rounds if key == "round" else unit * np.mean([_until(r, key, rounds) for r in having], axis=0)
+            x = rounds if key == "rounds" else unit * np.mean([spent_at(r, key, rounds) for r in having], axis=0)
             axes.plot(x, scale * mean, linewidth=1.6, **looks[algorithm])
             low, high = scale * (mean - std), scale * (mean + std)
             axes.fill_between(x, low, high, color=looks[algorithm]["color"], alpha=0.15, linewidth=0)
             drawn[algorithm] = looks[algorithm]
         if target is not None:
             axes.axhline(scale * target.value, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-        dress(axes, title, label(metric) if key == "round" else "")
+        dress(axes, title, label(metric) if key == "rounds" else "")
     if not drawn:
         raise DataError(f"no run recorded {metric}")
     legend(figure, drawn)
     return figure
 
 
-def _until(record: RunRecord, cost: str, rounds: np.ndarray) -> np.ndarray:
+def spent_at(record: RunRecord, cost: str, rounds: np.ndarray) -> np.ndarray:
     """What a run had spent until the end of each of `rounds`."""
     spent = record.history.spent(cost)
     assert spent is not None

@@ -23,12 +23,12 @@ from turnout.reporting.style import (
     legend,
     name_of,
     new_figure,
+    plain_ticks,
     scale_of,
     styles,
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_DOTS = 2000  # of a scatter plot
@@ -125,7 +125,8 @@ def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
         axes.plot([low, high], [low, high], color=INK, linewidth=1, linestyle=(0, (4, 3)))
         axes.scatter(inverse, weights, s=10, alpha=0.5, linewidths=0, color=looks[algorithm]["color"], rasterized=True)
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
-        _plain_ticks(axes, high / low)
+        plain_ticks(axes.xaxis, high / low)
+        plain_ticks(axes.yaxis, high / low)
         dress(axes, "1 / participation rate", "weight", title=algorithm)
         axes.label_outer()
     for axes in grid.flat[len(points) :]:
@@ -179,16 +180,6 @@ def _inverse_rates_and_weights(record: RunRecord) -> np.ndarray:
         return np.empty((2, 0))
     known = (rates > 0) & (weights > 0) & np.isfinite(weights)
     return np.stack([1 / rates[known], weights[known]])
-
-
-def _plain_ticks(axes: Axes, span: float) -> None:
-    """Ticks 1, 2, 5, 10, ... on logarithmic axes, and only powers of ten where many would not fit."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if span < 200 else (1.0,)))
-        axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _shares(record: RunRecord, shown: np.ndarray, when: np.ndarray, who: np.ndarray) -> np.ndarray:

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from turnout.core.checks import DataError
 from turnout.reporting import figures
 from turnout.reporting.cost_figure import cost_figure
+from turnout.reporting.page import Drawing, draw, render_page, write_page
 from turnout.reporting.partition_figure import partition_figure
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
 from turnout.reporting.settings import environment as this_environment
 from turnout.reporting.settings import settings
-from turnout.reporting.style import name_of, needs_extra, styles, to_svg
+from turnout.reporting.style import name_of, styles
 from turnout.reporting.table import COLUMNS, RESULTS, Row, cells, comparison
 from turnout.reporting.target import Target, accuracy_target, cost_cells, costs
-from turnout.tables import replace_files
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from turnout.data.federated import FederatedData
 
 CLIENTS = ("client_mean", "client_spread", "client_worst", "client_jain", "client_missing")
 COMMUNICATION = ("megabytes_up", "megabytes_down", "server_megabytes", "num_participants", "num_dropped")
-
-
-@dataclass(frozen=True)
-class _Drawing:
-    """A figure in the page: its SVG, or the reason why there is none; the caption may be empty."""
-
-    title: str
-    caption: str
-    svg: str = ""
-    reason: str = ""
 
 
 def write_report(
@@ -62,10 +48,8 @@ def write_report(
         ConfigurationError: where there are no runs, or matplotlib or Jinja2 is not installed.
         CheckpointError: where the file cannot be written.
     """
-    path = Path(path)
     page = render(records, data, title, window, environment, to_accuracy)
-    replace_files({path: lambda part: part.write_text(page, encoding="utf-8")})
-    return path
+    return write_page(path, page)
 
 
 def render(
@@ -77,16 +61,11 @@ def render(
     to_accuracy: float | None,
 ) -> str:
     """The page that `write_report` writes."""
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        raise needs_extra("Jinja2") from error
     rows = comparison(records, window)
     looks = styles(records)
     target = None if to_accuracy is None else accuracy_target(records, to_accuracy)
-    loader = PackageLoader("turnout.reporting", ".")
-    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return pages.get_template("report.html").render(
+    return render_page(
+        "report.html",
         title=title,
         lead=_lead(records, rows, data),
         averaged=f"the last {window} rounds" if window else "the last 10 % of rounds",
@@ -141,7 +120,7 @@ def _between(numbers: Sequence[int]) -> str:
     return f"{numbers[0]:,}" if len(numbers) == 1 else f"{numbers[0]:,} to {numbers[-1]:,}"
 
 
-def _curves(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[_Drawing]:
+def _curves(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]:
     """Accuracy and loss against rounds."""
     titles = {
         "test_accuracy": "Test accuracy",
@@ -157,29 +136,29 @@ def _curves(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[_Drawing]
             if metric in COLUMNS and metric in row.figures
         )
         alt = f"{title} against rounds, one line per algorithm." + (f" Final values: {ends}." if ends else "")
-        drawn.append(_draw(title, "", alt, lambda metric=metric: figures.curves(records, metric, smooth=True)))
+        drawn.append(draw(title, "", alt, lambda metric=metric: figures.curves(records, metric, smooth=True)))
     return sorted(drawn, key=lambda drawing: not drawing.svg)
 
 
-def _clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, _Drawing]:
+def _clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, Drawing]:
     """Figures about clients: how well they are served, what they weigh, when they came."""
     split, names = _split_name(records), ", ".join(row.algorithm for row in rows)
     seen = next((record for record in records if len(record.history.participation)), records[0])
     colour = styles(records)[seen.algorithm]["color"]
     return {
-        "cdf": _draw(
+        "cdf": draw(
             "Accuracy client by client",
             f"Share of clients whose {split} accuracy is at most that: further right is better, steeper is fairer.",
             f"Cumulative distribution over clients of {split} accuracy, for {names}.",
             lambda: figures.client_cdf(records),
         ),
-        "weights": _draw(
+        "weights": draw(
             "Weights against participation rates",
             "One dot per client. On the dashed diagonal the weight is the inverse of the client's true participation rate.",
             "Scatter plot of client weights against inverse participation rates, with the diagonal.",
             lambda: figures.weights_against_rates(records),
         ),
-        "raster": _draw(
+        "raster": draw(
             "Who took part when",
             f"{seen.algorithm}, seed {seen.seed}. Clients from the most frequent (top) to the rarest; right: the share of "
             "rounds each took part in (shaded) and its known rate, if it has one (line).",
@@ -189,26 +168,18 @@ def _clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, _Dr
     }
 
 
-def _cost(records: Sequence[RunRecord], target: Target | None) -> _Drawing:
+def _cost(records: Sequence[RunRecord], target: Target | None) -> Drawing:
     """Accuracy against rounds and against what they cost."""
     metric = (target or accuracy_target(records, 1.0)).metric
     caption = "Lines are means over seeds, bands one standard deviation." + (" Dashed: the target." if target else "")
     alt = f"{name_of(metric)} of each algorithm against rounds, bytes sent so far, and simulated time if there is any."
     title = f"{name_of(metric).capitalize()} against rounds and against what they cost"
-    return _draw(title, caption, alt, lambda: cost_figure(records, metric, target))
+    return draw(title, caption, alt, lambda: cost_figure(records, metric, target))
 
 
-def _holdings(data: FederatedData | None) -> _Drawing | None:
+def _holdings(data: FederatedData | None) -> Drawing | None:
     """Who holds what, where the data are at hand."""
     if data is None:
         return None
     caption = f"Examples of each class at each of the {data.num_clients:,} clients of {data.name}."
-    return _draw("Who holds what", caption, caption, lambda: partition_figure(data))
-
-
-def _draw(title: str, caption: str, alt: str, make: Callable[[], Figure]) -> _Drawing:
-    """Draw a figure, or keep the reason why the runs do not have what it shows."""
-    try:
-        return _Drawing(title, caption, svg=to_svg(make(), title, alt))
-    except DataError as error:
-        return _Drawing(title, caption, reason=str(error))
+    return draw("Who holds what", caption, caption, lambda: partition_figure(data))

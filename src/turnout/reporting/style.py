@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from turnout.reporting.records import RunRecord, by_algorithm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, without yellow (too faint) and with grey for black.
@@ -23,6 +24,9 @@ DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 
 INK = "#6B7684"
 """Text and lines that are not data: readable on white and on black; in a page it becomes the page's own text colour."""
+
+_REM = 8.8
+"""The most an inch of a figure may measure in a page, in its letters' heights."""
 
 SIZE = (5.2, 3.2)
 """Width and height of a figure in inches, without its legend: two side by side on a desk, one across a phone."""
@@ -48,9 +52,14 @@ def label(metric: str) -> str:
 
 def styles(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
     """Colour and dashes of each algorithm, by order of appearance, so that all figures of the same runs agree."""
+    return looks_of(by_algorithm(records))
+
+
+def looks_of(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour and dashes for each name, in order."""
     return {
-        algorithm: {"color": PALETTE[i % len(PALETTE)], "linestyle": DASHES[i // len(PALETTE) % len(DASHES)]}
-        for i, algorithm in enumerate(by_algorithm(records))
+        name: {"color": PALETTE[i % len(PALETTE)], "linestyle": DASHES[i // len(PALETTE) % len(DASHES)]}
+        for i, name in enumerate(names)
     }
 
 
@@ -86,6 +95,16 @@ def dress(axes: Axes, x: str, y: str, title: str = "") -> None:
     axes.spines[["left", "bottom"]].set_color(INK)
 
 
+def plain_ticks(axis: Axis, span: float) -> None:
+    """Ticks 1, 2, 5, 10, ... on a logarithmic axis over a factor of `span`; powers of ten where it is large."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    steps = LogLocator(subs=(1.0, 2.0, 5.0) if span < 200 else (1.0,))
+    axis.set_major_locator(MaxNLocator(4) if span < 5 else steps)
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 def legend(figure: Figure, looks: dict[str, dict[str, Any]]) -> None:
     """A legend of algorithms below the axes, where there is more than one."""
     if len(looks) < 2:
@@ -94,7 +113,7 @@ def legend(figure: Figure, looks: dict[str, dict[str, Any]]) -> None:
 
     lines = [Line2D([], [], linewidth=2, **look) for look in looks.values()]
     columns = 3 if max(map(len, looks)) < 16 else 2
-    figure.set_figheight(SIZE[1] + 0.2 * -(-len(looks) // columns))
+    figure.set_figheight(figure.get_figheight() + 0.2 * -(-len(looks) // columns))
     drawn = figure.legend(
         lines, list(looks), loc="outside lower center", ncols=columns, frameon=False, fontsize=10, handlelength=1.8,
         columnspacing=1.2, labelcolor=INK,
@@ -129,4 +148,5 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     svg = re.sub(r'(<svg [^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg [^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(INK, "currentColor", svg, flags=re.IGNORECASE)
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(description)}" ', 1)
+    wide = f"max-width: {_REM * figure.get_figwidth():.0f}rem"  # so that text is as large in all figures of a page
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(description)}" style="{wide}" ', 1)

@@ -147,8 +147,8 @@ def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> str:
 def csv(rows: Sequence[Row], costs: Sequence[Cost] = ()) -> str:
     """All figures at full precision, accuracies from 0 to 1: ``algorithm, seeds, test_loss_mean, test_loss_std, ...``.
 
-    With the costs of a target, of the same algorithms, follow ``reached`` (by how many seeds), ``round_to_target_low``,
-    ``round_to_target_median``, ``round_to_target_high`` (quartiles, ``inf`` where it was not reached), and the same for
+    With the costs of a target, of the same algorithms, follow ``reached`` (by how many seeds), ``rounds_to_target_low``,
+    ``rounds_to_target_median``, ``rounds_to_target_high`` (quartiles, ``inf`` where it was not reached), and the same for
     bytes and simulated seconds.
     """
     keys = [key for key in COLUMNS if any(key in row.figures for row in rows)]
@@ -162,7 +162,7 @@ def csv(rows: Sequence[Row], costs: Sequence[Cost] = ()) -> str:
         found = [row.figures.get(key) for key in keys]
         parts = [part for figure in found for part in ((figure.mean, figure.std) if figure else (None, None))]
         if cost is not None:
-            parts.append(cost.figures["round"].num_finite)
+            parts.append(cost.figures["rounds"].num_finite)
             parts += [getattr(cost.figures.get(key), part, None) for key in spent for part in _QUARTILES]
         writer.writerow([row.algorithm, row.num_seeds, *parts])
     return out.getvalue()

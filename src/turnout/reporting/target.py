@@ -16,7 +16,7 @@ from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.style import name_of, scale_of
 
-COSTS = {"round": ("rounds", 1.0), "bytes": ("sent (MB)", 1e-6), "simulated_seconds": ("simulated time (s)", 1.0)}
+COSTS = {"rounds": ("rounds", 1.0), "bytes": ("sent (MB)", 1e-6), "simulated_seconds": ("simulated time (s)", 1.0)}
 """What is counted until a target is reached: its title and the scale it is shown on."""
 
 
@@ -47,7 +47,7 @@ class Cost:
     @property
     def reached(self) -> str:
         """How many seeds reached the target, of how many: ``"9/10"``."""
-        rounds = self.figures["round"]
+        rounds = self.figures["rounds"]
         return f"{rounds.num_finite}/{rounds.num}"
 
 
@@ -117,7 +117,7 @@ def cost_cells(rows: Sequence[Cost]) -> tuple[list[str], list[list[tuple[str, bo
 def cost_table(rows: Sequence[Cost], target: Target) -> Table:
     """The costs for a terminal, the least of each column in bold."""
     titles, lines = cost_cells(rows)
-    seeds = max(row.figures["round"].num for row in rows)
+    seeds = max(row.figures["rounds"].num for row in rows)
     caption = f"median (quartiles) over {seeds} seeds" if seeds > 1 else ""
     table = Table(title=f"until {target}", title_justify="left", caption=caption, box=SIMPLE_HEAD)
     table.add_column("algorithm", no_wrap=True)
@@ -134,7 +134,7 @@ def _over_seeds(group: Sequence[RunRecord], target: Target) -> dict[str, Quartil
              for r in group]  # fmt: skip
     figures = {}
     for key in COSTS:
-        if key == "round" or any(record.history.spent(key) is not None for record in group):
+        if key == "rounds" or any(record.history.spent(key) is not None for record in group):
             spent = [None if reached is None else getattr(reached, key) for reached in found]
             figures[key] = Quartiles.over([math.inf if value is None else value for value in spent])
     return figures

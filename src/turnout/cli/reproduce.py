@@ -1,0 +1,197 @@
+"""``turnout reproduce``: a table or figure of a paper, with the paper's figures beside ours."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from turnout.cli import flags, layers, panels
+from turnout.cli.errors import guarded
+from turnout.cli.output import console, say, show
+from turnout.cli.settings import as_table
+from turnout.comparison import RunsFailed, Stopped
+from turnout.comparison.compare import perform_all
+from turnout.comparison.display import display
+from turnout.comparison.run import Run
+from turnout.core.checks import ConfigurationError
+from turnout.data.catalogue import inventory
+from turnout.reporting import RunRecord
+from turnout.reproduce import Outcome, Panel, Reproduction, load
+from turnout.reproduce import names as known
+from turnout.reproduce import table as tables
+from turnout.reproduce.page import write_outcome
+from turnout.tables import replace_files
+
+EPILOG = r"""[bold]Examples[/bold]
+
+turnout reproduce
+
+turnout reproduce fedau/digits
+
+turnout reproduce folb/table-1 --panels synthetic_iid,synthetic_1_1 --jobs 2
+
+turnout reproduce folb/table-1 --seeds 3 --rounds 50 local.lr=0.03 fedprox.mu=0.1
+
+turnout reproduce fedau/fashion-mnist --data-dir /data --rounds 2000 --seeds 5
+
+The same command goes on where it was stopped, and does not repeat what is finished."""
+
+
+@guarded
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PAPER/NAME|KEY=VALUE",
+            help="What to reproduce (without: a list of what there is), or a TOML file that declares one; and any "
+            "settings: of all, local.lr=0.05, or of one algorithm, fedau.cutoff=10",
+            show_default=False,
+        ),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--panels",
+            metavar="NAME,NAME",
+            help="Only these panels (default: all but the optional ones).",
+            rich_help_panel=flags.SETTINGS,
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="How many seeds, or which: 5 or 0,3,7 (default: as declared).",
+            rich_help_panel=flags.SETTINGS,
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Server steps to take (default: as declared).", rich_help_panel=flags.SETTINGS),
+    ] = None,
+    device: flags.Device = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="TURNOUT_DATA",
+            metavar="FOLDER",
+            help="Where data sets lie: turnout data list.",
+            rich_help_panel=flags.SETTINGS,
+        ),
+    ] = None,
+    jobs: flags.Jobs = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Where everything goes (default: runs/PAPER-NAME).", rich_help_panel=flags.OUTCOME),
+    ] = None,
+    report: flags.Report = True,
+    checkpoint_every: flags.CheckpointEvery = None,
+    quiet: flags.Quiet = False,
+) -> None:
+    """Run what a table or figure of a paper shows, and say which of the paper's claims hold.
+
+    Prints the paper's figures beside medians and quartiles over seeds; writes report.html, results.csv and findings.json.
+    Without a name, lists what can be reproduced.
+    """
+    if data_dir is not None:
+        os.environ["TURNOUT_DATA"] = str(data_dir)  # so that processes that are started find them too
+    if not names:
+        show(_listing())
+        return
+    reproduction = load(_name(names))
+    overrides = [text for text in names if "=" in text]
+    over = [flags.layer(seeds=seeds, rounds=rounds, device=device), *map(layers.override, overrides)]
+    wanted = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
+    plans = panels.plans(reproduction, wanted, over)
+    changes = panels.changes(reproduction, plans, overrides)
+    target = folder or Path("runs") / reproduction.name.replace("/", "-")
+    panels.check(plans, target)
+    runs = [run for plan in plans for run in plan.runs(target, checkpoint_every)]
+    for plan in plans:
+        plan.keep(target)
+    if not quiet:
+        say(f"{reproduction.title}. {reproduction.reference}")
+        say(f"{len(plans)} panel{'s' * (len(plans) > 1)}, {len(runs)} runs")
+    on_gpu = any(s.numbers().get("device", "cpu") != "cpu" for plan in plans for s in plan.settings.values())
+    try:
+        with display(len(runs), not quiet, console()) as tell:
+            done = perform_all(runs, target, jobs=1 if jobs is None and on_gpu else jobs, progress=tell)
+    except Stopped as stop:
+        raise Stopped(f"{stop}. Go on with the same command") from None
+    except RunsFailed as failed:
+        if failed.done:
+            failures = f"{len(failed.failures)} of {len(runs)} runs failed"
+            _conclude(_outcome(reproduction, plans, failed.done, (*changes, failures)), target, report)
+        raise
+    _conclude(_outcome(reproduction, plans, done, changes), target, report)
+
+
+def _name(names: Sequence[str]) -> str:
+    """The one thing to reproduce."""
+    wanted = [name for name in names if "=" not in name]
+    if len(wanted) != 1:
+        said = f"got {' '.join(wanted)}" if wanted else "got settings only"
+        raise ConfigurationError(f"name one reproduction, {said}: turnout reproduce {known()[0]}")
+    return wanted[0]
+
+
+def _outcome(
+    reproduction: Reproduction, plans: Sequence[panels.Plan], done: Mapping[Run, RunRecord], changes: tuple[str, ...]
+) -> Outcome:
+    """The runs that are finished, panel by panel."""
+    as_run = {plan.panel.name: plan.panel for plan in plans}
+    records = {plan.panel.name: [record for run, record in done.items() if run.group == plan.group] for plan in plans}
+    return Outcome(replace(reproduction, panels={**reproduction.panels, **as_run}), records, changes)
+
+
+def _conclude(outcome: Outcome, folder: Path, report: bool) -> None:
+    """Print figures and findings, and write them into the folder."""
+    show(tables.rich_table(outcome))
+    if findings := outcome.findings():
+        show(tables.rich_findings(findings))
+    if outcome.changes:
+        typer.echo(f"not as declared: {'; '.join(outcome.changes)}")
+    results, plain = tables.csv(outcome), json.dumps(outcome.as_plain(), indent=2, ensure_ascii=False)
+    replace_files(
+        {
+            folder / "results.csv": lambda part: part.write_text(results, encoding="utf-8"),
+            folder / "findings.json": lambda part: part.write_text(plain, encoding="utf-8"),
+        }
+    )
+    typer.echo(f"runs and tables: {folder}")
+    if report:
+        try:
+            path = write_outcome(outcome, folder / "report.html")
+        except ConfigurationError as error:
+            say(f"no report: {error}", style="yellow")
+        else:
+            typer.echo(f"report: {path}")
+
+
+def _listing() -> Table:
+    """What can be reproduced, a line each."""
+    table = Table(box=SIMPLE_HEAD)
+    for column in ("name", "what it shows", "data"):
+        table.add_column(column, no_wrap=column == "name")
+    entries = {entry.name: entry for entry in inventory()}
+    for name in known():
+        reproduction = load(name)
+        used = dict.fromkeys(_data_of(reproduction, panel) for panel in reproduction.chosen(None))
+        data = [each if entries[each].path else f"{each} ({entries[each].remedy})" for each in used]
+        table.add_row(Text(name), Text(reproduction.title), Text(", ".join(data)))
+    return table
+
+
+def _data_of(reproduction: Reproduction, panel: Panel) -> str:
+    """The data set of a panel."""
+    given = [as_table("data", layer["data"]) for layer in (reproduction.common, panel.settings) if "data" in layer]
+    return next((table["name"] for table in reversed(given) if "name" in table), "digits")

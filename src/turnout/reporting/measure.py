@@ -1,0 +1,129 @@
+"""Figures by which runs are judged: where a metric ends, how it was on the way, how soon a target was reached."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.columns import less_is_better
+from turnout.core.checks import ConfigurationError, known_name
+from turnout.history import History
+from turnout.reporting.quartiles import Quartiles
+from turnout.reporting.records import RunRecord
+from turnout.reporting.style import name_of, scale_of
+from turnout.reporting.target import COSTS, Target, number, shown
+
+
+def _largest_fall(history: History, metric: str) -> float:
+    """The largest change for the worse from one evaluation to the next, in the second half of the rounds."""
+    rounds, values = history.column(metric)
+    late = values[rounds > history.last_round / 2]
+    worse = np.diff(late) if less_is_better(metric) else -np.diff(late)
+    return max(0.0, float(worse.max())) if len(worse) else 0.0
+
+
+ALONG: dict[str, tuple[str, Callable[[History, str], float]]] = {
+    "final": ("{}", lambda history, metric: history.final(metric)),
+    "average": ("{}, mean over rounds", lambda history, metric: float(history.column(metric)[1].mean())),
+    "largest_fall": ("largest fall of {}, second half", _largest_fall),
+}
+"""Figures of a metric: how they are called, and what computes them."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of a run, written as ``"final test_accuracy"``, ``"average train_loss"`` or ``"rounds"``.
+
+    Args:
+        kind: ``"final"`` (mean over the last 10 % of the rounds), ``"average"`` (over all evaluations: who is ahead on the
+            way), ``"largest_fall"`` (in the second half: who is unstable); or, until a target is reached, ``"rounds"``,
+            ``"bytes"`` and ``"simulated_seconds"``.
+        metric: the recorded column; None for the last three, whose target comes with the runs.
+
+    Raises:
+        ConfigurationError: for a kind that does not exist, or a metric too many or too few.
+    """
+
+    kind: str
+    metric: str | None = None
+
+    def __post_init__(self) -> None:
+        known_name("measure", self.kind, [*ALONG, *COSTS])
+        if (self.metric is None) == (self.kind in ALONG):
+            example = f"{self.kind} test_accuracy" if self.kind in ALONG else self.kind
+            raise ConfigurationError(f"measure {str(self)!r}: write {example!r}")
+
+    @classmethod
+    def read(cls, text: str) -> Measure:
+        """From the way it is written."""
+        kind, _, metric = text.strip().partition(" ")
+        return cls(kind, metric.strip() or None)
+
+    def __str__(self) -> str:
+        return self.kind if self.metric is None else f"{self.kind} {self.metric}"
+
+    @property
+    def title(self) -> str:
+        """What it is called where people read it."""
+        if self.metric is None:
+            return COSTS[self.kind][0]
+        return ALONG[self.kind][0].format(name_of(self.metric)) + (" (%)" if self.scale == 100.0 else "")
+
+    @property
+    def scale(self) -> float:
+        """What it is multiplied by where it is shown."""
+        if self.metric is None:
+            return COSTS[self.kind][1]
+        return scale_of(self.metric)
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether a smaller figure is better."""
+        return self.metric is None or self.kind == "largest_fall" or less_is_better(self.metric)
+
+    def of(self, record: RunRecord, target: Target | None = None) -> float:
+        """The figure of a run, as bad as can be (infinite) where it diverged or did not reach the target.
+
+        Raises:
+            ConfigurationError: where the run has no such column or evaluation, or no target was given that is needed.
+        """
+        if self.metric is None:
+            return self._until(record, target)
+        if not len(record.history.column(self.metric)[1]):
+            raise ConfigurationError(f"{self}: the run of {record.algorithm} recorded no {self.metric}")
+        figure = ALONG[self.kind][1](record.history, self.metric)
+        return figure if math.isfinite(figure) else self.worst
+
+    @property
+    def worst(self) -> float:
+        """The figure of a run that has none."""
+        return math.inf if self.less_is_better else -math.inf
+
+    def shown(self, figure: Quartiles) -> str:
+        """Median and quartiles as they are printed: ``77.1 (76.8 to 77.5)``."""
+        if self.metric is None:
+            return shown(figure, self.scale)
+        if not math.isfinite(figure.median):
+            return "diverged"
+        middle, low, high = (self.number(value) for value in (figure.median, figure.low, figure.high))
+        return middle if figure.num == 1 else f"{middle} ({low} to {high})"
+
+    def number(self, value: float) -> str:
+        """One figure as it is printed; accuracies with one decimal."""
+        if not math.isfinite(value):
+            return "–"
+        return f"{self.scale * value:.1f}" if self.scale == 100.0 else number(self.scale * value)
+
+    def _until(self, record: RunRecord, target: Target | None) -> float:
+        if target is None:
+            raise ConfigurationError(f"measure {str(self)!r} needs a target: write to_accuracy = 0.7")
+        reached = record.history.reached(target.metric, target.value)
+        if reached is None:
+            return math.inf
+        spent = getattr(reached, self.kind)
+        if spent is None:
+            raise ConfigurationError(f"the run of {record.algorithm} recorded no {self.kind}")
+        return float(spent)

@@ -1,0 +1,59 @@
+"""Pages of HTML that need nothing else, and the figures in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from turnout.core.checks import DataError
+from turnout.reporting.style import needs_extra, to_svg
+from turnout.tables import replace_files
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure in a page: its SVG, or the reason why there is none; the caption may be empty."""
+
+    title: str
+    caption: str
+    svg: str = ""
+    reason: str = ""
+
+
+def draw(title: str, caption: str, alt: str, make: Callable[[], Figure]) -> Drawing:
+    """Draw a figure, or keep the reason why the runs do not have what it shows."""
+    try:
+        return Drawing(title, caption, svg=to_svg(make(), title, alt))
+    except DataError as error:
+        return Drawing(title, caption, reason=str(error))
+
+
+def render_page(template: str, **values: Any) -> str:
+    """A page from its template in this folder.
+
+    Raises:
+        ConfigurationError: where Jinja2 is not installed.
+    """
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError as error:
+        raise needs_extra("Jinja2") from error
+    loader = PackageLoader("turnout.reporting", ".")
+    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return pages.get_template(template).render(**values)
+
+
+def write_page(path: str | Path, page: str) -> Path:
+    """Write a page, whole or not at all, and return its path.
+
+    Raises:
+        CheckpointError: where it cannot be written.
+    """
+    path = Path(path)
+    replace_files({path: lambda part: part.write_text(page, encoding="utf-8")})
+    return path

@@ -1,0 +1,201 @@
+"""What a paper claims, in a form that runs can answer: each check is true, false or unknown for every seed.
+
+Runs with the same seed share their data, start and participation, so a claim is asked of every seed by itself, and holds
+where it is true of at least three quarters of them. That is the case where the quartiles of the paired differences lie on
+one side, so a claim about one pair is undecided exactly where their spread overlaps zero.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from turnout.core.checks import ConfigurationError, refuse
+from turnout.reporting.measure import Measure
+
+Figures = Mapping[str, Mapping[int, float]]
+"""One measure of one panel: a figure by algorithm and seed, infinite where a run has none."""
+
+
+class Check(ABC):
+    """A claim about figures.
+
+    Attributes:
+        across: whether it compares panels, rather than algorithms in one panel.
+        algorithms: whose figures it needs.
+    """
+
+    across: ClassVar[bool] = False
+    algorithms: tuple[str, ...]
+
+    @abstractmethod
+    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
+        """Whether it is true of one seed, from that seed's figures by algorithm in each panel; None if they cannot tell."""
+
+    def truths(self, panels: Sequence[Figures], measure: Measure) -> list[bool | None]:
+        """Whether it is true, for every seed that has all figures that it needs."""
+        shared = [set(panel.get(name, {})) for panel in panels for name in self.algorithms]
+        return [
+            self.holds([{name: panel[name][seed] for name in self.algorithms} for panel in panels], measure)
+            for seed in sorted(set.intersection(*shared))
+        ]
+
+
+class Order(Check):
+    """Who is better than whom: ``order = ["folb", ["fedprox", "fedavg"]]``, all of a group better than all of the next."""
+
+    def __init__(self, order: Any) -> None:
+        groups = [[group] if isinstance(group, str) else group for group in order] if isinstance(order, list) else []
+        names: list[Any] = [
+            name for group in groups for name in (group if isinstance(group, list) and group else [None])
+        ]
+        if len(groups) < 2 or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+            raise refuse("order", given=order, needed='a list of names or lists of names, as in ["a", ["b", "c"]]')
+        self.groups, self.algorithms = groups, tuple(names)
+
+    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
+        """All pairs of neighbouring groups."""
+        (own,) = figures
+        found = [
+            better(own[one], own[other], measure)
+            for first, second in pairwise(self.groups)
+            for one in first
+            for other in second
+        ]
+        return False if False in found else None if None in found else True
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What lies between two numbers, of which one at least is given."""
+
+    least: float | None
+    most: float | None
+
+    @classmethod
+    def of(cls, kind: str, table: Any, names: tuple[str, ...]) -> _Limits:
+        """The limits of a table that has these names too.
+
+        Raises:
+            ConfigurationError: for anything else.
+        """
+        example = ", ".join([*(f'{name} = "NAME"' for name in names), "most = 0.5"])
+        limits = {key: table.get(key) for key in ("least", "most")} if isinstance(table, dict) else {}
+        numbers = [value for value in limits.values() if isinstance(value, int | float)]
+        known = isinstance(table, dict) and table.keys() <= {*names, *limits}
+        if not known or not numbers or not all(isinstance(table.get(name), str) for name in names):
+            raise refuse(kind, given=table, needed=f"{{{example}}}, or least, or both")
+        return cls(**limits)
+
+    def include(self, value: float) -> bool:
+        """Whether a number lies between them."""
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+
+class Ratio(Check):
+    """How many times as large one figure is: ``ratio = {of = "folb", to = "fedprox", most = 0.5}``."""
+
+    def __init__(self, ratio: Any) -> None:
+        self.limits = _Limits.of("ratio", ratio, ("of", "to"))
+        self.algorithms = (ratio["of"], ratio["to"])
+
+    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
+        """One divided by the other."""
+        del measure
+        one, other = (figures[0][name] for name in self.algorithms)
+        if (math.isinf(one) and math.isinf(other)) or other == 0:
+            return None
+        return self.limits.include(one / other)
+
+
+class Bound(Check):
+    """How large a figure is: ``bound = {of = "fedau", least = 0.7}``."""
+
+    def __init__(self, bound: Any) -> None:
+        self.limits = _Limits.of("bound", bound, ("of",))
+        self.algorithms = (bound["of"],)
+
+    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
+        """The figure itself."""
+        del measure
+        return self.limits.include(figures[0][self.algorithms[0]])
+
+
+class Improves(Check):
+    """An algorithm is better from panel to panel: ``improves = "scaffold_p"``, in the order of ``panels``."""
+
+    across = True
+
+    def __init__(self, improves: Any) -> None:
+        if not isinstance(improves, str):
+            raise refuse("improves", given=improves, needed="the name of an algorithm")
+        self.algorithms = (improves,)
+
+    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
+        """Every panel against the one before."""
+        values = [panel[self.algorithms[0]] for panel in figures]
+        found = [better(after, before, measure) for before, after in pairwise(values)]
+        return False if False in found else None if None in found else True
+
+
+class Gains(Check):
+    """The lead of one algorithm over another grows from panel to panel: ``gains = {of = "folb", over = "fedprox"}``.
+
+    A lead is a ratio of what was spent until the target, and a difference of all other figures.
+    """
+
+    across = True
+
+    def __init__(self, gains: Any) -> None:
+        names: list[Any] = (
+            [gains.get("of"), gains.get("over")] if isinstance(gains, dict) and len(gains) == 2 else [None]
+        )
+        if not all(isinstance(name, str) for name in names):
+            raise refuse("gains", given=gains, needed='{of = "NAME", over = "NAME"}')
+        self.algorithms = tuple(names)
+
+    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
+        """Every lead against the one before."""
+        leads = [self._lead(panel, measure) for panel in figures]
+        if any(math.isnan(lead) for lead in leads):
+            return None
+        return all(after > before for before, after in pairwise(leads))
+
+    def _lead(self, panel: Mapping[str, float], measure: Measure) -> float:
+        of, over = (panel[name] for name in self.algorithms)
+        if math.isinf(of) or math.isinf(over):
+            return math.nan
+        if measure.metric is None:
+            return over / of
+        return over - of if measure.less_is_better else of - over
+
+
+CHECKS: Mapping[str, type[Check]] = {
+    "order": Order, "ratio": Ratio, "bound": Bound, "improves": Improves, "gains": Gains,
+}  # fmt: skip
+"""Every check by the key that it has in a claim."""
+
+
+def check_of(table: Mapping[str, Any]) -> Check:
+    """The check of a claim, from the one key that names it.
+
+    Raises:
+        ConfigurationError: where there is none, or more than one.
+    """
+    found = [key for key in table if key in CHECKS]
+    if len(found) != 1:
+        raise ConfigurationError(
+            f"a claim needs exactly one of {', '.join(CHECKS)}; got {' and '.join(found) or 'none'}"
+        )
+    return CHECKS[found[0]](table[found[0]])  # type: ignore[call-arg]
+
+
+def better(one: float, other: float, measure: Measure) -> bool | None:
+    """Whether one figure is better than another; None where neither run has one."""
+    if math.isinf(one) and one == other:
+        return None
+    return one < other if measure.less_is_better else one > other

@@ -1,0 +1,247 @@
+"""A reproduction as a TOML file declares it: what to run, what the paper found, and what is to be looked at."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
+from turnout.reporting.measure import Measure
+from turnout.reporting.target import check_accuracy
+from turnout.reproduce.checks import CHECKS, Check, check_of
+
+HERE = Path(__file__).parent
+
+_AGAINST = ("rounds", "bytes", "simulated_seconds")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A picture: one recorded column, one set of axes for each panel.
+
+    Attributes:
+        metric: the column.
+        against: ``"rounds"``, ``"bytes"`` or ``"simulated_seconds"``.
+        log: logarithmic axes: ``""``, ``"x"``, ``"y"`` or ``"xy"``.
+        band: the median and the quartiles over seeds; without, the first seed as it is, so that its jumps can be seen.
+    """
+
+    metric: str
+    against: str = "rounds"
+    log: str = ""
+    band: bool = True
+
+    def __post_init__(self) -> None:
+        known_name("against", self.against, _AGAINST)
+        known_name("log", self.log, ("", "x", "y", "xy"))
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One setting in which all algorithms are compared: a data set, a value of mu, a size of cohorts.
+
+    Attributes:
+        name, title: in folders and on the command line, and where people read it.
+        settings: a layer of settings over the common ones, with options of single algorithms under ``algorithms``.
+        to_accuracy: the accuracy to reach, if rounds until then are looked at.
+        seeds: which, if others than the reproduction's.
+        paper: the paper's figures by algorithm, in the order of the measures and perhaps fewer; numbers or text.
+        only: the algorithms that take part, if not all.
+        optional: whether it runs only when asked for by name, because it needs something that few have.
+    """
+
+    name: str
+    title: str
+    settings: dict[str, Any]
+    to_accuracy: float | None = None
+    seeds: Any = None
+    paper: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    only: tuple[str, ...] | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """What the paper claims.
+
+    Attributes:
+        text: in words.
+        check: what is to be true.
+        measure: of which figure; None means the first measure of the reproduction.
+        panels: where, or between which; None means in every one.
+    """
+
+    text: str
+    check: Check
+    measure: Measure | None = None
+    panels: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """A table or figure of a paper.
+
+    Attributes:
+        name: ``"folb/table-1"``.
+        title: what it shows, in a line.
+        reference: the paper, and which table or figure of it.
+        about: what the paper leaves open, and what was taken.
+        seeds: how many, or which.
+        measures: what is looked at, the most important first.
+        curves: the pictures.
+        common: settings of all panels, with those of single algorithms under ``algorithms``.
+        panels: by name.
+        claims: what the paper says.
+    """
+
+    name: str
+    title: str
+    reference: str
+    common: dict[str, Any]
+    panels: Mapping[str, Panel]
+    about: str = ""
+    seeds: Any = 3
+    measures: tuple[Measure, ...] = (Measure("final", "test_accuracy"),)
+    curves: tuple[Curve, ...] = (Curve("test_accuracy"),)
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def algorithms(self) -> list[str]:
+        """The names of all algorithms, in order."""
+        return list(self.common["algorithms"])
+
+    def of(self, panel: Panel) -> list[str]:
+        """The names of the algorithms in a panel."""
+        return [name for name in self.algorithms if panel.only is None or name in panel.only]
+
+    def chosen(self, names: list[str] | None) -> list[Panel]:
+        """The panels to run: those named, or all that are not optional.
+
+        Raises:
+            ConfigurationError: for a panel that does not exist.
+        """
+        if names is None:
+            return [panel for panel in self.panels.values() if not panel.optional]
+        return [self.panels[known_name("panel", name, self.panels)] for name in dict.fromkeys(names)]
+
+
+def names() -> list[str]:
+    """The reproductions that come with the package: ``"folb/table-1"``, ..."""
+    return sorted(str(path.relative_to(HERE).with_suffix("")) for path in HERE.glob("*/*.toml"))
+
+
+def load(name: str) -> Reproduction:
+    """A reproduction that comes with the package, or one from a TOML file of the user's own.
+
+    Raises:
+        ConfigurationError: where there is none of that name, or the file declares none.
+    """
+    if name.endswith(".toml"):
+        return read(Path(name), Path(name).stem)
+    return read(HERE / f"{known_name('reproduction', name, names())}.toml", name)
+
+
+def read(path: Path, name: str) -> Reproduction:
+    """The reproduction that a file declares.
+
+    Raises:
+        ConfigurationError: where it cannot be read or something in it is wrong; says where.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path}: cannot be read as a TOML file: {error}") from error
+    try:
+        return _reproduction(name, table)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path.name}: {error}") from error
+
+
+def _reproduction(name: str, table: dict[str, Any]) -> Reproduction:
+    """Everything in its place."""
+    wanted = {each.name for each in fields(Reproduction)} | {"algorithms", "to_accuracy"}
+    _known("the reproduction", table, wanted - {"name"})
+    for key in ("title", "reference", "algorithms", "panels"):
+        if key not in table:
+            raise ConfigurationError(f"{key} is missing")
+    for key in ("algorithms", "panels", "measures"):
+        if not table.get(key, True):
+            raise ConfigurationError(f"{key}: needed at least one")
+    common = {**table.get("common", {}), "algorithms": table["algorithms"]}
+    measures = tuple(map(Measure.read, table.get("measures", ["final test_accuracy"])))
+    shared = {key: table[key] for key in ("to_accuracy",) if key in table}
+    panels = {each: _panel(each, own, shared, measures, table["algorithms"]) for each, own in table["panels"].items()}
+    return Reproduction(
+        name=name,
+        common=common,
+        panels=panels,
+        measures=measures,
+        curves=tuple(_curve(each) for each in table.get("curves", ["test_accuracy"])),
+        claims=tuple(_claim(each, table["algorithms"], panels) for each in table.get("claims", [])),
+        **{key: table[key] for key in ("title", "reference", "about", "seeds") if key in table},
+    )
+
+
+def _panel(
+    name: str, table: Any, shared: Mapping[str, Any], measures: tuple[Measure, ...], algorithms: Mapping[str, Any]
+) -> Panel:
+    """One panel: its own keys, over those that all panels share, and settings."""
+    if not isinstance(table, Mapping):
+        raise refuse(f"panels.{name}", given=table, needed="a table")
+    own = {each.name for each in fields(Panel)} - {"name", "settings"}
+    values: dict[str, Any] = {**shared, **{key: value for key, value in table.items() if key in own}}
+    if "to_accuracy" in values:
+        check_accuracy(values["to_accuracy"], f"panels.{name}.to_accuracy")
+    elif any(measure.metric is None for measure in measures):
+        raise ConfigurationError(f"panels.{name}: measures count until a target, so it needs to_accuracy = 0.7")
+    for key in ("paper", "only"):
+        for algorithm in values.get(key, ()):
+            known_name(f"algorithm in panels.{name}.{key}", algorithm, algorithms)
+    paper = {
+        algorithm: tuple(figure) if isinstance(figure, list) else (figure,)
+        for algorithm, figure in values.pop("paper", {}).items()
+    }
+    for algorithm, figures in paper.items():
+        if len(figures) > len(measures):
+            raise ConfigurationError(
+                f"panels.{name}.paper.{algorithm}: got {len(figures)} figures, needed at most one for each measure, "
+                f"{len(measures)}"
+            )
+    settings = {key: value for key, value in table.items() if key not in own}
+    for algorithm in settings.get("algorithms", {}):
+        known_name(f"algorithm in panels.{name}.algorithms", algorithm, algorithms)
+    return Panel(name=name, settings=settings, paper=paper, **{"title": name, **values})
+
+
+def _curve(table: Any) -> Curve:
+    if isinstance(table, str):
+        return Curve(table)
+    _known("curves", table, {each.name for each in fields(Curve)})
+    if "metric" not in table:
+        raise ConfigurationError("curves: metric is missing")
+    return Curve(**table)
+
+
+def _claim(table: Mapping[str, Any], algorithms: Mapping[str, Any], panels: Mapping[str, Panel]) -> Claim:
+    """One claim, about algorithms and panels that there are."""
+    check = check_of(table)
+    _known("claims", table, {"text", "measure", "panels", *CHECKS})
+    if "text" not in table:
+        raise ConfigurationError("claims: text is missing")
+    for name in check.algorithms:
+        known_name(f"algorithm in the claim {table['text']!r}", name, algorithms)
+    where = table.get("panels")
+    for name in where or ():
+        known_name(f"panel in the claim {table['text']!r}", name, panels)
+    measure = Measure.read(table["measure"]) if "measure" in table else None
+    return Claim(table["text"], check, measure, None if where is None else tuple(where))
+
+
+def _known(place: str, table: Mapping[str, Any], known: set[str]) -> None:
+    """Refuse keys that mean nothing."""
+    for key in table:
+        if key not in known:
+            raise ConfigurationError(f"unknown key {key!r} of {place}: {nearest(key, known)}")

@@ -1,0 +1,78 @@
+"""The page of a reproduction: claims with findings, the paper's figures beside ours, pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from turnout.reporting.measure import Measure
+from turnout.reporting.page import Drawing, draw, render_page, write_page
+from turnout.reporting.settings import environment, settings
+from turnout.reporting.style import looks_of, name_of
+from turnout.reproduce import table
+from turnout.reproduce.declaration import Curve
+from turnout.reproduce.outcome import LEAST_SEEDS, Outcome
+from turnout.reproduce.pictures import curve_figure, measure_figure
+
+
+def write_outcome(outcome: Outcome, path: str | Path) -> Path:
+    """Write the page, whole or not at all, and return its path.
+
+    Raises:
+        ConfigurationError: where matplotlib or Jinja2 is not installed.
+        CheckpointError: where the file cannot be written.
+    """
+    reproduction, lines = outcome.reproduction, []
+    before = None
+    for line in outcome.lines():
+        title = table.panel_title(outcome, line) if line.panel is not before else ""
+        lines.append((title, line.algorithm, table.cells(outcome, line)))
+        before = line.panel
+    looks = looks_of(reproduction.algorithms)
+    page = render_page(
+        "reproduction.html",
+        title=reproduction.title,
+        lead=reproduction.reference,
+        about=reproduction.about,
+        changes=outcome.changes,
+        findings=outcome.findings(),
+        least_seeds=LEAST_SEEDS,
+        titles=table.titles(outcome),
+        lines=lines,
+        colours={name: look["color"] for name, look in looks.items()},
+        reaches=table.reaches(outcome),
+        measures=[_measure(outcome, measure) for measure in reproduction.measures],
+        curves=[_curve(outcome, curve) for curve in reproduction.curves],
+        settings=_settings(outcome),
+        environment=environment(),
+    )
+    return write_page(path, page)
+
+
+def _measure(outcome: Outcome, measure: Measure) -> Drawing:
+    """One measure, the paper's figure beside ours."""
+    caption = "Dots are our medians, lines go from quartile to quartile, diamonds are the paper's figures."
+    if measure.metric is None:
+        caption += " An arrow stands for seeds that did not get there."
+    title = measure.title[0].upper() + measure.title[1:]
+    alt = f"{title} of every algorithm in every panel, ours and the paper's."
+    return draw(title, caption, alt, lambda: measure_figure(outcome, measure))
+
+
+def _curve(outcome: Outcome, curve: Curve) -> Drawing:
+    """One column on the way."""
+    against = {"rounds": "rounds", "bytes": "bytes sent", "simulated_seconds": "simulated time"}[curve.against]
+    title = f"{name_of(curve.metric).capitalize()} against {against}"
+    caption = "Lines are medians over seeds, bands go from quartile to quartile."
+    if not curve.band:
+        caption = "The first seed, as it is."
+    alt = f"{title}, one set of axes for each panel, one line for each algorithm."
+    return draw(title, caption, alt, lambda: curve_figure(outcome, curve))
+
+
+def _settings(outcome: Outcome) -> dict[str, str]:
+    """The configurations of every panel."""
+    found = {}
+    for panel in outcome.panels:
+        if records := outcome.records[panel.name]:
+            found |= {f"{panel.title}: {part}": text for part, text in settings(records).items()}
+    return found

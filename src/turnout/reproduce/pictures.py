@@ -1,0 +1,158 @@
+"""Pictures of a reproduction: small multiples, one set of axes for each panel."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from turnout.core.checks import DataError
+from turnout.reporting.bands import quartile_band
+from turnout.reporting.cost_figure import AGAINST, spent_at
+from turnout.reporting.measure import Measure
+from turnout.reporting.records import RunRecord, by_algorithm
+from turnout.reporting.style import INK, SIZE, dress, label, legend, looks_of, new_figure, plain_ticks, scale_of
+from turnout.reproduce.declaration import Curve, Panel
+from turnout.reproduce.outcome import Line, Outcome
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLUMNS = 3
+_WIDTH, _HEIGHT = 3.6, 2.7
+"""Inches of one set of axes."""
+
+
+def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
+    """A recorded column in every panel: the median over seeds and a band from quartile to quartile.
+
+    Without a band, the run of the first seed as it is. The dashed line is the accuracy to reach.
+
+    Raises:
+        DataError: where no run recorded the column, or what it is drawn against.
+    """
+    looks = looks_of(outcome.reproduction.algorithms)
+    drawn: dict[str, Any] = {}
+    panels = [panel for panel in outcome.panels if outcome.records[panel.name]]
+    figure, grid = _grid(len(panels), alike=scale_of(curve.metric) == 100.0)
+    for axes, panel in zip(grid, panels, strict=False):
+        for name, group in by_algorithm(outcome.records[panel.name]).items():
+            if (line := _line(group if curve.band else group[:1], curve)) is None:
+                continue
+            x, low, median, high = line
+            axes.plot(x, median, linewidth=1.6, **looks[name])
+            if len(group) > 1 and curve.band:
+                axes.fill_between(x, low, high, color=looks[name]["color"], alpha=0.15, linewidth=0)
+            drawn[name] = looks[name]
+        if (target := outcome.target(panel)) is not None and target.metric == curve.metric:
+            axes.axhline(scale_of(target.metric) * target.value, color=INK, linewidth=1, linestyle=(0, (4, 3)))
+        dress(axes, AGAINST[curve.against][0], label(curve.metric), title=panel.title)
+        _scale(axes, curve.log)
+    if not drawn:
+        raise DataError(f"no run recorded {curve.metric}, or none of what it is drawn against, {curve.against}")
+    legend(figure, {name: look for name, look in looks.items() if name in drawn})
+    return figure
+
+
+def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
+    """One measure in every panel: a dot for our median, a line from quartile to quartile, a diamond for the paper.
+
+    A line that ends in an arrow goes on to runs that did not reach the target.
+
+    Raises:
+        DataError: where no panel has a finite figure.
+    """
+    place = outcome.reproduction.measures.index(measure)
+    looks = looks_of(outcome.reproduction.algorithms)
+    lines = [line for line in outcome.lines() if line.ours]
+    panels = [panel for panel in outcome.panels if any(line.panel is panel for line in lines)]
+    if not any(math.isfinite(line.ours[place].median) for line in lines):
+        raise DataError(f"no run has a finite figure of {measure}")
+    figure, grid = _grid(len(panels), height=0.9 + 0.32 * max(len(outcome.reproduction.of(panel)) for panel in panels))
+    for axes, panel in zip(grid, panels, strict=False):
+        own = [line for line in lines if line.panel is panel]
+        _dots(axes, own, place, measure, looks)
+        dress(axes, measure.title, "", title=_titled(panel, measure))
+        axes.set_yticks(range(len(own)), [line.algorithm for line in own])
+        axes.set_ylim(len(own) - 0.4, -0.6)
+    return figure
+
+
+def paper_number(figure: Any) -> float | None:
+    """The number in a paper's figure, ``77.3`` of ``"77.3 ± 0.3"``; None where there is none."""
+    found = re.match(r"\s*[-+]?\d+(\.\d+)?", str(figure))
+    return float(found[0]) if found else None
+
+
+def _line(group: Sequence[RunRecord], curve: Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+    """Places, and low, median and high there, as they are drawn; None where the runs do not have them."""
+    having = [
+        record
+        for record in group
+        if curve.metric in record.history.column_names
+        and len(record.history.column(curve.metric)[1])
+        and (curve.against == "rounds" or record.history.spent(curve.against) is not None)
+    ]
+    if not having:
+        return None
+    rounds, *band = quartile_band([record.history.column(curve.metric) for record in having])
+    x = rounds
+    if curve.against != "rounds":
+        x = AGAINST[curve.against][1] * np.median([spent_at(r, curve.against, rounds) for r in having], axis=0)
+    low, median, high = (scale_of(curve.metric) * each for each in band)
+    return x, low, median, high
+
+
+def _grid(number: int, height: float = _HEIGHT, alike: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure with so many sets of axes, with the same heights where `alike`; what is left of the last row is empty."""
+    columns = min(_COLUMNS, max(1, number))
+    rows = max(1, -(-number // columns))
+    figure = new_figure(max(SIZE[0], _WIDTH * columns), height * rows)
+    grid = list(figure.subplots(rows, columns, squeeze=False, sharey=alike).flat)
+    for axes in grid[number:]:
+        axes.set_visible(False)
+    return figure, grid
+
+
+def _scale(axes: Axes, log: str) -> None:
+    """Logarithmic axes, and the height named only at the left."""
+    for name in log:
+        axes.set(**{f"{name}scale": "log"})
+        low, high = getattr(axes, f"get_{name}lim")()
+        plain_ticks(getattr(axes, f"{name}axis"), high / low)
+    place = axes.get_subplotspec()
+    if place is not None and not place.is_first_col():
+        axes.set_ylabel("")
+
+
+def _dots(axes: Axes, lines: Sequence[Line], place: int, measure: Measure, looks: dict[str, dict[str, Any]]) -> None:
+    """One row for each algorithm."""
+    known = [measure.scale * q for line in lines for q in _quartiles(line, place) if math.isfinite(q)]
+    known += [number for line in lines if (number := paper_number(line.paper[place])) is not None]
+    edge = (max(known) if measure.less_is_better else min(known)) if known else 0.0
+    for row, line in enumerate(lines):
+        colour, figure = looks[line.algorithm]["color"], line.ours[place]
+        low, median, high = (
+            measure.scale * q if math.isfinite(q) else edge for q in _quartiles(line, place)
+        )  # fmt: skip
+        axes.plot([low, high], [row, row], color=colour, linewidth=2, alpha=0.5, solid_capstyle="round")
+        if not all(map(math.isfinite, _quartiles(line, place))):
+            axes.plot(edge, row, marker=">" if measure.less_is_better else "<", color=colour, alpha=0.5, markersize=6)
+        if math.isfinite(figure.median):
+            axes.plot(median, row, marker="o", color=colour, markersize=6)
+        if (number := paper_number(line.paper[place])) is not None:
+            axes.plot(number, row, marker="D", markersize=7, markerfacecolor="none", markeredgecolor=INK)
+
+
+def _quartiles(line: Line, place: int) -> tuple[float, float, float]:
+    figure = line.ours[place]
+    return figure.low, figure.median, figure.high
+
+
+def _titled(panel: Panel, measure: Measure) -> str:
+    """The title of a panel, with the accuracy to reach where the measure counts until it."""
+    return panel.title if measure.metric is not None else f"{panel.title}, {100 * (panel.to_accuracy or 0):g} %"

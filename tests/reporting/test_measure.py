@@ -1,0 +1,105 @@
+"""Measures: known answers, what a run that failed counts as, what is refused."""
+
+import math
+
+import pytest
+
+from turnout.core.checks import ConfigurationError
+from turnout.history import History
+from turnout.reporting.measure import Measure
+from turnout.reporting.quartiles import Quartiles
+from turnout.reporting.records import RunRecord
+from turnout.reporting.target import Target
+
+
+def run(**columns):
+    """A run that is evaluated every round."""
+    history = History()
+    for i in range(len(next(iter(columns.values())))):
+        history.record(round=i + 1, **{name: values[i] for name, values in columns.items()})
+    return RunRecord("a", 0, history)
+
+
+ACCURACY = run(test_accuracy=[0.2, 0.6, 0.5, 0.9, 0.7, 0.8], bytes_up=[10] * 6)
+LOSS = run(train_loss=[4.0, 2.0, 1.0, 3.0, 2.5, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("measure", "record", "figure"),
+    [
+        ("final test_accuracy", ACCURACY, 0.8),
+        ("average test_accuracy", ACCURACY, 3.7 / 6),
+        ("largest_fall test_accuracy", ACCURACY, 0.2),  # the fall from round 2 to 3 is in the first half
+        ("final train_loss", LOSS, 1.5),
+        ("average train_loss", LOSS, 14.0 / 6),
+        ("largest_fall train_loss", LOSS, 0.0),  # a loss falls for the worse when it rises, here in the first half
+        ("largest_fall test_accuracy", run(test_accuracy=[0.5]), 0.0),
+    ],
+)
+def test_known_answers(measure, record, figure):
+    assert Measure.read(measure).of(record) == pytest.approx(figure)
+
+
+def test_a_rise_of_a_loss_is_a_fall():
+    assert Measure.read("largest_fall train_loss").of(run(train_loss=[9.0, 1.0, 1.0, 2.5])) == 1.5
+
+
+def test_what_was_spent_until_the_target():
+    target = Target("test_accuracy", 0.55)
+    assert Measure.read("rounds").of(ACCURACY, target) == 2
+    assert Measure.read("bytes").of(ACCURACY, target) == 20
+    assert Measure.read("rounds").of(ACCURACY, Target("test_accuracy", 0.95)) == math.inf
+    with pytest.raises(ConfigurationError, match="the run of a recorded no simulated_seconds"):
+        Measure.read("simulated_seconds").of(ACCURACY, target)
+    with pytest.raises(ConfigurationError, match=r"measure 'rounds' needs a target: write to_accuracy = 0\.7"):
+        Measure.read("rounds").of(ACCURACY)
+
+
+def test_a_run_that_diverged_is_as_bad_as_can_be():
+    assert Measure.read("final train_loss").of(run(train_loss=[1.0, math.nan])) == math.inf
+    assert Measure.read("average test_accuracy").of(run(test_accuracy=[0.5, math.nan])) == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("measure", "less", "title"),
+    [
+        ("final test_accuracy", False, "test accuracy (%)"),
+        ("largest_fall test_accuracy", True, "largest fall of test accuracy, second half (%)"),
+        ("average train_loss", True, "training loss, mean over rounds"),
+        ("rounds", True, "rounds"),
+        ("bytes", True, "sent (MB)"),
+    ],
+)
+def test_which_way_is_better_and_what_it_is_called(measure, less, title):
+    assert (Measure.read(measure).less_is_better, Measure.read(measure).title) == (less, title)
+    assert str(Measure.read(measure)) == measure
+
+
+def test_figures_as_they_are_printed():
+    accuracy, rounds = Measure.read("final test_accuracy"), Measure.read("rounds")
+    assert accuracy.shown(Quartiles(0.768, 0.7712, 0.775, 3, 3)) == "77.1 (76.8 to 77.5)"
+    assert accuracy.shown(Quartiles(0.5, 0.5, 0.5, 1, 1)) == "50.0"
+    assert accuracy.shown(Quartiles(-math.inf, 0.5, 0.6, 2, 3)) == "50.0 (– to 60.0)"
+    assert accuracy.shown(Quartiles.over([-math.inf])) == "diverged"
+    assert rounds.shown(Quartiles(19, 25, math.inf, 2, 3)) == "25 (19 to ∞)"
+    assert rounds.shown(Quartiles.over([math.inf])) == "not reached"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("finale test_accuracy", "unknown measure 'finale': did you mean 'final'"),
+        ("final", "measure 'final': write 'final test_accuracy'"),
+        ("rounds test_accuracy", "measure 'rounds test_accuracy': write 'rounds'"),
+    ],
+)
+def test_bad_measures_are_refused(text, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Measure.read(text)
+
+
+def test_what_a_run_did_not_record_is_refused():
+    with pytest.raises(ConfigurationError, match="unknown column 'appeal'"):
+        Measure.read("final appeal").of(ACCURACY)
+    with pytest.raises(ConfigurationError, match="final test_accuracy: the run of a recorded no test_accuracy"):
+        Measure.read("final test_accuracy").of(LOSS)

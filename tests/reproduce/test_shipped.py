@@ -1,0 +1,64 @@
+"""The reproductions that come with the package can be run, and are in the package."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from turnout.cli import layers, panels
+from turnout.cli.settings import Settings
+from turnout.cli.variants import Layers
+from turnout.reproduce import load, names
+
+ROOT = Path(__file__).parents[2]
+
+
+def settings_of(name: str) -> dict[str, dict[str, Settings]]:
+    reproduction = load(name)
+    every = panels.plans(reproduction, list(reproduction.panels), [])
+    return {plan.panel.name: dict(plan.settings) for plan in every}
+
+
+@pytest.mark.parametrize("name", names())
+def test_settings_are_sound_and_claims_have_panels(name: str) -> None:
+    reproduction = load(name)
+    for plan in panels.plans(reproduction, list(reproduction.panels), []):
+        assert plan.seeds
+        assert all(settings.algorithm().name == algorithm for algorithm, settings in plan.settings.items())
+    assert reproduction.claims
+    for claim in reproduction.claims:
+        where = claim.panels or reproduction.panels
+        assert all(set(claim.check.algorithms) <= set(reproduction.of(reproduction.panels[each])) for each in where)
+        assert not claim.check.across or len(where) > 1
+
+
+def test_they_are_package_data() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        patterns = tomllib.load(file)["tool"]["setuptools"]["package-data"]["turnout"]
+    package = ROOT / "src" / "turnout"
+    packed = {path for pattern in patterns for path in package.glob(pattern)}
+    assert {package / "reproduce" / f"{name}.toml" for name in names()} <= packed
+    assert set((package / "reporting").glob("*.html")) <= packed
+
+
+def test_digits_are_the_comparison_of_the_demo() -> None:
+    demo = Layers.of([layers.read(ROOT / "examples" / "demo.toml")])
+    (ours,) = settings_of("fedau/digits").values()
+    assert list(ours) == demo.names
+    assert all(ours[name].table == demo.settings(name).table for name in demo.names)
+    assert load("fedau/digits").seeds == demo.seeds
+
+
+def test_folb_differs_from_fedprox_by_its_weights_alone() -> None:
+    """What a comparison of weights rests on: everything but the weighting is the same, mu included."""
+    for name in ("folb/table-1", "folb/figure-3", "folb/figure-5", "folb/figure-6"):
+        for made in settings_of(name).values():
+            folb, fedprox = made["folb"].algorithm(), made["fedprox"].algorithm()
+            assert folb.local == fedprox.local
+            assert folb.selection == fedprox.selection
+            assert folb.corrections == fedprox.corrections
+            assert {key: value for key, value in made["folb"].table.items() if key in ("data", "model", "rounds")} == {
+                key: value for key, value in made["fedprox"].table.items() if key in ("data", "model", "rounds")
+            }
