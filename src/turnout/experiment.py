@@ -21,6 +21,7 @@ from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutErro
 from turnout.core.objective import ENGINES, Engine, Loss, cross_entropy
 from turnout.data.federated import FederatedData
 from turnout.describe import environment
+from turnout.evaluation.appeal import AppealMetrics
 from turnout.history import History
 from turnout.models import ModelSpec
 from turnout.population import Population
@@ -47,6 +48,7 @@ class Experiment:
         seed: of everything random in the run.
         evaluate_every: rounds between evaluations; the last round is always evaluated.
         evaluation_examples: evaluate on at most so many examples, evenly spaced; None means on all.
+        appeal: whether evaluations also say how many clients find the model worth joining; None is not.
         loss: one loss for each example.
         engine: ``"auto"``, ``"vectorised"`` or ``"one_by_one"``; results agree within rounding.
         device: ``"cpu"``, ``"cuda"``, ...
@@ -64,6 +66,7 @@ class Experiment:
     seed: int = 0
     evaluate_every: int = 10
     evaluation_examples: int | None = None
+    appeal: AppealMetrics | None = None
     loss: Loss = cross_entropy
     engine: Engine = "auto"
     device: str = "cpu"
@@ -78,6 +81,10 @@ class Experiment:
                 )
         if not isinstance(self.model, ModelSpec | nn.Module):
             raise ConfigurationError(f"model must be a ModelSpec or a torch.nn.Module, got {self.model!r}")
+        if self.appeal is not None and not isinstance(self.appeal, AppealMetrics):
+            raise ConfigurationError(
+                f"appeal must be AppealMetrics(), or None for no such columns, got {self.appeal!r}"
+            )
         if not callable(self.loss):
             raise ConfigurationError(f"loss must be a function of (outputs, targets), got {self.loss!r}")
         count("rounds", self.rounds)
@@ -95,7 +102,7 @@ class Experiment:
     @property
     def everyone_available_takes_part(self) -> bool:
         """Whether the rate of taking part is the rate of being available."""
-        return isinstance(self.algorithm.selection, AllAvailable)
+        return isinstance(self.algorithm.selection, AllAvailable) and self.population.opting is None
 
     def build_model(self) -> nn.Module:
         """The model with its first parameters."""

@@ -42,6 +42,7 @@ class AppealGap(Measurement):
     """
 
     gives: ClassVar[tuple[str, ...]] = ("appeal_gap",)
+    of_requirement: ClassVar[bool] = True
 
     tuning: Sgd | None = None
 

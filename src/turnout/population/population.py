@@ -6,9 +6,12 @@ from dataclasses import dataclass, field
 
 from turnout.core.checks import ConfigurationError, positive
 from turnout.population.availability import Availability
+from turnout.population.behaviour import Byzantine
 from turnout.population.dropout import Dropout
 from turnout.population.durations import SpeedModel
 from turnout.population.everyone import Everyone
+from turnout.population.opting import Opting
+from turnout.population.requirement import Requirement
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,9 @@ class Population:
         dropout: how often they drop out in the middle of a task; None is never.
         seconds_per_round: how long a round of `availability` lasts on the clock, whatever the server does in the meantime;
             None has a new one begin with every server step.
+        requirement: what they require of a model, for whatever asks; None is ``WarmUp()``.
+        opting: whether they leave where the model does not meet their requirement; None is not.
+        behaviour: which of them do not do what they are asked to; None is none.
 
     Raises:
         ConfigurationError: for pieces of another kind, or for a dropout or seconds_per_round without a speed.
@@ -30,6 +36,9 @@ class Population:
     speed: SpeedModel | None = None
     dropout: Dropout | None = None
     seconds_per_round: float | None = None
+    requirement: Requirement | None = None
+    opting: Opting | None = None
+    behaviour: Byzantine | None = None
 
     def __post_init__(self) -> None:
         _check("availability", self.availability, Availability, "an availability", "Markov(mean=0.1)")
@@ -37,6 +46,12 @@ class Population:
             _check("speed", self.speed, SpeedModel, "a speed", "Speed(compute=delay.Uniform(1, 2))")
         if self.dropout is not None:
             _check("dropout", self.dropout, Dropout, "a dropout", "Dropout(probability=0.05)")
+        if self.requirement is not None:
+            _check("requirement", self.requirement, Requirement, "a requirement", "WarmUp(steps=100)")
+        if self.opting is not None:
+            _check("opting", self.opting, Opting, "a rule", "Opting(mandatory_rounds=10)")
+        if self.behaviour is not None:
+            _check("behaviour", self.behaviour, Byzantine, "an attack", "Byzantine(fraction=0.1)")
         if self.seconds_per_round is not None:
             positive("seconds_per_round", self.seconds_per_round)
         for name in ("dropout", "seconds_per_round"):

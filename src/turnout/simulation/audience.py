@@ -1,7 +1,8 @@
-"""The clients by whom a model is judged: those that train, and those that never do."""
+"""The clients by whom models are judged: those that train, and those that never do."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +15,6 @@ from turnout.core.start import full_scores
 from turnout.core.types import Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform
-from turnout.evaluation.evaluate import evaluate
 from turnout.local.tuning import tuned
 
 ClientScores = dict[str, np.ndarray]
@@ -47,39 +47,33 @@ class Audience:
         return self.train.num_clients
 
     @property
+    def splits(self) -> dict[str, Shards]:
+        """Their examples, by what they are for."""
+        return {"train": self.train} if self.test is None else {"train": self.train, "test": self.test}
+
+    @property
     def tested(self) -> np.ndarray:
         """Who has test examples, bool ``[N]``."""
         return np.zeros(self.num_clients, dtype=bool) if self.test is None else self.test.sizes > 0
 
-    def scores(self, params: torch.Tensor) -> ClientScores:
-        """How well one model ``[P]`` does for each of them: one pass over their examples."""
-        found: ClientScores = {}
-        for split, shards in self._splits().items():
-            loss, accuracy = evaluate(self.objective, params, shards, self.transforms).by_client()
-            found |= {f"{split}_loss": loss, f"{split}_accuracy": accuracy}
-        return found
-
-    def scores_after(self, rule: Local, task: Task, purpose: str, lanes: int) -> ClientScores:
-        """How well each of them does with the task's model after local steps of its own.
+    def scores_after(
+        self, rule: Local, models: Callable[[np.ndarray], torch.Tensor], task: Task, purpose: str, lanes: int
+    ) -> ClientScores:
+        """How well each of them does with a model after local steps of its own.
 
         Args:
-            rule, task, purpose: see `tuned`.
+            rule, task, purpose: see `tuned`; the task's model is not used.
+            models: what clients start from, ``[P]`` or ``[B, P]``, by their numbers among themselves.
             lanes: how many take their steps side by side.
         """
         parts: list[ClientScores] = []
         for low in range(0, self.num_clients, lanes):
             rows = np.arange(low, min(low + lanes, self.num_clients))
             clients = Clients(self.first + rows, rows, self.train, self.objective, self.transforms)
-            params, part = tuned(rule, task, clients, purpose).params, {}
-            for split, shards in self._splits().items():
-                loss, accuracy = full_scores(replace(clients, shards=shards), params)
-                part |= {f"{split}_loss": loss.cpu().numpy(), f"{split}_accuracy": accuracy.cpu().numpy()}
+            params, part = tuned(rule, replace(task, params=models(rows)), clients, purpose).params, {}
+            for split, shards in self.splits.items():
+                loss, accuracy = (value.cpu().numpy() for value in full_scores(replace(clients, shards=shards), params))
+                diverged = (shards.sizes[rows] > 0) & ~np.isfinite(loss)
+                part |= {f"{split}_loss": np.where(diverged, _WORST, loss), f"{split}_accuracy": accuracy}
             parts.append(part)
-        found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        for split, shards in self._splits().items():
-            loss = found[f"{split}_loss"]
-            found[f"{split}_loss"] = np.where((shards.sizes > 0) & ~np.isfinite(loss), _WORST, loss)
-        return found
-
-    def _splits(self) -> dict[str, Shards]:
-        return {"train": self.train} if self.test is None else {"train": self.train, "test": self.test}
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

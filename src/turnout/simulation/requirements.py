@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+
 import torch
 
 from turnout.core.algorithm import Local
@@ -20,7 +21,7 @@ class Requirements:
     Args:
         requirement: what clients require.
         local: the algorithm's local rule.
-        audiences: the clients, by kind.
+        audience: the clients of a kind; None where there are none.
         initial: the parameters before the first round, ``[P]``.
         seed: the run's seed.
         lanes: how many clients train side by side.
@@ -30,32 +31,34 @@ class Requirements:
         self,
         requirement: Requirement,
         local: Local,
-        audiences: dict[str, Audience],
+        audience: Callable[[str], Audience | None],
         initial: torch.Tensor,
         seed: int,
         lanes: int,
     ) -> None:
         self._requirement, self._rule = requirement, requirement.solo(local)
-        self._audiences, self._task, self._lanes = audiences, Task(initial, 0, seed), lanes
+        self._audience, self._task, self._lanes = audience, Task(initial, 0, seed), lanes
         self._solo: dict[str, ClientScores] = {}
         self._bound: dict[str, BoundRequirement | None] = {}
 
     def of(self, kind: str) -> BoundRequirement | None:
         """What the clients of a kind require; None where there are none, or nothing is known of them."""
         if kind not in self._bound:
-            audience = self._audiences.get(kind)
+            audience = self._audience(kind)
             self._bound[kind] = None if audience is None else self._bind(kind, audience)
         return self._bound[kind]
 
     def _bind(self, kind: str, audience: Audience) -> BoundRequirement | None:
         if self._rule is not None and kind not in self._solo:
-            self._solo[kind] = audience.scores_after(self._rule, self._task, "own models", self._lanes)
+            self._solo[kind] = audience.scores_after(
+                self._rule, lambda _: self._task.params, self._task, "own models", self._lanes
+            )
         return self._requirement.bind(audience.num_clients, self._solo.get(kind), unseen=kind == "unseen")
 
     def state(self) -> State:
         """What own models reached, as far as it is known."""
         return {
-            f"{kind}.{name}": torch.from_numpy(np.array(values))
+            f"{kind}.{name}": torch.from_numpy(values)
             for kind, scores in self._solo.items()
             for name, values in scores.items()
         }

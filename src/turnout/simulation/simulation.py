@@ -26,6 +26,7 @@ from turnout.history import History
 from turnout.population import participation_table
 from turnout.simulation.lanes import lanes_per_chunk
 from turnout.simulation.memory import ClientMemory
+from turnout.simulation.standing import Standing
 
 if TYPE_CHECKING:
     from turnout.experiment import Experiment
@@ -58,6 +59,7 @@ class Simulation:
         # Of what is personal, only a client's own test examples can say whether it serves it.
         held_out = data.client_test if own else data.test or data.client_test
         self._test = None if held_out is None else self._place(held_out, device)[0]
+        self._on_device = {data.train: self._train} | ({held_out: self._test} if held_out and self._test else {})
         labels = None if data.train.y.is_floating_point() else data.label_counts()
         self.availability = experiment.population.availability.bind(data.num_clients, labels, seed)
         self.federation = Federation(
@@ -86,11 +88,23 @@ class Simulation:
         )
         self.objective.check(x[0], y[0])
         self.lanes = lanes_per_chunk(self.objective, x[0], y[0], experiment.memory_budget)
+        behaviour = experiment.population.behaviour
+        self.behaviour = None if behaviour is None else behaviour.bind(data.num_clients, seed)
+        self.standing = Standing(
+            experiment, self.objective, self._placed, self._transforms, self.lanes, self.models, self._scores,
+            None if self.behaviour is None else self.behaviour.attackers,
+        )  # fmt: skip
 
     def _place(self, shards: Shards, device: torch.device) -> tuple[Shards, tuple[Transform, ...]]:
         """Shards on the device, with the deterministic first transforms done once and for all, and the others."""
         x, later = bake(self.experiment.data.transforms, shards.x)
         return Shards(x, shards.y, shards.offsets).to(device), later
+
+    def _placed(self, shards: Shards) -> Shards:
+        """Shards on the device, once."""
+        if shards not in self._on_device:
+            self._on_device[shards] = self._place(shards, self.federation.device)[0]
+        return self._on_device[shards]
 
     def _clients(self, ids: np.ndarray) -> Clients:
         """Lanes for the clients `ids`."""
@@ -104,8 +118,14 @@ class Simulation:
     def candidates(self) -> Candidates:
         """Whom the selection of the round to come can choose from."""
         version = self.state.version
+        pool = self.standing.pool(version)
+
+        def available(clients: np.ndarray) -> np.ndarray:
+            there = self.availability.available(clients, version)
+            return there if pool is None else there & pool[clients]
+
         return Candidates(
-            lambda clients: self.availability.available(clients, version),
+            available,
             self.federation.num_clients,
             version,
             self.experiment.seed,
@@ -143,10 +163,11 @@ class Simulation:
         for low in range(0, len(clients), self.lanes):
             ids = clients[low : low + self.lanes]
             memory = self.memory.gather(ids)
-            report, memory = client_step(self.experiment.algorithm, task, memory, self._clients(ids))
+            lanes = replace(self._clients(ids), requirement=self.standing.requirement)
+            report, memory = client_step(self.experiment.algorithm, task, memory, lanes)
             if phase != "measure":
                 self.memory.scatter(ids, memory)
-            reports.append(report)
+            reports.append(report if self.behaviour is None else self.behaviour.sent(report))
         found = Report.cat(reports) if reports else self._nothing()
         if len(clients) == len(cohort):
             return found
@@ -162,13 +183,15 @@ class Simulation:
     def round(self) -> None:
         """One round: select, train, step, evaluate where one is due, and record."""
         begin = time.perf_counter()
-        prepared = self.prepare()
+        prepared, pool = self.prepare(), self.standing.pool(self.state.version)
         measured = self.measure()
         cohort = self.cohort(measured)
         reports = replace(self.train(cohort), measured=measured)
         self.state, info = server_step(self.experiment.algorithm, self.state, reports, self.federation)
         seconds = time.perf_counter() - begin
         row = self._row(reports, info) | {"seconds": seconds}
+        if pool is not None:
+            row["pool"] = int(pool.sum())
         if prepared is not None:
             row |= {name: row[name] + extra for name, extra in self._traffic(prepared, self._model_bytes).items()}
         every, last = self.experiment.evaluate_every, self.state.version == self.experiment.rounds
@@ -231,7 +254,7 @@ class Simulation:
                 row[f"{name}_loss"], accuracy = scores.mean()
                 if not np.isnan(accuracy):  # of targets that are no labels there is none
                     row[f"{name}_accuracy"] = accuracy
-        return row
+        return row | self.standing.figures(self.state.version)
 
     def finish(self) -> None:
         """Make the table of clients: what each holds, how often it was there, its weight, how well it is served."""
@@ -248,11 +271,14 @@ class Simulation:
             "known_rate": self.availability.rates,
             "weight": self._client_weights(),
         }
-        own_test = None if data.client_test is None else self._place(data.client_test, self.federation.device)[0]
+        own_test = None if data.client_test is None else self._placed(data.client_test)
         for name, shards in (("train", self._train), ("test", own_test)):
             if shards is not None:
                 scores = self._scores(shards)
                 columns[f"{name}_loss"], columns[f"{name}_accuracy"] = scores.by_client()
+        columns |= self.standing.client_columns()
+        if self.behaviour is not None:
+            columns["byzantine"] = self.behaviour.attackers.astype(np.int64)
         self.history.set_clients(**columns)
 
     def _client_weights(self) -> np.ndarray | None:
@@ -270,6 +296,7 @@ class Simulation:
         self.history.save(folder)
         groups = {f"server.{place}": state for place, state in self.state.slots.items()}
         groups |= {"model": {"params": self.state.params}, "memory": self.memory.state()}
+        groups["standing"] = self.standing.state()
         facts = {"version": self.state.version, "experiment": self.description}
         checkpoint.save(folder, checkpoint.flatten(groups), facts)
 
@@ -293,5 +320,6 @@ class Simulation:
             slots[place] = {name: saved[name].to(fresh[name].device) for name in fresh}
         self.state = ServerState(tensors["model/params"].to(device), facts["version"], slots)
         self.memory.restore(checkpoint.unflatten(tensors, "memory"))
+        self.standing.restore(checkpoint.unflatten(tensors, "standing"))
         self.history = History.load(folder)
         self.history.rewind(self.state.version)
