@@ -1,6 +1,8 @@
+import numpy as np
+import pytest
 import torch
 
-from turnout import ByExamples, DivideByClients, DivideByParticipants, DivideBySum
+from turnout import ByExamples, DivideByAbsoluteSum, DivideByClients, DivideByParticipants, DivideBySum
 
 from ..tiny import federation, report
 
@@ -24,6 +26,21 @@ def test_nobody_and_nothing_divide_to_nothing():
     for piece in (DivideByClients(), DivideByParticipants(), DivideBySum()):
         assert applied(piece, WEIGHTS[:0], report([])) == []
     assert applied(DivideBySum(), 0 * WEIGHTS) == [0.0, 0.0, 0.0]
+
+
+def test_divided_by_their_absolute_sum_weights_keep_their_signs():
+    weights = torch.tensor([3.0, -4.0, 1.0]).double()
+    assert applied(DivideByAbsoluteSum(), weights) == [3 / 8, -4 / 8, 1 / 8]
+    assert applied(DivideByAbsoluteSum(), -weights) == [-3 / 8, 4 / 8, -1 / 8]
+    assert applied(DivideByAbsoluteSum(), weights[1:2]) == [-1.0]
+    assert applied(DivideByAbsoluteSum(), 0 * weights) == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e-310, 1e-200, 1e200, 1e308])
+def test_so_they_do_at_the_ends_of_float64(scale):
+    """Inner products of gradients are squares, and may be anywhere."""
+    found = applied(DivideByAbsoluteSum(), torch.tensor([1.0, -1.0, 0.0, 1.0], dtype=torch.float64) * scale)
+    np.testing.assert_allclose(found, [1 / 3, -1 / 3, 0.0, 1 / 3], rtol=1e-9)
 
 
 def test_by_examples():
