@@ -8,28 +8,46 @@ from turnout.algorithms import (
     ALGORITHMS,
     average_all,
     average_participating,
+    fedalt,
     fedau,
     fedavg,
+    fedavg_p,
     fednova,
     fednu,
+    fedper,
     fedprox,
+    fedrep,
+    fedsim,
     fedvarp,
     folb,
     folb_heterogeneous,
     folb_two_set,
     known_statistics,
     mifa,
+    scaffold,
+    scaffold_p,
 )
 from turnout.comparison import compare
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, TurnoutError
 from turnout.core.compose import compose
+from turnout.core.personal import Personal
 from turnout.core.schedule import Cosine, Halving
 from turnout.data import ById, ClassesPerClient, Dirichlet, HsuDirichlet, Iid, LabelClusters, PowerLaw
 from turnout.experiment import Experiment, Interrupted
 from turnout.guard import Clip
 from turnout.history import History
-from turnout.local import GradientNorm, Inexactness, Prox, Sgd, StartGradient, StartLoss, UniformWork
+from turnout.local import (
+    GradientNoise,
+    GradientNorm,
+    Inexactness,
+    Prox,
+    Scaffold,
+    Sgd,
+    StartGradient,
+    StartLoss,
+    UniformWork,
+)
 from turnout.population import Bernoulli, Cyclic, Everyone, Markov, Population, Trace
 from turnout.selection import (
     AllAvailable,
@@ -83,6 +101,7 @@ __all__ = [
     "Everyone",
     "Experiment",
     "FedVarp",
+    "GradientNoise",
     "GradientNorm",
     "Halving",
     "History",
@@ -95,9 +114,11 @@ __all__ = [
     "Markov",
     "Mifa",
     "Participation",
+    "Personal",
     "Population",
     "PowerLaw",
     "Prox",
+    "Scaffold",
     "ServerSgd",
     "Sgd",
     "SignOfAlignment",
@@ -115,11 +136,16 @@ __all__ = [
     "compare",
     "compose",
     "data",
+    "fedalt",
     "fedau",
     "fedavg",
+    "fedavg_p",
     "fednova",
     "fednu",
+    "fedper",
     "fedprox",
+    "fedrep",
+    "fedsim",
     "fedvarp",
     "folb",
     "folb_heterogeneous",
@@ -127,4 +153,6 @@ __all__ = [
     "known_statistics",
     "mifa",
     "models",
+    "scaffold",
+    "scaffold_p",
 ]

@@ -16,23 +16,35 @@ from turnout import (
     DivideByClients,
     DivideBySum,
     Experiment,
+    GradientNoise,
     Participation,
+    Personal,
     Population,
     Prox,
+    Scaffold,
     Sgd,
     StartGradient,
     Uniform,
+    WithReplacement,
     average_participating,
     compose,
+    fedalt,
     fedau,
     fedavg,
+    fedavg_p,
     fednova,
     fednu,
+    fedper,
     fedprox,
+    fedrep,
+    fedsim,
     folb,
     folb_heterogeneous,
     folb_two_set,
+    mifa,
     models,
+    scaffold,
+    scaffold_p,
 )
 from turnout.simulation import Simulation
 
@@ -57,6 +69,13 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fednu": lambda local: fednu(local, cohort_size=3),
     "fedprox": lambda local: fedprox(local, mu=0.1, cohort_size=3),
     "fednova": lambda local: fednova(local, cohort_size=3),
+    "fedavg_p": lambda local: fedavg_p(local, lr_factor=2.0, outer_lr=0.8, cohort_size=3, server_lr=1.2),
+    "scaffold_p": lambda local: scaffold_p(local, lr_factor=0.5, cohort_size=3),
+    "fedsim": lambda local: fedsim(local, cohort_size=3),
+    "fedalt": lambda local: fedalt(local, cohort_size=3),
+    "fedrep": lambda local: fedrep(local, share=0.7, cohort_size=3),
+    "fedper": lambda local: fedper(local, cohort_size=3),
+    "scaffold": lambda local: scaffold(local, cohort_size=3),
     # and what can be composed of the same pieces
     "fedau without cutoff": lambda local: fedau(local, cutoff=None, server_lr=1.5),
     "fedau that forgets": lambda local: compose(local, Participation(3, average="exponential"), DivideByClients()),
@@ -73,6 +92,15 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fednu with signs": lambda local: fednu(local, signs=True, cohort_size=5),
     "fednu by norm": lambda local: fednu(local, by="norm", cohort_size=3),
     "fednu by inexactness": lambda local: fednu(local, by="alignment_and_inexactness", psi=0.5, cohort_size=3),
+    "scaffold, option I": lambda local: scaffold(local, option="I", initial="gradients", cohort_size=3),
+    "scaffold_p with fedau's weights": lambda local: compose(
+        local, Scaffold(initial="gradients"), Personal("first"), Participation(3), DivideByClients()
+    ),
+    "mifa with a personal head, clipped": lambda local: mifa(local, also=(Personal(), Clip(0.5))),
+    "folb with a personal head": lambda local: folb(local, cohort_size=3, also=(Personal(),)),
+    "scaffold, drawn twice, noisy": lambda local: scaffold(
+        local, also=(GradientNoise(0.1), Prox(0.1), WithReplacement(4))
+    ),
     "fednu, uniform": lambda local: fednu(local, by="uniform", cohort_size=3),
 }
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from turnout.algorithms.fedau import average_all, average_participating, fedau, fedvarp, known_statistics, mifa
 from turnout.algorithms.fedavg import fedavg
 from turnout.algorithms.folb import fednova, fednu, fedprox, folb, folb_heterogeneous, folb_two_set
+from turnout.algorithms.personalization import fedalt, fedavg_p, fedper, fedrep, fedsim, scaffold, scaffold_p
 from turnout.core.algorithm import Algorithm
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
@@ -12,6 +13,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     for recipe in (
         fedavg, fedau, average_participating, average_all, known_statistics, fedvarp, mifa,
         folb, folb_heterogeneous, folb_two_set, fednu, fedprox, fednova,
+        fedavg_p, scaffold_p, fedsim, fedalt, fedrep, fedper, scaffold,
     )
 }  # fmt: skip
 """Every recipe by its name on the command line."""
@@ -20,15 +22,22 @@ __all__ = [
     "ALGORITHMS",
     "average_all",
     "average_participating",
+    "fedalt",
     "fedau",
     "fedavg",
+    "fedavg_p",
     "fednova",
     "fednu",
+    "fedper",
     "fedprox",
+    "fedrep",
+    "fedsim",
     "fedvarp",
     "folb",
     "folb_heterogeneous",
     "folb_two_set",
     "known_statistics",
     "mifa",
+    "scaffold",
+    "scaffold_p",
 ]

@@ -8,6 +8,7 @@ Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
 
 from __future__ import annotations
 
+from turnout.algorithms.selected import selected
 from turnout.core.algorithm import Algorithm, Piece, Selection
 from turnout.core.checks import known_name
 from turnout.core.compose import compose
@@ -50,7 +51,7 @@ def folb(
     """
     weights = (*_examples(data_weighted), Alignment(), DivideByAbsoluteSum())
     pieces = (StartGradient(), *weights, ServerSgd(server_lr))
-    return compose(local or Sgd(), *_selected(Uniform(cohort_size), also), *pieces, name="folb")
+    return compose(local or Sgd(), *selected(Uniform(cohort_size), also), *pieces, name="folb")
 
 
 def folb_heterogeneous(
@@ -70,7 +71,7 @@ def folb_heterogeneous(
     """
     weights = (*_examples(data_weighted), Alignment(psi), DivideByAbsoluteSum())
     pieces = (StartGradient(), Inexactness(), *weights, ServerSgd(server_lr))
-    return compose(local or Sgd(), *_selected(Uniform(cohort_size), also), *pieces, name="folb_heterogeneous")
+    return compose(local or Sgd(), *selected(Uniform(cohort_size), also), *pieces, name="folb_heterogeneous")
 
 
 def folb_two_set(
@@ -89,7 +90,7 @@ def folb_two_set(
     """
     weights = (*_examples(data_weighted), Alignment(), DivideBySecondCohort(by_examples=data_weighted))
     pieces = (StartGradient(), *weights, ServerSgd(server_lr))
-    return compose(local or Sgd(), *_selected(TwoCohorts(cohort_size), also), *pieces, name="folb_two_set")
+    return compose(local or Sgd(), *selected(TwoCohorts(cohort_size), also), *pieces, name="folb_two_set")
 
 
 def fednu(
@@ -120,7 +121,7 @@ def fednu(
     selection = distributions[known_name("by", by, distributions)]
     weights = (StartGradient(), SignOfAlignment()) if signs else ()
     pieces = (*weights, DivideByParticipants(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *_selected(selection, also), *pieces, name="fednu")
+    return compose(local or Sgd(), *selected(selection, also), *pieces, name="fednu")
 
 
 def fedprox(
@@ -143,7 +144,7 @@ def fedprox(
     """
     weights = (ByExamples(), DivideBySum()) if weighted else (DivideByParticipants(),)
     pieces = (Prox(mu), *weights, ServerSgd(server_lr))
-    return compose(local or Sgd(), *_selected(Uniform(cohort_size), also), *pieces, name="fedprox")
+    return compose(local or Sgd(), *selected(Uniform(cohort_size), also), *pieces, name="fedprox")
 
 
 def fednova(
@@ -162,13 +163,8 @@ def fednova(
     NeurIPS 2020.
     """
     pieces = (ByExamples(), DivideByLocalSteps(), ServerSgd(server_lr))
-    return compose(local or Sgd(), *_selected(Uniform(cohort_size), also), *pieces, name="fednova")
+    return compose(local or Sgd(), *selected(Uniform(cohort_size), also), *pieces, name="fednova")
 
 
 def _examples(wanted: bool) -> tuple[Piece, ...]:
     return (ByExamples(),) if wanted else ()
-
-
-def _selected(default: Selection, also: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """The further pieces, with the recipe's selection unless they hold one."""
-    return also if any(isinstance(piece, Selection) for piece in also) else (default, *also)

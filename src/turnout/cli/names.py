@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from turnout.core.algorithm import Piece, Selection
+from turnout.core.personal import Personal
 from turnout.core.schedule import Cosine, Halving, Schedule
 from turnout.data.partition import (
     ById,
@@ -18,7 +19,7 @@ from turnout.data.partition import (
 )
 from turnout.data.transforms import Transform, cifar100_augmentation, cifar_augmentation
 from turnout.guard import Clip
-from turnout.local import Prox, UniformWork, Work
+from turnout.local import GradientNoise, Prox, Scaffold, UniformWork, Work
 from turnout.population import Availability, Bernoulli, Cyclic, Everyone, Markov, Trace
 from turnout.selection import (
     AllAvailable,
@@ -61,7 +62,13 @@ SELECTIONS: Mapping[str, type[Selection]] = {
 }
 """Who takes part."""
 
-ALSO: Mapping[str, type[Piece]] = {"prox": Prox, "clip": Clip}
+ALSO: Mapping[str, type[Piece]] = {
+    "prox": Prox,
+    "gradient_noise": GradientNoise,
+    "scaffold": Scaffold,
+    "personal": Personal,
+    "clip": Clip,
+}
 """Pieces that can be added to any algorithm."""
 
 WORK: Mapping[str, type[Work]] = {"uniform": UniformWork}

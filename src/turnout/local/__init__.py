@@ -1,6 +1,7 @@
 """What clients do: a solver, corrections of its gradient, measurements, and how much work there is."""
 
 from turnout.local.measurements import AppealGap, GradientNorm, Inexactness, StartGradient, StartLoss
+from turnout.local.noise import GradientNoise
 from turnout.local.prox import Prox
 from turnout.local.scaffold import Scaffold
 from turnout.local.sgd import Sgd
@@ -8,6 +9,7 @@ from turnout.local.work import UniformWork, Work
 
 __all__ = [
     "AppealGap",
+    "GradientNoise",
     "GradientNorm",
     "Inexactness",
     "Prox",

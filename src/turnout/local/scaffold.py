@@ -13,7 +13,9 @@ from turnout.core.checks import known_name
 from turnout.core.clients import Clients
 from turnout.core.types import Lanes, State, Task
 
+Option = Literal["I", "II"]
 OPTIONS = ("I", "II")
+Initial = Literal["zeros", "gradients"]
 INITIALS = ("zeros", "gradients")
 
 
@@ -45,8 +47,8 @@ class Scaffold(Correction):
 
     keeps: ClassVar[tuple[str, ...]] = ("control",)
 
-    option: Literal["I", "II"] = "II"
-    initial: Literal["zeros", "gradients"] = "zeros"
+    option: Option = "II"
+    initial: Initial = "zeros"
 
     def __post_init__(self) -> None:
         known_name("option of Scaffold", self.option, OPTIONS)

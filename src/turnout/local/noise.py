@@ -1,0 +1,77 @@
+"""Noise of a known size on every gradient, so that what a theorem says of its variance can be held against a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from turnout.core.algorithm import Correction
+from turnout.core.checks import not_negative
+from turnout.core.clients import Clients
+from turnout.core.random import fold, uniform
+from turnout.core.types import Lanes, State, Task
+
+
+@dataclass(frozen=True)
+class GradientNoise(Correction):
+    """Descend ``g + sigma / sqrt(d) N(0, I)``, drawn anew in every local step: unbiased, of variance ``sigma^2``.
+
+    The variance is that of the whole part, ``E ||noise||^2 = sigma^2`` (assumption 2 of Chen et al.), so sigma does not
+    depend on d. With minibatches that hold all of a client's examples there is no other noise. Control variates see it as
+    they see the noise of minibatches, if they come later in the chain.
+
+    Args:
+        shared: sigma_u, of the shared part; 0 leaves it exact.
+        personal: sigma_v, of the personal part; 0 leaves it exact.
+
+    Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
+    """
+
+    of_objective: ClassVar[bool] = False
+
+    shared: float = 0.0
+    personal: float = 0.0
+
+    def __post_init__(self) -> None:
+        not_negative("shared", self.shared)
+        not_negative("personal", self.personal)
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """With the random numbers of these clients in this round."""
+        del memory
+        keys = clients.keys("gradient noise", task.seed, task.versions(len(clients)), lanes.order)
+        num_params, num_shared = clients.objective.layout.num_params, clients.objective.layout.num_shared
+        sizes = torch.tensor([num_shared, num_params - num_shared])
+        sigma = torch.tensor([self.shared, self.personal], dtype=torch.float64) / sizes.clamp(min=1).sqrt()
+        return _Begun(keys, sigma.repeat_interleave(sizes).to(task.params))
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Outside of a client's local steps there is no noise."""
+        del params, start
+        return gradient
+
+
+class _Begun(Correction):
+    """The noise of one round.
+
+    Args:
+        keys: 64 random bits for each lane, ``[B]``.
+        sigma: standard deviation of each number, ``[P]``.
+    """
+
+    def __init__(self, keys: torch.Tensor, sigma: torch.Tensor) -> None:
+        self._keys, self._sigma, self._step = keys, sigma, 0
+        self._noisy = sigma.nonzero()[:, 0]
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Add the noise of the next step."""
+        del params, start
+        if not len(self._noisy):
+            return gradient
+        own = fold(self._keys[: len(gradient)], torch.tensor(self._step, device=self._keys.device))
+        self._step += 1
+        chance = uniform(fold(own[:, None], self._noisy)) + 2.0**-54  # never 0, where a normal number is infinite
+        noise = torch.special.ndtri(chance).to(gradient.dtype) * self._sigma[self._noisy]
+        return gradient.index_add(1, self._noisy, noise)
