@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import ServerSgd, Sgd, compose, fedau, models
-from turnout.core.algorithm import Guard, Server
+from turnout import ByGradientNorm, Clip, DivideBySum, ServerSgd, Sgd, compose, fedau, models
+from turnout.core.algorithm import Guard, Server, Weighting
 from turnout.core.clients import Clients
 from turnout.core.objective import Objective
 from turnout.core.step import client_step, server_step
@@ -40,6 +40,39 @@ def test_client_trains_then_guards_in_order(tiny):
         return sent.delta
 
     assert torch.equal(delta(Scale(2.0), Scale(10.0)), (delta() * 2 + 3) * 10 + 3)
+
+
+def test_what_is_measured_passes_the_guards_too(tiny):
+    """Whatever leaves a client does; a clip has nothing to shorten."""
+
+    @dataclass(frozen=True)
+    class Seal(Guard):
+        def apply(self, report, task):
+            assert task.phase == "measure"
+            return replace(report, seen={name: -value for name, value in report.seen.items()})
+
+    objective = Objective(models.Logistic().build((16,), 4))
+    clients = Clients(np.array([2, 5]), np.array([2, 5]), tiny.train, objective)
+    task = Task(objective.initial, 3, seed=0, phase="measure")
+    found = [
+        client_step(compose(ByGradientNorm(), *guards), task, {"steps_done": torch.zeros(2)}, clients)[0]
+        for guards in ((Clip(0.1),), (Clip(0.1), Seal()))
+    ]
+    for one in found:
+        assert one.delta.shape == (2, 0)
+    assert torch.equal(found[0].seen["start_gradient_norm"], -found[1].seen["start_gradient_norm"])
+
+
+def test_weightings_are_not_asked_about_nobody():
+    @dataclass(frozen=True)
+    class Picky(Weighting):
+        def apply(self, weights, report, version, state, federation):
+            raise AssertionError(f"there is nobody to weigh: {weights}, {report}, {version}, {state}, {federation}")
+
+    algorithm = compose(Picky(), DivideBySum())
+    after, info = server_step(algorithm, state_of(algorithm), report([]), federation())
+    assert after.version == 1
+    assert len(info["weights"]) == 0
 
 
 def test_server_adds_the_mean_and_counts():

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from turnout.core.rows import weighted_sum
-from turnout.core.types import Report, Task
+from turnout.core.types import Candidates, Report, Task
 
 from ..tiny import report
 
@@ -49,6 +51,47 @@ def test_infinities_do_not_cancel_and_large_numbers_are_finite():
 
 def test_nobodys_report_is_finite():
     assert full([]).finite().shape == (0,)
+
+
+def test_screening_reaches_those_who_have_only_measured():
+    one, measured = full([3, 1, 4]), full([0, 5])
+    one.delta[1, 2], measured.seen["loss"][0] = torch.nan, torch.inf
+    both = replace(one, measured=measured)
+    kept, num_dropped = both.screened()
+    assert list(kept.client) == [3, 4]
+    assert num_dropped == 1  # of those who trained
+    assert kept.measured is not None
+    assert list(kept.measured.client) == [5]
+    assert full([1, 2]).screened()[0].measured is None
+    fine = full([1, 2])
+    assert fine.screened() == (fine, 0)
+
+
+def test_the_measured_stay_with_the_reports_that_are_taken():
+    both = replace(full([3, 1, 4]), measured=full([0, 5]))
+    assert both.take(np.array([2])).measured is both.measured
+    assert Report.cat([both]).measured is both.measured
+
+
+def test_bytes_of_a_report():
+    """Three whole numbers, and whatever tensors it has, but not those of other clients."""
+    ids = np.arange(4)
+    delta, extra = torch.ones(4, 5), {"c": torch.ones(4, 2, 3)}
+    seen = {"loss": torch.ones(4), "inexactness": torch.ones(4).double(), "start_gradient": torch.ones(4, 5)}
+    assert Report(ids, ids, ids, ids, delta, extra, seen).nbytes == 24 + 4 * 5 + 4 * 6 + 4 + 8 + 4 * 5
+    assert Report(ids, ids, ids, ids, delta[:, :0], seen={"loss": torch.ones(4)}).nbytes == 24 + 4
+    assert replace(full([1, 2]), measured=full([3])).nbytes == full([]).nbytes == 24 + 5 * 8 + 8
+
+
+def test_candidates_are_asked_who_of_all_is_there():
+    asked = []
+
+    def available(clients):
+        asked.append(clients.tolist())
+        return clients % 2 == 1
+
+    assert Candidates(available, 5, 0, 0).everyone().tolist() == [1, 3]
+    assert asked == [[0, 1, 2, 3, 4]]
 
 
 def test_versions_of_a_task():
