@@ -27,7 +27,7 @@ from turnout.algorithms import (
     scaffold,
     scaffold_p,
 )
-from turnout.comparison import compare
+from turnout.comparison import compare, sweep
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, TurnoutError
 from turnout.core.compose import compose
@@ -155,4 +155,5 @@ __all__ = [
     "models",
     "scaffold",
     "scaffold_p",
+    "sweep",
 ]

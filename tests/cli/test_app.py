@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 import turnout as package
-from turnout.cli import compare, layers, panels, reproduce, run
+from turnout.cli import compare, layers, panels, reproduce, run, sweep
 from turnout.cli.settings import Settings
+from turnout.cli.sweep import grid_of
 from turnout.cli.variants import Layers
+from turnout.comparison.sweep import points
 from turnout.reproduce import load
 
 Turnout = Callable[..., Any]
@@ -23,6 +25,7 @@ Turnout = Callable[..., Any]
         (("run",), "turnout run --algorithm fedau --data digits --rounds 500"),
         (("compare",), "turnout compare fedau average_all --seeds 0,3,7 local.lr=0.1 average_all.server_lr=10"),
         (("reproduce",), "turnout reproduce folb/table-1 --panels synthetic_iid,synthetic_1_1 --jobs 2"),
+        (("sweep",), "turnout sweep --grid algorithm=fedau,mifa --grid local.lr=0.05,0.1 --metric train_loss"),
         (("report",), "turnout report runs/demo"),
         (("list",), "turnout list algorithms"),
         (("data",), "turnout data fetch mnist"),
@@ -63,6 +66,12 @@ def test_the_reproductions_in_the_examples_can_be_run() -> None:
         made = load(words[2])
         only = words[words.index("--panels") + 1].split(",") if "--panels" in words else None
         assert panels.plans(made, only, [layers.override(w) for w in words if re.match(r"[a-z_.]+=", w)])
+
+
+def test_the_grids_in_the_examples_are_sound() -> None:
+    for words in examples(sweep.EPILOG):
+        axes = [words[i + 1] for i, word in enumerate(words) if word == "--grid"]
+        assert points(grid_of([], axes))
 
 
 def test_the_version_is_that_of_the_package(turnout: Turnout) -> None:

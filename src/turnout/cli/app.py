@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from turnout import __version__
-from turnout.cli import compare, data, errors, listing, report, reproduce, run
+from turnout.cli import compare, data, errors, listing, report, reproduce, run, sweep
 
 EPILOG = r"""[bold]Begin with[/bold]
 
@@ -57,6 +57,7 @@ def turnout(
 
 app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=compare.EPILOG)(compare.compare)
+app.command(epilog=sweep.EPILOG)(sweep.sweep)
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command(epilog=report.EPILOG)(report.report)
 app.command("list", epilog=listing.EPILOG)(listing.listing)

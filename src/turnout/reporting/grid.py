@@ -1,0 +1,181 @@
+"""What a sweep found: the figure of every point of the grid, and the best."""
+
+from __future__ import annotations
+
+import csv as csv_format
+import io
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from turnout.core.checks import ConfigurationError
+from turnout.reporting.measure import Measure
+from turnout.reporting.quartiles import Quartiles
+from turnout.reporting.records import RunRecord
+from turnout.reporting.table import Measured
+from turnout.reporting.target import accuracy_target
+
+
+@dataclass(frozen=True)
+class Score:
+    """The figure of one point over its seeds.
+
+    Attributes:
+        value: what decides: the mean, or the median of what was spent until the target; infinite where there is none.
+        text: it, and its spread, as they are printed.
+        num_seeds: how many runs are finished.
+    """
+
+    value: float
+    text: str
+    num_seeds: int
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """The finished runs of a grid.
+
+    Attributes:
+        axes: the values of each axis, by its name.
+        points: the values of every combination, by the name of the combination.
+        records: its runs.
+        measure: what decides.
+        to_accuracy: the accuracy to reach, if that decides.
+    """
+
+    axes: Mapping[str, tuple[Any, ...]]
+    points: Mapping[str, Mapping[str, Any]]
+    records: Mapping[str, Sequence[RunRecord]]
+    measure: Measure
+    to_accuracy: float | None = None
+
+    @cached_property
+    def figures(self) -> dict[str, dict[int, float]]:
+        """The figure of every finished run, by point and seed.
+
+        Raises:
+            ConfigurationError: where a run did not record what decides.
+        """
+        records = [record for group in self.records.values() for record in group]
+        target = accuracy_target(records, self.to_accuracy) if self.to_accuracy is not None and records else None
+        return {
+            name: {record.seed: self.measure.of(record, target) for record in group}
+            for name, group in self.records.items()
+        }
+
+    @cached_property
+    def scores(self) -> dict[str, Score]:
+        """The figure of every point that has finished runs, over its seeds."""
+        return {name: self._score(list(found.values())) for name, found in self.figures.items() if found}
+
+    @property
+    def ranking(self) -> list[str]:
+        """The points with as many finished seeds as any, best first; equals in the order of the grid."""
+        most = max((score.num_seeds for score in self.scores.values()), default=0)
+        whole = [name for name, score in self.scores.items() if score.num_seeds == most]
+        sign = 1.0 if self.measure.less_is_better else -1.0
+        return sorted(whole, key=lambda name: sign * self.scores[name].value)
+
+    @property
+    def best_point(self) -> str:
+        """The name of the best point.
+
+        Raises:
+            ConfigurationError: where no point has a finite figure.
+        """
+        ranking = self.ranking
+        if not ranking or not math.isfinite(self.scores[ranking[0]].value):
+            raise ConfigurationError(f"no point of the grid has a finite figure of {self.measure}")
+        return ranking[0]
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The values of the best point, by axis."""
+        return dict(self.points[self.best_point])
+
+    @property
+    def at_the_edge(self) -> list[str]:
+        """The axes of three or more numbers on which the best is the least or the greatest: beyond may be a better one."""
+        best, numbers = self.best, {axis: values for axis, values in self.axes.items() if are_numbers(values)}
+        return [
+            axis for axis, values in numbers.items() if len(values) > 2 and best[axis] in (min(values), max(values))
+        ]
+
+    def best_for(self, axis: str) -> dict[str, str]:
+        """The name of the best point for every value of one axis, the value as it is written."""
+        ranking = [name for name in self.ranking if math.isfinite(self.scores[name].value)]
+        found: dict[str, str] = {}
+        for name in ranking:
+            found.setdefault(written(self.points[name][axis]), name)
+        return {text: found[text] for text in map(written, self.axes[axis]) if text in found}
+
+    def _score(self, figures: list[float]) -> Score:
+        if self.measure.metric is None:
+            found = Quartiles.over(figures)
+            reached = f", {found.num_finite}/{found.num}" if found.num_finite < found.num else ""
+            return Score(found.median, self.measure.shown(found) + reached, found.num)
+        mean = Measured.over(figures)
+        spread = "" if mean.std is None or not math.isfinite(mean.mean) else f" ± {self.measure.number(mean.std)}"
+        text = f"{self.measure.number(mean.mean)}{spread}" if math.isfinite(mean.mean) else "diverged"
+        return Score(mean.mean, text, len(figures))
+
+
+def are_numbers(values: Sequence[Any]) -> bool:
+    """Whether all values of an axis are numbers."""
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def written(value: Any) -> str:
+    """A value as it is written on the command line: a list as ``64,30``, a table as ``{kind = "cosine"}``."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(written, value))
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {json.dumps(each)}" for key, each in value.items()) + "}"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def assignments(point: Mapping[str, Any]) -> str:
+    """The values of a point as settings, ready for a shell: ``local.lr=0.03 also.prox.mu=0.1``."""
+    return " ".join(shlex.quote(f"{axis}={written(value)}") for axis, value in point.items())
+
+
+def grid_table(sweep: Sweep) -> Table:
+    """Every point for a terminal, the best in bold."""
+    best = sweep.ranking[0] if sweep.ranking else None
+    table = Table(box=SIMPLE_HEAD, caption=caption(sweep))
+    for axis in sweep.axes:
+        table.add_column(axis, justify="right")
+    table.add_column(sweep.measure.title, justify="right")
+    for name, point in sweep.points.items():
+        score, style = sweep.scores.get(name), "bold" if name == best else ""
+        cells = [*map(written, point.values()), "–" if score is None else score.text]
+        table.add_row(*(Text(cell, style=style) for cell in cells))
+    return table
+
+
+def caption(sweep: Sweep) -> str:
+    """How the figures of a sweep were made, in a line."""
+    seeds = max((score.num_seeds for score in sweep.scores.values()), default=0)
+    if seeds < 2:
+        return ""
+    how = "median (quartiles)" if sweep.measure.metric is None else "mean ± standard deviation"
+    return f"{how} over {seeds} seeds"
+
+
+def grid_csv(sweep: Sweep) -> str:
+    """One line for each run: the values of its point, its seed, and its figure at full precision."""
+    out = io.StringIO()
+    writer = csv_format.writer(out, lineterminator="\n")
+    writer.writerow([*sweep.axes, "seed", str(sweep.measure)])
+    for name, point in sweep.points.items():
+        for seed, figure in sweep.figures[name].items():
+            writer.writerow([*map(written, point.values()), seed, figure])
+    return out.getvalue()

@@ -1,0 +1,109 @@
+"""The picture of a sweep: a line over one axis, a heat map over two, one heat map for each value of further ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from turnout.core.checks import DataError
+from turnout.reporting.grid import Sweep, are_numbers, written
+from turnout.reporting.style import INK, PALETTE, SIZE, dress, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLUMNS = 3
+
+
+def grid_figure(sweep: Sweep) -> Figure:
+    """The figure of every point; the best is ringed.
+
+    Raises:
+        DataError: where no point has a finite figure.
+    """
+    if not any(math.isfinite(score.value) for score in sweep.scores.values()):
+        raise DataError(f"no point of the grid has a finite figure of {sweep.measure}")
+    axes = list(sweep.axes)
+    if len(axes) == 1:
+        figure = new_figure()
+        _line(figure.subplots(), sweep, axes[0])
+        return figure
+    down, across, *further = axes
+    panels = [dict(zip(further, values, strict=True)) for values in product(*(sweep.axes[axis] for axis in further))]
+    columns = min(_COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    width = max(SIZE[0] if columns == 1 else 3.4, 0.75 * len(sweep.axes[across]) + 1.2)
+    height = 0.42 * len(sweep.axes[down]) + 1.1
+    figure = new_figure(width * columns, height * rows)
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for place, fixed in zip(grid, panels, strict=False):
+        _map(place, sweep, down, across, fixed)
+    for place in grid[len(panels) :]:
+        place.set_visible(False)
+    return figure
+
+
+def _line(axes: Axes, sweep: Sweep, axis: str) -> None:
+    """Figures over the values of one axis, and every seed as a dot."""
+    values = sweep.axes[axis]
+    numbers = are_numbers(values)
+    x = list(values) if numbers else list(range(len(values)))
+    scores = [sweep.scores.get(name) for name in sweep.points]
+    y = [sweep.measure.scale * score.value if score and math.isfinite(score.value) else math.nan for score in scores]
+    axes.plot(x, y, color=PALETTE[0], linewidth=1.6, marker="o")
+    for place, name in zip(x, sweep.points, strict=True):
+        seeds = [sweep.measure.scale * figure for figure in sweep.figures[name].values() if math.isfinite(figure)]
+        axes.plot([place] * len(seeds), seeds, linestyle="", marker=".", color=PALETTE[0], alpha=0.4)
+    best = list(sweep.points).index(sweep.ranking[0])
+    axes.plot(x[best], y[best], marker="o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
+    if numbers and min(x) > 0 and max(x) > 20 * min(x):
+        axes.set_xscale("log")
+    axes.set_xticks(x, [written(value) for value in values])
+    axes.minorticks_off()
+    dress(axes, axis, sweep.measure.title)
+
+
+def _map(axes: Axes, sweep: Sweep, down: str, across: str, fixed: Mapping[str, Any]) -> None:
+    """Figures over the values of two axes: darker is better."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    values = np.full((len(sweep.axes[down]), len(sweep.axes[across])), np.nan)
+    for name, point in sweep.points.items():
+        if all(point[axis] == value for axis, value in fixed.items()) and name in sweep.scores:
+            place = _places(sweep, (down, across), point)
+            values[place] = sweep.scores[name].value
+    finite = [score.value for score in sweep.scores.values() if math.isfinite(score.value)]
+    shown = np.where(np.isfinite(values), values, np.nan)
+    colours = LinearSegmentedColormap.from_list("good", [f"{PALETTE[0]}00", f"{PALETTE[0]}80"])
+    less = sweep.measure.less_is_better
+    axes.imshow(
+        -shown if less else shown, aspect="auto", cmap=colours, interpolation="nearest",
+        vmin=-max(finite) if less else min(finite), vmax=-min(finite) if less else max(finite),
+    )  # fmt: skip
+    for (row, column), value in np.ndenumerate(values):
+        axes.text(column, row, sweep.measure.number(value), ha="center", va="center", color=INK, fontsize=10)
+    best = sweep.points[sweep.ranking[0]]
+    if all(best[axis] == value for axis, value in fixed.items()):
+        row, column = _places(sweep, (down, across), best)
+        axes.add_patch(_ring(row, column))
+    title = ", ".join(f"{axis} = {written(value)}" for axis, value in fixed.items())
+    dress(axes, across, down, title=title)
+    axes.set_xticks(range(len(sweep.axes[across])), [written(value) for value in sweep.axes[across]])
+    axes.set_yticks(range(len(sweep.axes[down])), [written(value) for value in sweep.axes[down]])
+    axes.grid(visible=False)
+
+
+def _places(sweep: Sweep, axes: Sequence[str], point: Mapping[str, Any]) -> tuple[int, ...]:
+    """Where a point is along some axes."""
+    return tuple(sweep.axes[axis].index(point[axis]) for axis in axes)
+
+
+def _ring(row: int, column: int) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((column - 0.47, row - 0.45), 0.94, 0.9, fill=False, edgecolor=INK, linewidth=1.8)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnout.cli.sweep import grid_of
+from turnout.comparison import load_records
+from turnout.core.checks import ConfigurationError
+from turnout.experiment import Experiment, Interrupted
+from turnout.history import History
+
+Turnout = Callable[..., Any]
+
+
+def test_every_point_is_run_and_the_best_is_told_last(turnout: Turnout, small: Sequence[str]) -> None:
+    result = turnout(
+        "sweep", "--algorithm", "fedavg", "--grid", "local.lr=0.0001,0.1", "-g", "also.prox.mu=0,1", "--seeds", 2,
+        "--rounds", 3, "--every", 1, "--jobs", 2, *small,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[-3:-1] == ["runs and tables: runs/sweep-digits", "report: runs/sweep-digits/report.html"]
+    assert lines[-1].startswith("best: local.lr=0.1 also.prox.mu=")
+    assert "4 points, 2 seeds on digits" in result.stderr
+    assert "lr-0.1_mu-1, seed 1: done, test accuracy" in result.stderr
+    with Path("runs/sweep-digits/results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["local.lr"], row["also.prox.mu"], row["seed"]) for row in rows] == [
+        (lr, mu, seed) for lr in ("0.0001", "0.1") for mu in ("0", "1") for seed in "01"
+    ]
+    assert "best: local.lr" not in Path("runs/sweep-digits/report.html").read_text()
+    assert "Best by test accuracy (%): local.lr=0.1" in Path("runs/sweep-digits/report.html").read_text()
+    settings = json.loads(Path("runs/sweep-digits/lr-0.1_mu-1/seed-1/settings.json").read_text())
+    assert (settings["name"], settings["local"], settings["also"]) == ("lr-0.1_mu-1", {"lr": 0.1}, {"prox": {"mu": 1}})
+    assert settings["algorithm"] == {"name": "fedavg"}
+
+
+def test_points_share_data_and_participation(turnout: Turnout, small: Sequence[str]) -> None:
+    turnout("sweep", "--grid", "local.lr=0.01,0.1", "--seeds", 1, "--rounds", 3, "--jobs", 1, "--no-report", *small)
+    one, other = load_records(["runs/sweep-digits"])
+    assert one.history.participation == other.history.participation
+    assert one.history.clients["num_examples"] == other.history.clients["num_examples"]
+
+
+def test_a_file_may_hold_the_grid_and_the_command_line_goes_before_it(turnout: Turnout, small: Sequence[str]) -> None:
+    Path("mine.toml").write_text(
+        "seeds = 1\nrounds = 3\nto_accuracy = 0.05\nevaluate_every = 1\n[grid]\nlocal.lr = [0.1, 0.2]\n"
+        '"model.name" = ["logistic", "mlp"]\n'
+    )
+    command = ("sweep", "--config", "mine.toml", "--grid", "local.lr=0.3", "--jobs", 1, "--no-report", *small[2:])
+    result = turnout(*command)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in Path("runs/mine").iterdir() if path.is_dir()) == [
+        "lr-0.3_name-logistic",
+        "lr-0.3_name-mlp",
+    ]
+    assert "rounds" in result.stdout
+    again = turnout(*command)
+    assert again.stderr.count("was finished") == 2
+
+
+def test_lists_are_values_in_brackets(turnout: Turnout) -> None:
+    result = turnout(
+        "sweep", "--grid", "model.hidden=[4],[8,4]", "--seeds", 1, "--rounds", 1, "--jobs", 1, "--no-report",
+        "data.num_clients=10", "data.alpha=1",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    sizes = [r.config["model"]["hidden"] for r in load_records(["runs/sweep-digits"])]
+    assert sizes == [[4], [8, 4]]
+
+
+def test_algorithms_can_be_an_axis_and_each_has_its_best(turnout: Turnout, small: Sequence[str]) -> None:
+    result = turnout(
+        "sweep", "--grid", "algorithm=fedavg,mifa", "--grid", "local.lr=0.0001,0.1", "--metric", "train_loss", "--seeds", 1,
+        "--rounds", 3, "--jobs", 1, "--no-report", *small,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "best of fedavg: algorithm=fedavg local.lr=0.1, " in result.stdout
+    assert "best of mifa: algorithm=mifa local.lr=0.1, " in result.stdout
+    records = load_records(["runs/sweep-digits"])
+    assert records[0].algorithm == "algorithm-fedavg_lr-0.0001"
+    kinds = [json.dumps(record.config["algorithm"]) for record in records]
+    assert ["Mifa" in kind for kind in kinds] == [False, False, True, True]
+
+
+def test_a_failing_run_is_named_and_the_rest_is_told(
+    turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Experiment.run
+
+    def fail(experiment: Experiment, *arguments: Any, **options: Any) -> History:
+        if experiment.algorithm.name == "lr-0.2":
+            raise ZeroDivisionError
+        return run(experiment, *arguments, **options)
+
+    monkeypatch.setattr(Experiment, "run", fail)
+    result = turnout("sweep", "--grid", "local.lr=0.1,0.2", "--seeds", 1, "--rounds", 1, "--jobs", 1, *small)
+    assert result.exit_code == 1
+    assert "lr-0.2, seed 0: ZeroDivisionError" in result.stderr
+    assert "best: local.lr=0.1" in result.stdout
+
+
+def test_ctrl_c_says_how_to_go_on(turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise Interrupted("stopped")
+
+    monkeypatch.setattr(Experiment, "run", stop)
+    result = turnout("sweep", "--grid", "local.lr=0.1,0.2", "--seeds", 1, "--jobs", 1, *small)
+    assert result.exit_code == 130
+    assert "stopped with 0 of 2 runs finished, all saved in runs/sweep-digits. Go on with the same" in result.stderr
+
+
+def test_an_accuracy_that_nobody_reached_leaves_no_best(turnout: Turnout, small: Sequence[str]) -> None:
+    result = turnout(
+        "sweep", "--grid", "local.lr=0.1,0.2", "--seeds", 1, "--rounds", 1, "--jobs", 1, "--to-accuracy", 1, *small
+    )
+    assert "not reached" in result.stdout
+    assert "no point of the grid has a finite figure of rounds" in result.stderr
+    assert Path("runs/sweep-digits/results.csv").exists()
+
+
+def test_axes_are_read_from_text_and_tables() -> None:
+    assert grid_of([], ["local.lr=0.01, 0.1", "a=[1,2],[3]", 'b={k="x,y", n=1},none', "c='p,q',r"]) == {
+        "local.lr": [0.01, 0.1],
+        "a": [[1, 2], [3]],
+        "b": [{"k": "x,y", "n": 1}, "none"],
+        "c": ["p,q", "r"],
+    }
+    assert grid_of([{"local": {"lr": [1, 2]}, "also.prox.mu": [3]}, {}], ["local.lr=5"]) == {
+        "local.lr": [5],
+        "also.prox.mu": [3],
+    }
+    with pytest.raises(
+        ConfigurationError, match=r"grid local.lr: got 0.1, needed a list of values, such as \[0.01, 0.1\]"
+    ):
+        grid_of([{"local": {"lr": 0.1}}], [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name at least one axis: turnout sweep --grid local.lr=0.01,0.1"),
+        (("--grid", "local.lr"), "--grid 'local.lr': needed a setting and its values, such as local.lr=0.01,0.1"),
+        (("--grid", "local.lr="), "grid local.lr: got [], needed a list of values"),
+        (("--grid", "seed=1,2"), "seed is no axis of a grid; seeds go with --seeds"),
+        (("--grid", "local.lr=1,1"), "grid: two points are called lr-1: give each value once"),
+        (("--grid", "local.lr=0.1,-1"), "local.lr=-1: local.lr: got -1"),
+        (("--grid", "local.lrr=1"), "local.lrr=1: unknown option 'local.lrr'"),
+        (("--grid", "algorithm=fedau,mifaa"), "algorithm=mifaa: unknown algorithm 'mifaa'"),
+        (("--grid", "data.num_clients=0"), "num_clients-0: data.num_clients: got 0"),
+        (("--grid", "local.lr=1", "--metric", "rounds"), "metric: rounds needs to_accuracy"),
+        (("--grid", "local.lr=1", "--to-accuracy", "70"), "to_accuracy: got 70.0, needed a share"),
+        (("--grid", "local.lr=1", "--seeds", "x"), "seeds: got 'x', needed how many"),
+    ],
+)
+def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:
+    result = turnout("sweep", "--rounds", 1, *arguments)
+    assert result.exit_code == 2
+    assert f"Error: {message}" in result.stderr
