@@ -34,6 +34,7 @@ from turnout.core.compose import compose
 from turnout.core.personal import Personal
 from turnout.core.schedule import Cosine, Halving
 from turnout.data import ById, ClassesPerClient, Dirichlet, HsuDirichlet, Iid, LabelClusters, PowerLaw
+from turnout.evaluation.gradients import GradientMetrics
 from turnout.experiment import Experiment, Interrupted
 from turnout.guard import Clip
 from turnout.history import History
@@ -101,6 +102,7 @@ __all__ = [
     "Everyone",
     "Experiment",
     "FedVarp",
+    "GradientMetrics",
     "GradientNoise",
     "GradientNorm",
     "Halving",

@@ -22,6 +22,7 @@ from turnout.core.objective import ENGINES, Engine, Loss, cross_entropy
 from turnout.data.federated import FederatedData
 from turnout.describe import environment
 from turnout.evaluation.appeal import AppealMetrics
+from turnout.evaluation.gradients import GradientMetrics
 from turnout.history import History
 from turnout.models import ModelSpec
 from turnout.population import Population
@@ -49,6 +50,7 @@ class Experiment:
         evaluate_every: rounds between evaluations; the last round is always evaluated.
         evaluation_examples: evaluate on at most so many examples, evenly spaced; None means on all.
         appeal: whether evaluations also say how many clients find the model worth joining; None is not.
+        gradients: whether evaluations also say how far the run is from a stationary point; None is not.
         loss: one loss for each example.
         engine: ``"auto"``, ``"vectorised"`` or ``"one_by_one"``; results agree within rounding.
         device: ``"cpu"``, ``"cuda"``, ...
@@ -67,6 +69,7 @@ class Experiment:
     evaluate_every: int = 10
     evaluation_examples: int | None = None
     appeal: AppealMetrics | None = None
+    gradients: GradientMetrics | None = None
     loss: Loss = cross_entropy
     engine: Engine = "auto"
     device: str = "cpu"
@@ -84,6 +87,10 @@ class Experiment:
         if self.appeal is not None and not isinstance(self.appeal, AppealMetrics):
             raise ConfigurationError(
                 f"appeal must be AppealMetrics(), or None for no such columns, got {self.appeal!r}"
+            )
+        if self.gradients is not None and not isinstance(self.gradients, GradientMetrics):
+            raise ConfigurationError(
+                f"gradients must be GradientMetrics(), or None for no such columns, got {self.gradients!r}"
             )
         if not callable(self.loss):
             raise ConfigurationError(f"loss must be a function of (outputs, targets), got {self.loss!r}")

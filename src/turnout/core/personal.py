@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnout.core.algorithm import Correction, Piece
+from turnout.core.algorithm import Correction, Local, Piece
 from turnout.core.checks import ConfigurationError, count, positive, probability, refuse
 from turnout.core.types import Lanes, Report, State, Task
 
@@ -117,10 +117,30 @@ class Personal(Piece):
         seen = {name: value[:, :num_shared] if value.dim() > 1 else value for name, value in report.seen.items()}
         return replace(report, delta=report.delta[:, :num_shared], seen=seen), report.delta[:, num_shared:]
 
+    def adapting(self, local: Local) -> Local:
+        """The rule by which a client that never trained fits its own part to its data, the shared part frozen."""
+        return _OnOwnPart(local.tuning(self.adaptation_steps), replace(self, alternate=1.0).columns)
+
     @property
     def columns(self) -> tuple[Correction, ...]:
         """What makes the two parts move differently; the last of the corrections, because frozen is frozen."""
         return (_Columns(self.lr_factor, self.alternate),) if self.alternate or self.lr_factor != 1.0 else ()
+
+
+@dataclass(frozen=True)
+class _OnOwnPart(Local):
+    """A local rule that moves nothing but the personal part."""
+
+    rule: Local
+    columns: tuple[Correction, ...]
+
+    def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """What the rule remembers."""
+        return self.rule.memory(num_params)
+
+    def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
+        """Its steps, of which the shared part sees nothing."""
+        return self.rule.train(task, memory, clients, (*corrections, *self.columns))
 
 
 def _matching(part: str, module: nn.Module, names: list[str]) -> Iterator[str]:

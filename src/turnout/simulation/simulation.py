@@ -21,12 +21,15 @@ from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
 from turnout.describe import describe, differences
 from turnout.evaluation.evaluate import Scores, evaluate, thinned
+from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.own import OwnScores, evaluate_own
 from turnout.history import History
 from turnout.population import participation_table
+from turnout.simulation.audience import Audience
 from turnout.simulation.lanes import lanes_per_chunk
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.standing import Standing
+from turnout.simulation.unseen import unseen_figures
 
 if TYPE_CHECKING:
     from turnout.experiment import Experiment
@@ -198,6 +201,8 @@ class Simulation:
         if self.state.version % every == 0 or last:
             row |= self.evaluate()
         self.history.record(round=self.state.version, participants=np.unique(cohort), **row)
+        if last:
+            row |= self.unseen()
         self.row = row
 
     def _row(self, reports: Report, info: Info) -> dict[str, Any]:
@@ -257,8 +262,24 @@ class Simulation:
         return row | self.standing.figures(self.state.version)
 
     def finish(self) -> None:
+        if (metrics := self.experiment.gradients) is not None:
+            n, selection = self.federation.num_clients, self.experiment.algorithm.selection
+            share = metrics.share(getattr(selection, "cohort_size", None), n)
+            row |= gradient_figures(self.models, self._clients, n, share, self.lanes)
         """Make the table of clients: what each holds, how often it was there, its weight, how well it is served."""
         data, version = self.experiment.data, self.state.version
+    def unseen(self) -> dict[str, float]:
+        """How well clients who never trained are served by personal parts that they fit to their data."""
+        algorithm, data = self.experiment.algorithm, self.experiment.data
+        if algorithm.personal is None or data.unseen_train is None or not data.unseen_train.num_clients:
+            return {}
+        test = None if data.unseen_test is None else self._placed(data.unseen_test)
+        train, n = self._placed(data.unseen_train), self.federation.num_clients
+        audience = Audience(train, test, self.objective, self._transforms, first=n)
+        task = Task(self.state.params, self.state.version, self.experiment.seed)
+        first = self.objective.initial[self.federation.num_params :]
+        return unseen_figures(algorithm.personal, algorithm.local, task, first, audience, self.lanes)
+
         taken_part = self.history.participation
         offsets = np.searchsorted(taken_part["round"].to_numpy(), np.arange(1, version + 2))
         realised = participation_table((taken_part["client"].to_numpy(), offsets), data.num_clients, version)

@@ -1,0 +1,35 @@
+"""Clients who never trained, and get a personal part of their own before they are judged."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from turnout.core.algorithm import Local
+from turnout.core.personal import Personal
+from turnout.core.types import Task
+from turnout.simulation.audience import Audience
+
+
+def unseen_figures(
+    own: Personal, local: Local, task: Task, first: torch.Tensor, audience: Audience, lanes: int
+) -> dict[str, float]:
+    """Loss and accuracy over all examples of clients who received the shared part and fitted their own to their data.
+
+    Args:
+        own: what is personal, and how many local steps they may take on it; the shared part is frozen.
+        local: the steps.
+        task: the shared part, the version and the seed.
+        first: the personal part from which everyone starts, ``[P_v]``.
+        audience: the clients.
+        lanes: how many of them to go through side by side.
+    """
+    whole = torch.cat([task.params, first.to(task.params.device)])
+    scores = audience.scores_after(own.adapting(local), lambda _: whole, task, "personal parts of the unseen", lanes)
+    row = {}
+    for split, shards in audience.splits.items():
+        held = shards.sizes > 0
+        share = shards.sizes[held] / max(shards.sizes.sum(), 1)
+        for name in ("loss", "accuracy"):
+            row[f"unseen_{split}_{name}"] = float(share @ scores[f"{split}_{name}"][held])
+    return {name: value for name, value in row.items() if not np.isnan(value)}  # of targets that are no labels

@@ -1,0 +1,136 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from turnout import Bernoulli, Experiment, Personal, Population, Sgd, compose, fedavg_p, models
+from turnout.data.federated import Shards
+from turnout.simulation import Simulation
+
+from ..tiny import classification
+
+MODEL = models.Mlp(hidden=(6,))
+
+
+def cut(sizes, seed):
+    """Examples of clients, of whom some may have none."""
+    whole = classification(sizes=(sum(sizes),), seed=seed).train
+    return Shards(whole.x, whole.y, np.concatenate([[0], np.cumsum(sizes)]))
+
+
+TINY = classification()
+OTHERS = cut((12, 30, 7), seed=5)
+TESTS = cut((5, 0, 9, 3, 300, 20, 9, 6), seed=1)
+DATA = replace(TINY, client_test=TESTS)
+
+
+def simulation_of(data=DATA, *pieces, rounds=3, **options):
+    local = Sgd(lr=0.3, steps=3, batch_size=8)
+    algorithm = compose(*pieces) if pieces else fedavg_p(local, cohort_size=4)
+    run = Experiment(
+        data, MODEL, algorithm, Population(Bernoulli(mean=0.5)), rounds=rounds, evaluate_every=3, **options
+    )
+    simulation = Simulation(run)
+    for _ in range(rounds):
+        simulation.round()
+    simulation.finish()
+    return simulation
+
+
+def score(simulation, client, shards, params):
+    """Losses and correctness of a client's examples by plain torch."""
+    module = simulation.experiment.build_model().eval()
+    simulation.objective.layout.load(module, params)
+    x, y = shards.client(client)
+    with torch.no_grad():
+        outputs = module(x)
+    return nn.functional.cross_entropy(outputs, y, reduction="none"), (outputs.argmax(dim=1) == y).float()
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+def test_everyone_is_scored_with_the_shared_part_and_its_own(engine):
+    simulation = simulation_of(engine=engine)
+    row, clients = simulation.history.rounds.to_pylist()[-1], simulation.history.clients.to_pydict()
+    own = simulation.models(np.arange(8))
+    for split, shards in (("train", DATA.train), ("test", TESTS)):
+        scores = [score(simulation, k, shards, own[k]) for k in range(8)]
+        for place, name in enumerate(("loss", "accuracy")):
+            each = [float(s[place].mean()) for s in scores]
+            found = [np.nan if v is None else v for v in clients[f"{split}_{name}"]]
+            np.testing.assert_allclose(found, each, rtol=1e-5)
+            assert row[f"{split}_{name}"] == pytest.approx(
+                float(torch.cat([s[place] for s in scores]).mean()), rel=1e-5
+            )
+    assert (own - own[0]).abs().max() > 0.01
+
+
+def test_who_never_took_part_has_the_shared_part_and_the_first_own_one():
+    simulation = simulation_of(rounds=1)
+    absent = np.setdiff1d(np.arange(8), simulation.history.participation["client"].to_numpy())
+    assert len(absent)
+    shared = simulation.federation.num_params
+    for k in absent:
+        params = torch.cat([simulation.state.params, simulation.objective.initial[shared:]])
+        loss = score(simulation, int(k), DATA.train, params)[0].mean()
+        assert simulation.history.clients["train_loss"][int(k)].as_py() == pytest.approx(float(loss), rel=1e-5)
+
+
+def test_lanes_change_nothing():
+    simulation = simulation_of()
+    before = simulation.evaluate()
+    simulation.lanes = 3
+    assert simulation.evaluate() == before
+
+
+def test_a_few_examples_stand_for_all_with_whoever_holds_them():
+    simulation = simulation_of()
+    simulation.experiment = replace(simulation.experiment, evaluation_examples=20)
+    few = simulation.evaluate()
+    rows = np.linspace(0, 234, 20).round().astype(int)
+    owners = DATA.train.owners()[rows].numpy()
+    own = simulation.models(np.arange(8))
+    expected = []
+    for row, k in zip(rows, owners, strict=True):
+        one = Shards.pooled(DATA.train.x[row : row + 1], DATA.train.y[row : row + 1])
+        expected.append(float(score(simulation, 0, one, own[k])[0]))
+    assert few["train_loss"] == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+def test_test_examples_that_are_nobodys_do_not_judge_what_is_personal():
+    row = simulation_of(TINY).history.rounds.to_pylist()[-1]
+    assert row["test_accuracy"] is None
+    assert row["train_accuracy"] is not None
+    assert simulation_of(TINY, Sgd()).history.rounds.to_pylist()[-1]["test_accuracy"] is not None
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+def test_unseen_clients_fit_their_own_part_and_nothing_else(engine):
+    """One step of all examples, so the outcome is known: the head moves, what is under it does not."""
+    tests = cut((4, 0, 9), seed=6)
+    data = replace(DATA, unseen_train=OTHERS, unseen_test=tests)
+    pieces = (Sgd(lr=0.3, steps=3, batch_size=64), Personal(adaptation_steps=1))
+    simulation = simulation_of(data, *pieces, engine=engine)
+    row = simulation.history.rounds.to_pylist()[-1]
+    shared = simulation.federation.num_params
+    first = torch.cat([simulation.state.params, simulation.objective.initial[shared:]])
+    losses, before = [], []
+    for k in range(3):
+        module = simulation.experiment.build_model()
+        simulation.objective.layout.load(module, first)
+        x, y = OTHERS.client(k)
+        named = dict(module.named_parameters())
+        loss = nn.functional.cross_entropy(module(x), y)
+        step = torch.autograd.grad(loss, [named["output.weight"], named["output.bias"]])
+        step = torch.cat([part.flatten() for part in step])
+        adapted = torch.cat([first[:shared], first[shared:] - 0.3 * step])
+        losses.append(score(simulation, k, tests, adapted)[0])
+        before.append(score(simulation, k, tests, first)[0])
+    assert row["unseen_test_loss"] == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
+    assert abs(row["unseen_test_loss"] - float(torch.cat(before).mean())) > 1e-3
+    assert {name for name in row if name.startswith("unseen")} == {
+        f"unseen_{split}_{what}" for split in ("train", "test") for what in ("loss", "accuracy")
+    }
+    assert len(simulation.history.column("unseen_test_loss")[1]) == 1  # at the end alone
+    assert "unseen_test_loss" not in simulation_of(data, Sgd()).history.column_names
