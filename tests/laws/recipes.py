@@ -10,11 +10,14 @@ from turnout import (
     ALGORITHMS,
     Algorithm,
     Alignment,
+    Appeal,
+    AppealGap,
     Bernoulli,
     Clip,
     DivideByAbsoluteSum,
     DivideByClients,
     DivideBySum,
+    DivideBySumPlus,
     Experiment,
     GradientNoise,
     Participation,
@@ -41,8 +44,12 @@ from turnout import (
     folb,
     folb_heterogeneous,
     folb_two_set,
+    maxfl,
     mifa,
     models,
+    mw_fed,
+    perfedavg,
+    qffl,
     scaffold,
     scaffold_p,
 )
@@ -76,6 +83,10 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedrep": lambda local: fedrep(local, share=0.7, cohort_size=3),
     "fedper": lambda local: fedper(local, cohort_size=3),
     "scaffold": lambda local: scaffold(local, cohort_size=3),
+    "maxfl": lambda local: maxfl(local, cohort_size=3),
+    "qffl": lambda local: qffl(local, q=2.0, cohort_size=3),
+    "perfedavg": lambda local: perfedavg(local, alpha=0.1, cohort_size=3),
+    "mw_fed": lambda local: mw_fed(local, cohort_size=3),
     # and what can be composed of the same pieces
     "fedau without cutoff": lambda local: fedau(local, cutoff=None, server_lr=1.5),
     "fedau that forgets": lambda local: compose(local, Participation(3, average="exponential"), DivideByClients()),
@@ -101,6 +112,12 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "scaffold, drawn twice, noisy": lambda local: scaffold(
         local, also=(GradientNoise(0.1), Prox(0.1), WithReplacement(4))
     ),
+    "maxfl, tuned": lambda local: maxfl(local, tuning_steps=2, q="sigmoid", cohort_size=3),
+    "maxfl with fedau's weights": lambda local: compose(
+        local, AppealGap(), Participation(3), Appeal(), DivideBySumPlus(0.1)
+    ),
+    "maxfl with a personal head": lambda local: maxfl(local, cohort_size=3, also=(Personal(),)),
+    "perfedavg, hessian": lambda local: perfedavg(local, alpha=0.1, hessian="difference", cohort_size=3),
     "fednu, uniform": lambda local: fednu(local, by="uniform", cohort_size=3),
 }
 

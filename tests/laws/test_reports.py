@@ -17,8 +17,8 @@ from .recipes import LOCAL, RATES, RECIPES, N, assert_same_tensors, experiment, 
 
 P = 7
 MULTISETS = [name for name in RECIPES if "fednu" in name or "two" in name or "twice" in name]
-# Before the first round nobody has taken a step, so its gradient is huge and still a number.
-ASKED_BEFORE = [n for n, make in RECIPES.items() if any(c.asks_everyone for c in make(LOCAL).corrections)]
+# Whoever has taken no step yet, or a single one, has gradients and models that are huge and still numbers.
+FEW_STEPS = [n for n, make in RECIPES.items() if any(c.asks_everyone for c in make(LOCAL).corrections)] + ["mw_fed"]
 KNOWN = federation(N, P, RATES)
 
 
@@ -35,6 +35,8 @@ def seen_of(n, rng, dtype=torch.float64):
         "loss": torch.ones(n),
         "start_gradient": torch.from_numpy(rng.normal(size=(n, P)) + 0.3).to(dtype),
         "inexactness": torch.from_numpy(rng.uniform(0, 1.2, n)),
+        "start_loss": torch.from_numpy(rng.uniform(0.1, 2.0, n)),
+        "appeal_gap": torch.from_numpy(rng.normal(size=n)),
     }
 
 
@@ -169,13 +171,14 @@ def test_reports_with_nan_or_infinity_are_as_if_never_sent(name, place, value):
     assert sum(info["num_dropped"] for info in infos) > 5
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "qffl"])  # whose steps shrink as updates grow
 def test_a_step_that_overflows_is_not_taken_and_the_next_one_is(name):
     algorithm = replace(RECIPES[name](LOCAL), server=ServerSgd(100.0))
     largest = torch.finfo(torch.float32).max
     known = replace(KNOWN, dtype=torch.float32)
     state = algorithm.init(torch.zeros(P), known)
     seen = {"start_gradient": torch.ones(N, P), "inexactness": torch.full((N,), 0.5)}
+    seen |= {"start_loss": torch.ones(N), "appeal_gap": torch.zeros(N)}
     measured = report(range(N), torch.ones(N, 0), seen=seen)
 
     def reports(value):
@@ -195,7 +198,7 @@ def test_a_step_that_overflows_is_not_taken_and_the_next_one_is(name):
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in ASKED_BEFORE])
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in FEW_STEPS])
 def test_a_client_whose_training_diverges_is_dropped_counted_and_harmless(name, engine):
     run = experiment(name, engine=engine, rounds=6)
     data = replace(run.data, train=replace(run.data.train, x=run.data.train.x.clone()))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from turnout.algorithms.fedau import average_all, average_participating, fedau, fedvarp, known_statistics, mifa
 from turnout.algorithms.fedavg import fedavg
 from turnout.algorithms.folb import fednova, fednu, fedprox, folb, folb_heterogeneous, folb_two_set
+from turnout.algorithms.maxfl import maxfl, mw_fed, perfedavg, qffl
 from turnout.algorithms.personalization import fedalt, fedavg_p, fedper, fedrep, fedsim, scaffold, scaffold_p
 from turnout.core.algorithm import Algorithm
 
@@ -14,6 +15,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
         fedavg, fedau, average_participating, average_all, known_statistics, fedvarp, mifa,
         folb, folb_heterogeneous, folb_two_set, fednu, fedprox, fednova,
         fedavg_p, scaffold_p, fedsim, fedalt, fedrep, fedper, scaffold,
+        maxfl, qffl, perfedavg, mw_fed,
     )
 }  # fmt: skip
 """Every recipe by its name on the command line."""
@@ -37,7 +39,11 @@ __all__ = [
     "folb_heterogeneous",
     "folb_two_set",
     "known_statistics",
+    "maxfl",
     "mifa",
+    "mw_fed",
+    "perfedavg",
+    "qffl",
     "scaffold",
     "scaffold_p",
 ]

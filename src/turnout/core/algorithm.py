@@ -172,6 +172,11 @@ class Weighting(Piece, ABC):
         Tensors with one entry a client may be changed in place: copying them would cost the whole population.
         """
 
+    def told(self, clients: np.ndarray, state: State, federation: Federation) -> State:
+        """What each of `clients` (int64 ``[B]``) is told with its task, and it alone: ``[B]`` by name."""
+        del clients, state, federation
+        return {}
+
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray | None:
         """The weight every client would get in the round to come, ``[N]``; None if it depends on its report."""
         del version, state, federation
@@ -309,6 +314,13 @@ class Algorithm:
     def steps(self) -> tuple[Correction, ...]:
         """All that changes the gradient of a local step, in order."""
         return self.corrections if self.personal is None else self.corrections + self.personal.columns
+
+    def told(self, clients: np.ndarray, state: ServerState, federation: Federation) -> State:
+        """What each of `clients` (int64 ``[B]``) is told with its task, and it alone: ``[B]`` by name."""
+        found: State = {}
+        for i, piece in enumerate(self.weighting):
+            found |= piece.told(clients, state.slots[f"weighting.{i}"], federation)
+        return found
 
     def memory(self, federation: Federation, personal: torch.Tensor) -> State:
         """What each client remembers before it first takes part: a row by name.

@@ -23,6 +23,7 @@ class Task:
         seed: the run's seed; with version and client it determines all randomness.
         phase: what is asked for: ``"train"``, or ``"measure"`` for the measurements alone.
         shared: what else is broadcast, e.g. Scaffold's c.
+        own: what each of the B clients is told alone, ``[B]`` by name, e.g. how much work it is to do.
     """
 
     params: torch.Tensor
@@ -30,6 +31,7 @@ class Task:
     seed: int
     phase: str = "train"
     shared: State = field(default_factory=dict)
+    own: State = field(default_factory=dict)
 
     def versions(self, num_reports: int) -> np.ndarray:
         """The version of each of B lanes, int64 ``[B]``."""

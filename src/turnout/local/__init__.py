@@ -1,20 +1,23 @@
 """What clients do: a solver, corrections of its gradient, measurements, and how much work there is."""
 
 from turnout.local.measurements import AppealGap, GradientNorm, Inexactness, StartGradient, StartLoss
+from turnout.local.meta import Meta
 from turnout.local.noise import GradientNoise
 from turnout.local.prox import Prox
 from turnout.local.scaffold import Scaffold
 from turnout.local.sgd import Sgd
-from turnout.local.work import UniformWork, Work
+from turnout.local.work import ShareOfWork, UniformWork, Work
 
 __all__ = [
     "AppealGap",
     "GradientNoise",
     "GradientNorm",
     "Inexactness",
+    "Meta",
     "Prox",
     "Scaffold",
     "Sgd",
+    "ShareOfWork",
     "StartGradient",
     "StartLoss",
     "UniformWork",

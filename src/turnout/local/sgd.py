@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -16,6 +17,9 @@ from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
 from turnout.local.work import Work
+
+GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
+"""Loss ``[B]`` and gradient ``[B, P]`` at some parameters ``[B, P]``, on a step's minibatch of this number."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +73,13 @@ class Sgd(Local):
         if not isinstance(work, Work):
             count(name, work)  # type: ignore[arg-type]
 
+    @property
+    def per_step(self) -> int:
+        """Minibatches of one step."""
+        return 1
+
     def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """The number of local steps a client has done in its life: where its pass goes on."""
+        """The number of minibatches a client has used in its life: where its pass goes on."""
         del num_params
         return {"steps_done": ((), torch.int64)} if self.sampling == "pass" else {}
 
@@ -80,7 +89,7 @@ class Sgd(Local):
         return replace(self, steps=steps, epochs=None, sampling=sampling)
 
     def plan(self, task: Task, memory: State, clients: Clients) -> Plan:
-        """The minibatches of this round."""
+        """The minibatches of this round, `per_step` for each step."""
         sizes = clients.num_examples
         drop_last = self.epochs is None if self.drop_last is None else self.drop_last
         work = self.steps if self.epochs is None else self.epochs
@@ -94,7 +103,7 @@ class Sgd(Local):
             clients=clients.ids,
             versions=task.versions(len(clients)),
             done=done,
-            num_steps=num_steps,
+            num_steps=num_steps * self.per_step,
             batch_size=self.batch_size,
             sampling=self.sampling,
             drop_last=drop_last,
@@ -104,11 +113,12 @@ class Sgd(Local):
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
         """Descend from the task's parameters; clients with more steps go on after the others have finished."""
         planned = self.plan(task, memory, clients)
+        num_steps = planned.num_steps // self.per_step
         # Longest first: the clients still at work are always the first rows, and a slice of a matrix costs nothing.
-        order = np.argsort(-planned.num_steps, kind="stable")
-        lanes = Lanes(order, planned.num_steps[order])
+        order = np.argsort(-num_steps, kind="stable")
+        lanes = Lanes(order, num_steps[order])
         begun = tuple(correction.begin(task, memory, clients, lanes) for correction in corrections)
-        delta, loss = self._descend(task, planned, order, clients, begun)
+        delta, loss = self._descend(task, planned, lanes, clients, begun)
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
         back = torch.from_numpy(np.argsort(order)).to(delta.device)
@@ -116,23 +126,23 @@ class Sgd(Local):
             client=clients.ids,
             version=task.versions(len(clients)),
             num_examples=clients.num_examples,
-            num_steps=planned.num_steps,
+            num_steps=num_steps,
             delta=delta[back],
             extra={name: change[back] for one in begun for name, change in one.changes().items()},
             seen={"loss": loss[back]},
         )
 
     def _descend(
-        self, task: Task, planned: Plan, order: np.ndarray, clients: Clients, corrections: tuple[Correction, ...]
+        self, task: Task, planned: Plan, lanes: Lanes, clients: Clients, corrections: tuple[Correction, ...]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Updates ``[B, P]`` and mean losses ``[B]``, rows in `order`."""
-        device, num_steps = task.params.device, planned.num_steps[order]
+        """Updates ``[B, P]`` and mean losses ``[B]``, rows as the lanes are."""
+        device, order, num_steps = task.params.device, lanes.order, lanes.num_steps
         examples = torch.from_numpy(planned.examples[order]).to(device)
         counts = torch.from_numpy(planned.counts[order]).to(device)
         full = bool((planned.counts == examples.shape[2])[planned.counts > 0].all())
         versions = task.versions(len(clients))
-        steps = torch.arange(examples.shape[1], device=device)
-        keys = fold(clients.keys("local step", task.seed, versions, order), steps[:, None])  # [S, B]
+        numbers = torch.arange(examples.shape[1], device=device)
+        keys = fold(clients.keys("local step", task.seed, versions, order), numbers[:, None])  # [S, B]
         lr = torch.from_numpy(step_size(self.lr, versions[order])).to(device, task.params.dtype)[:, None]
         rows, known = torch.from_numpy(order).to(device), self._known(clients)
         start = task.params.expand(len(clients), -1) if task.params.dim() == 1 else task.params[rows]
@@ -140,14 +150,22 @@ class Sgd(Local):
         total = torch.zeros(len(clients), dtype=task.params.dtype, device=device)
         places = torch.arange(examples.shape[2], device=device)
 
-        for step, active in enumerate(np.searchsorted(-num_steps, -np.arange(len(steps))).tolist()):
-            key = keys[step, :active]  # the rows with num_steps > step
-            x, y = clients.minibatch(examples[:active, step], key)
-            mask = None if full else (places < counts[:active, step, None]).to(params.dtype)
+        def gradient_at(params: torch.Tensor, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+            active = len(params)
+            key = keys[number, :active]
+            x, y = clients.minibatch(examples[:active, number], key)
+            mask = None if full else (places < counts[:active, number, None]).to(params.dtype)
+            return clients.objective.gradient(params, x, y, mask, key)
+
+        steps = np.arange(len(numbers) // self.per_step)
+        for step, active in enumerate(np.searchsorted(-num_steps, -steps).tolist()):  # the rows with num_steps > step
             if step == 0 and known is not None:
                 loss, gradient = known[0][rows[:active]], known[1][rows[:active]]
             else:
-                loss, gradient = clients.objective.gradient(params[:active], x, y, mask, key)
+                first = step * self.per_step
+                loss, gradient = self._gradient(
+                    params[:active], lambda at, part, first=first: gradient_at(at, first + part)
+                )
             total[:active] += loss
             if self.weight_decay:
                 gradient = gradient.add(params[:active], alpha=self.weight_decay)
@@ -157,6 +175,10 @@ class Sgd(Local):
                 gradient = velocity[:active].mul_(self.momentum).add_(gradient)
             params[:active].addcmul_(gradient, lr[:active], value=-1)
         return params.sub_(start), total / torch.from_numpy(np.maximum(num_steps, 1)).to(device)
+
+    def _gradient(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
+        """Loss ``[B]`` and direction ``[B, P]`` of a step."""
+        return gradient(params, 0)
 
     def _known(self, clients: Clients) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Loss and gradient of the first step, where they are measured already: the first minibatches hold all data.

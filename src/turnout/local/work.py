@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import count, refuse
+from turnout.core.checks import ConfigurationError, count, positive, refuse
 from turnout.core.clients import Clients
 from turnout.core.random import below, fold, stream
 from turnout.core.types import Task
@@ -19,6 +19,41 @@ class Work(ABC):
     @abstractmethod
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
         """The amounts of B clients, int64 ``[B]``."""
+
+
+@dataclass(frozen=True)
+class ShareOfWork(Work):
+    """Every client does its share of the work: ``max(1, round(share_k * of))``, the mean share being 1 (MW-Fed).
+
+    The server tells each client its share with the task; `MultiplicativeWeights` does.
+
+    Args:
+        of: the amount at a share of 1, or a `Work` that says so.
+        most: no client does more than this many times its amount; None is no bound.
+
+    Raises:
+        ConfigurationError: where nobody tells clients a share.
+    """
+
+    of: int | Work = 5
+    most: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.of, Work):
+            count("of", self.of)
+        if self.most is not None:
+            positive("most", self.most)
+
+    def amount(self, task: Task, clients: Clients) -> np.ndarray:
+        """The amounts of this round."""
+        if "share" not in task.own:
+            raise ConfigurationError(
+                "nobody tells clients their share of the work: add MultiplicativeWeights() to the pieces"
+            )
+        share = task.own["share"].cpu().numpy()
+        whole = self.of.amount(task, clients) if isinstance(self.of, Work) else self.of
+        most = np.inf if self.most is None else self.most
+        return np.maximum(np.rint(np.minimum(share, most) * whole), 1).astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from turnout.population import delay
 from turnout.population.availability import Availability, BoundAvailability
+from turnout.population.behaviour import BoundByzantine, Byzantine, scaled_updates, sign_flipping
 from turnout.population.bernoulli import Bernoulli
 from turnout.population.budget import TimeBudget
 from turnout.population.cyclic import Cyclic
@@ -11,10 +12,12 @@ from turnout.population.durations import BoundSpeed, Durations, SpeedModel
 from turnout.population.everyone import Everyone
 from turnout.population.groups import Group
 from turnout.population.markov import Markov
+from turnout.population.opting import Opting
 from turnout.population.population import Population
 from turnout.population.profiles import device_profiles
 from turnout.population.rates import label_correlated_rates
 from turnout.population.recorded import RecordedSpeed
+from turnout.population.requirement import BoundRequirement, GivenRequirement, Requirement, WarmUp
 from turnout.population.speed import Speed
 from turnout.population.trace import Trace
 
@@ -22,22 +25,31 @@ __all__ = [
     "Availability",
     "Bernoulli",
     "BoundAvailability",
+    "BoundByzantine",
     "BoundDropout",
+    "BoundRequirement",
     "BoundSpeed",
+    "Byzantine",
     "Cyclic",
     "Dropout",
     "Durations",
     "Everyone",
+    "GivenRequirement",
     "Group",
     "Markov",
+    "Opting",
     "Population",
     "RecordedSpeed",
+    "Requirement",
     "Speed",
     "SpeedModel",
     "TimeBudget",
     "Trace",
+    "WarmUp",
     "delay",
     "device_profiles",
     "label_correlated_rates",
     "participation_table",
+    "scaled_updates",
+    "sign_flipping",
 ]

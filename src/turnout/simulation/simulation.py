@@ -167,7 +167,8 @@ class Simulation:
             ids = clients[low : low + self.lanes]
             memory = self.memory.gather(ids)
             lanes = replace(self._clients(ids), requirement=self.standing.requirement)
-            report, memory = client_step(self.experiment.algorithm, task, memory, lanes)
+            own = self.experiment.algorithm.told(ids, self.state, self.federation)
+            report, memory = client_step(self.experiment.algorithm, replace(task, own=own), memory, lanes)
             if phase != "measure":
                 self.memory.scatter(ids, memory)
             reports.append(report if self.behaviour is None else self.behaviour.sent(report))
@@ -200,9 +201,9 @@ class Simulation:
         every, last = self.experiment.evaluate_every, self.state.version == self.experiment.rounds
         if self.state.version % every == 0 or last:
             row |= self.evaluate()
-        self.history.record(round=self.state.version, participants=np.unique(cohort), **row)
         if last:
             row |= self.unseen()
+        self.history.record(round=self.state.version, participants=np.unique(cohort), **row)
         self.row = row
 
     def _row(self, reports: Report, info: Info) -> dict[str, Any]:
@@ -234,7 +235,9 @@ class Simulation:
         trained = np.unique(reports.client)
         asked = np.empty(0) if reports.measured is None else np.unique(reports.measured.client)
         received = len(np.setdiff1d(trained, asked))
-        row = {"bytes_down": received * model + 8 * len(trained), "bytes_up": len(trained) * reports.nbytes}
+        told = self.experiment.algorithm.told(trained, self.state, self.federation)
+        alone = 8 * len(trained) + sum(value.nbytes for value in told.values())
+        row = {"bytes_down": received * model + alone, "bytes_up": len(trained) * reports.nbytes}
         if reports.measured is not None:
             row["bytes_measured"] = len(asked) * (model + 8 + reports.measured.nbytes)
         return row
@@ -259,15 +262,12 @@ class Simulation:
                 row[f"{name}_loss"], accuracy = scores.mean()
                 if not np.isnan(accuracy):  # of targets that are no labels there is none
                     row[f"{name}_accuracy"] = accuracy
-        return row | self.standing.figures(self.state.version)
-
-    def finish(self) -> None:
         if (metrics := self.experiment.gradients) is not None:
             n, selection = self.federation.num_clients, self.experiment.algorithm.selection
             share = metrics.share(getattr(selection, "cohort_size", None), n)
             row |= gradient_figures(self.models, self._clients, n, share, self.lanes)
-        """Make the table of clients: what each holds, how often it was there, its weight, how well it is served."""
-        data, version = self.experiment.data, self.state.version
+        return row | self.standing.figures(self.state.version)
+
     def unseen(self) -> dict[str, float]:
         """How well clients who never trained are served by personal parts that they fit to their data."""
         algorithm, data = self.experiment.algorithm, self.experiment.data
@@ -280,6 +280,9 @@ class Simulation:
         first = self.objective.initial[self.federation.num_params :]
         return unseen_figures(algorithm.personal, algorithm.local, task, first, audience, self.lanes)
 
+    def finish(self) -> None:
+        """Make the table of clients: what each holds, how often it was there, its weight, how well it is served."""
+        data, version = self.experiment.data, self.state.version
         taken_part = self.history.participation
         offsets = np.searchsorted(taken_part["round"].to_numpy(), np.arange(1, version + 2))
         realised = participation_table((taken_part["client"].to_numpy(), offsets), data.num_clients, version)

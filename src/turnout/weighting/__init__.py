@@ -3,8 +3,10 @@
 from turnout.weighting.alignment import Alignment, DivideBySecondCohort, SignOfAlignment
 from turnout.weighting.appeal import Appeal, DivideBySumPlus
 from turnout.weighting.examples import ByExamples
+from turnout.weighting.fairness import DivideByCurvature
 from turnout.weighting.known_rates import KnownRates
 from turnout.weighting.local_steps import DivideByLocalSteps
+from turnout.weighting.multiplicative import MultiplicativeWeights
 from turnout.weighting.normalise import DivideByAbsoluteSum, DivideByClients, DivideByParticipants, DivideBySum
 from turnout.weighting.participation import Participation
 
@@ -14,12 +16,14 @@ __all__ = [
     "ByExamples",
     "DivideByAbsoluteSum",
     "DivideByClients",
+    "DivideByCurvature",
     "DivideByLocalSteps",
     "DivideByParticipants",
     "DivideBySecondCohort",
     "DivideBySum",
     "DivideBySumPlus",
     "KnownRates",
+    "MultiplicativeWeights",
     "Participation",
     "SignOfAlignment",
 ]
