@@ -14,7 +14,17 @@ from rich.text import Text
 from turnout.algorithms import ALGORITHMS
 from turnout.cli import defaults
 from turnout.cli.errors import guarded
-from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PARTITIONS, SCHEDULES, SELECTIONS, WORK
+from turnout.cli.names import (
+    ALSO,
+    AUGMENTATIONS,
+    AVAILABILITY,
+    BEHAVIOURS,
+    PARTITIONS,
+    REQUIREMENTS,
+    SCHEDULES,
+    SELECTIONS,
+    WORK,
+)
 from turnout.cli.options import REQUIRED, options_of
 from turnout.cli.output import show
 from turnout.core.checks import known_name
@@ -33,6 +43,8 @@ CATALOGUE: Mapping[str, tuple[str, Mapping[str, Callable[..., Any]]]] = {
     "selections": ("selection=NAME selection.OPTION=VALUE", SELECTIONS),
     "pieces": ("also.NAME.OPTION=VALUE", ALSO),
     "schedules": ("local.lr='{kind=\"NAME\", OPTION=VALUE}'", SCHEDULES),
+    "requirements": ("population.requirement='{kind=\"NAME\", OPTION=VALUE}'", REQUIREMENTS),
+    "behaviours": ("population.behaviour='{kind=\"NAME\", OPTION=VALUE}'", BEHAVIOURS),
     "work": ("local.steps='{kind=\"NAME\", OPTION=VALUE}'", WORK),
 }
 """How each kind is written, and what there is of it."""

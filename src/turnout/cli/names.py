@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from turnout.core.algorithm import Piece, Selection
 from turnout.core.personal import Personal
@@ -20,7 +21,20 @@ from turnout.data.partition import (
 from turnout.data.transforms import Transform, cifar100_augmentation, cifar_augmentation
 from turnout.guard import Clip
 from turnout.local import GradientNoise, Prox, Scaffold, UniformWork, Work
-from turnout.population import Availability, Bernoulli, Cyclic, Everyone, Markov, Trace
+from turnout.population import (
+    Availability,
+    Bernoulli,
+    Byzantine,
+    Cyclic,
+    Everyone,
+    GivenRequirement,
+    Markov,
+    Requirement,
+    Trace,
+    WarmUp,
+    scaled_updates,
+    sign_flipping,
+)
 from turnout.selection import (
     AllAvailable,
     ByAlignment,
@@ -77,7 +91,22 @@ WORK: Mapping[str, type[Work]] = {"uniform": UniformWork}
 SCHEDULES: Mapping[str, type[Schedule]] = {"halving": Halving, "cosine": Cosine}
 """Step sizes that change with the round."""
 
-FAMILIES: Mapping[type, tuple[str, Mapping[str, type]]] = {Schedule: ("schedule", SCHEDULES), Work: ("work", WORK)}
+REQUIREMENTS: Mapping[str, type[Requirement]] = {"warm_up": WarmUp, "given": GivenRequirement}
+"""What clients require of a model."""
+
+BEHAVIOURS: Mapping[str, Callable[..., Byzantine]] = {
+    "byzantine": Byzantine,
+    "sign_flipping": sign_flipping,
+    "scaled_updates": scaled_updates,
+}
+"""What some clients do instead of what they are asked to."""
+
+FAMILIES: Mapping[type, tuple[str, Mapping[str, Callable[..., Any]]]] = {
+    Schedule: ("schedule", SCHEDULES),
+    Work: ("work", WORK),
+    Requirement: ("requirement", REQUIREMENTS),
+    Byzantine: ("behaviour", BEHAVIOURS),
+}
 """Options that are a piece of their own, a table with ``kind = NAME``: what the family is called, and its members."""
 
 AUGMENTATIONS: Mapping[str, Callable[[], tuple[Transform, ...]]] = {

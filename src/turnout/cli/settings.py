@@ -32,7 +32,10 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
 }
 """Sections that name a piece and may hold its options, with what they can name."""
 
-SECTIONS = (*NAMED, "local", "also")
+_UNNAMED = ("local", "also", "population")
+"""Sections that name nothing, and hold options or tables of them."""
+
+SECTIONS = (*NAMED, *_UNNAMED)
 KEYS = (*SECTIONS, *options_of(Experiment), "name")
 """What settings can have at the top."""
 
@@ -84,7 +87,7 @@ class Settings:
             raise refuse("name", given=self.name, needed="letters, digits, '_', '-' and '.', a letter or digit first")
         self.numbers()
         self.algorithm()
-        self.availability()
+        self.population()
         self.model()
         self._data_options()
         self._augmentation()
@@ -100,7 +103,7 @@ class Settings:
             data=data or self.data(),
             model=self.model(),
             algorithm=self.algorithm(),
-            population=Population(self.availability()),
+            population=self.population(),
             **numbers,
         )
 
@@ -116,6 +119,10 @@ class Settings:
     def availability(self) -> Availability:
         """Who is there when."""
         return self._named("availability")
+
+    def population(self) -> Population:
+        """How clients behave: when they are there, and whatever else the settings say of them."""
+        return build(Population, self.table.get("population", {}), "population", availability=self.availability())
 
     def algorithm(self) -> Algorithm:
         """The algorithm, with the local rule, selection and further pieces that the settings have for it."""
@@ -221,7 +228,7 @@ def _chosen(section: str, table: Table, known: Mapping[str, Any]) -> Any:
 
 def as_table(section: str, value: Any) -> Table:
     """A section as a table: ``"markov"`` is ``{"name": "markov"}``."""
-    named = section not in ("local", "also")
+    named = section not in _UNNAMED
     if isinstance(value, str) and named:
         return {"name": value}
     if not isinstance(value, Mapping):
