@@ -1,0 +1,250 @@
+"""Personalization and control variates: what stays true in every round, known methods at known limits, known optima."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from turnout import (
+    Bernoulli,
+    Clip,
+    DivideByClients,
+    Everyone,
+    Experiment,
+    FedVarp,
+    GradientMetrics,
+    Markov,
+    Participation,
+    Personal,
+    Population,
+    Scaffold,
+    Sgd,
+    Uniform,
+    UniformWork,
+    average_participating,
+    compose,
+    fedalt,
+    fedavg,
+    fedavg_p,
+    fedper,
+    fedsim,
+    mifa,
+    models,
+    scaffold,
+    scaffold_p,
+)
+from turnout.data.federated import FederatedData, Shards
+from turnout.simulation import Simulation
+
+from .recipes import DATA, LOCAL, RATES, N, assert_same_tensors, trained
+
+MODEL = models.Mlp(hidden=(16,))
+EVERYONE = np.arange(N)
+
+
+def run_of(algorithm, rounds=6, population=None, **options):
+    population = population or Population(Bernoulli(rates=RATES))
+    return Experiment(DATA, MODEL, algorithm, population, rounds=rounds, evaluate_every=rounds, **options)
+
+
+def memory_of(simulation, name):
+    return simulation.memory.gather(EVERYONE)[name]
+
+
+# limits
+
+
+def test_with_nothing_personal_scaffold_p_is_scaffold_to_the_bit():
+    for initial in ("zeros", "gradients"):
+        one = trained(run_of(scaffold_p(LOCAL, personal="none", initial=initial, cohort_size=3)))
+        other = trained(run_of(scaffold(LOCAL, initial=initial, cohort_size=3)))
+        assert_same_tensors({"params": one.state.params}, {"params": other.state.params})
+        assert_same_tensors(one.state.slots["controls"], other.state.slots["controls"])
+        assert torch.equal(memory_of(one, "control"), memory_of(other, "control"))
+
+
+def test_with_nothing_personal_fedavg_p_is_the_plain_mean_to_the_bit():
+    one = trained(run_of(fedavg_p(LOCAL, personal="none", cohort_size=3, outer_lr=3.0, lr_factor=2.0)))
+    other = trained(run_of(average_participating(LOCAL, also=(Uniform(3),))))
+    assert torch.equal(one.state.params, other.state.params)
+
+
+def test_fedsim_is_fedavg_p_with_outer_steps_of_one_and_fedalt_without_turns():
+    ends = [
+        trained(run_of(algorithm))
+        for algorithm in (
+            fedsim(LOCAL, cohort_size=3),
+            fedavg_p(LOCAL, cohort_size=3),
+            fedalt(LOCAL, share=0.0, cohort_size=3),
+        )
+    ]
+    for other in ends[1:]:
+        assert torch.equal(ends[0].state.params, other.state.params)
+        assert torch.equal(memory_of(ends[0], "personal"), memory_of(other, "personal"))
+
+
+def test_of_clients_with_as_many_examples_fedper_is_fedsim():
+    shards = Shards(DATA.train.x[:232], DATA.train.y[:232], np.arange(0, 233, 29))
+    data = replace(DATA, train=shards)
+    one, other = (trained(replace(run_of(make(LOCAL, cohort_size=3)), data=data)) for make in (fedper, fedsim))
+    torch.testing.assert_close(one.state.params, other.state.params, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [fedavg_p, scaffold_p])
+def test_one_step_of_everyone_with_nothing_shared_is_parallel_sgd(make):
+    """Everyone descends its own loss, by itself (K = 1, m = n)."""
+    local = Sgd(lr=0.3, steps=1, batch_size=64)
+    simulation = trained(run_of(make(local, personal="all", cohort_size=N), population=Population(Everyone())))
+    own = memory_of(simulation, "personal")
+    for k in range(N):
+        module = simulation.experiment.build_model()
+        x, y = DATA.train.client(k)
+        for _ in range(6):
+            loss = nn.functional.cross_entropy(module(x), y)
+            gradients = torch.autograd.grad(loss, list(module.parameters()))
+            with torch.no_grad():
+                for parameter, gradient in zip(module.parameters(), gradients, strict=True):
+                    parameter -= 0.3 * gradient
+        torch.testing.assert_close(own[k], simulation.objective.layout.flatten(module), rtol=1e-4, atol=1e-5)
+    assert len(simulation.state.params) == 0
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_one_exact_step_of_everyone_is_gradient_descent_with_and_without_control_variates(option):
+    """They sum to zero over all clients, so with K = 1 and everyone there they cancel."""
+    local, everyone = Sgd(lr=0.3, steps=1, batch_size=64), Population(Everyone())
+    one = trained(run_of(scaffold(local, option=option, cohort_size=N), population=everyone))
+    other = trained(run_of(average_participating(local), population=everyone))
+    torch.testing.assert_close(one.state.params, other.state.params, rtol=1e-4, atol=1e-5)
+    assert memory_of(one, "control").norm() > 0.1
+
+
+def test_with_one_exact_step_both_options_are_the_same():
+    """The gradient of the only minibatch is the one of all examples at the model received."""
+    local = Sgd(lr=0.3, steps=1, batch_size=64)
+    one, other = (trained(run_of(scaffold(local, option=option, cohort_size=3))) for option in ("I", "II"))
+    torch.testing.assert_close(one.state.params, other.state.params, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(memory_of(one, "control"), memory_of(other, "control"), rtol=1e-3, atol=1e-5)
+
+
+# what stays true
+
+COMBINED = {
+    "scaffold_p": scaffold_p(LOCAL, cohort_size=3),
+    "scaffold_p, clipped": scaffold_p(LOCAL, cohort_size=3, also=(Clip(0.01),)),
+    "with fedau's weights": compose(
+        LOCAL, Scaffold(initial="gradients"), Personal(), Participation(3), DivideByClients()
+    ),
+    "with fedvarp": compose(LOCAL, Scaffold(), Personal("first"), FedVarp()),
+    "with mifa": mifa(LOCAL, also=(Scaffold(), Personal())),
+    "by examples": fedavg(LOCAL, also=(Scaffold(), Personal())),
+    "taking turns": compose(LOCAL, Scaffold("I"), Personal(alternate=0.5)),
+}
+
+
+@pytest.mark.parametrize("population", [Population(Bernoulli(rates=RATES)), Population(Markov(rates=RATES, join=0.2))])
+@pytest.mark.parametrize("name", COMBINED)
+def test_c_is_the_mean_of_all_c_k_whatever_the_rest_of_the_algorithm(name, population):
+    simulation = Simulation(run_of(COMBINED[name], rounds=8, population=population))
+    for _ in range(8):
+        simulation.round()
+        mean = memory_of(simulation, "control").double().mean(dim=0)
+        torch.testing.assert_close(simulation.state.slots["controls"]["control"], mean, rtol=0, atol=1e-6)
+    assert memory_of(simulation, "control").norm() > 0.1
+
+
+@pytest.mark.parametrize("name", COMBINED)
+def test_a_client_that_does_not_take_part_does_not_change(name):
+    simulation = Simulation(run_of(COMBINED[name]))
+    simulation.round()  # before which everyone may have been asked
+    for _ in range(4):
+        before = simulation.memory.gather(EVERYONE)
+        cohort = simulation.cohort()
+        simulation.round()
+        absent = np.setdiff1d(EVERYONE, cohort)
+        for field, value in simulation.memory.gather(absent).items():
+            assert torch.equal(value, before[field][absent]), field
+
+
+# where they end up
+
+
+class Split(nn.Module):
+    """Linear regression with a part of the inputs for each part of the model."""
+
+    def __init__(self):
+        super().__init__()
+        self.u, self.v = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(2))
+
+    def forward(self, x):
+        return x[:, :3] @ self.u + x[:, 3:] @ self.v
+
+
+def half_square(outputs, targets):
+    return (outputs - targets) ** 2 / 2
+
+
+def quadratics(seed=0):
+    """Six clients whose optima and curvatures differ, none of them flat."""
+    rng = np.random.default_rng(seed)
+    x = np.linalg.qr(rng.normal(size=(6, 8, 5)))[0] * rng.uniform(2, 4, size=(6, 1, 5))
+    x += 0.2 * rng.normal(size=x.shape)
+    y = rng.normal(size=(6, 8)) + 2 * rng.normal(size=(6, 1))
+    shards = Shards(
+        torch.from_numpy(x.reshape(48, 5)), torch.from_numpy(y.reshape(48)), np.arange(0, 49, 8, dtype=np.int64)
+    )
+    return FederatedData("quadratics", shards, num_classes=1)
+
+
+def final_gradient(algorithm, rounds=200, population=None):
+    """G_u + (m/n) G_v at the end."""
+    run = Experiment(
+        quadratics(), Split().double(), algorithm, population or Population(), rounds=rounds,
+        evaluate_every=rounds, loss=half_square, gradients=GradientMetrics(),
+    )  # fmt: skip
+    return trained(run).history.final("squared_gradient_norm")
+
+
+EXACT = Sgd(lr=0.1, steps=5, batch_size=8)
+"""All of a client's examples in every gradient: without noise."""
+
+
+def test_scaffold_p_converges_where_fedavg_p_stalls():
+    """Exact gradients, two of six clients a round: heterogeneity is all that is left, and control variates remove it."""
+    personal = {"personal": "v", "cohort_size": 2}
+    assert final_gradient(scaffold_p(EXACT, **personal)) < 1e-12
+    assert final_gradient(scaffold_p(EXACT, initial="zeros", **personal)) < 1e-12
+    assert final_gradient(fedavg_p(EXACT, **personal)) > 1e-3
+
+
+def test_scaffold_converges_where_federated_averaging_stalls():
+    assert final_gradient(scaffold(EXACT, cohort_size=2)) < 1e-12
+    assert final_gradient(scaffold(EXACT, option="I", cohort_size=2)) < 1e-12
+    assert final_gradient(average_participating(EXACT, also=(Uniform(2),))) > 1e-3
+
+
+def test_with_fewer_local_steps_fedavg_p_stalls_closer_to_the_optimum():
+    """The floor rises with K where clients are sampled."""
+    floors = [
+        final_gradient(fedavg_p(Sgd(lr=0.1, steps=steps, batch_size=8), personal="v", cohort_size=2))
+        for steps in (1, 4, 16)
+    ]
+    assert floors[0] < floors[1] < floors[2]
+
+
+def test_unequal_work_biases_federated_averaging_and_control_variates_still_cancel_the_rest():
+    """A control variate is the mean gradient of a client's own steps, however many they are."""
+    local = Sgd(lr=0.1, steps=UniformWork(1, 5), batch_size=8)
+    assert final_gradient(scaffold_p(local, personal="v", cohort_size=2)) < 1e-10
+
+
+def test_everything_combines_with_fedaus_weights_under_bursty_participation():
+    """Scaffold-P's pieces with weights learnt from intervals, clients who stay and stay away, and a clipped update."""
+    population = Population(Markov(rates=(0.9, 0.7, 0.5, 0.4, 0.3, 0.2), join=0.3))
+    pieces = (EXACT, Scaffold(), Personal("v"), Participation(), DivideByClients())
+    assert final_gradient(compose(*pieces), population=population) < 1e-10
+    assert (
+        final_gradient(compose(EXACT, Personal("v"), Participation(), DivideByClients()), population=population) > 1e-4
+    )
