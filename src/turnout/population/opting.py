@@ -4,33 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
 
-from turnout.core.checks import count
+from turnout.core.checks import count, known_name
 from turnout.core.types import State
+
+Split = Literal["train", "test"]
+SPLITS = ("train", "test")
 
 
 @dataclass(frozen=True)
 class Opting:
     """Clients opt in and out before every round by whether the present model meets their requirement (MaxFL, section 3).
 
-    In round t client k is in the pool iff ``F_k(w^t) < rho_k`` on all of its training examples, and takes part if it is
-    also available and selected. The rule is the same for all algorithms. It looks at all clients once a round, in one pass
-    over their data.
+    In round t client k is in the pool iff ``F_k(w^t) < rho_k``, and takes part if it is also available and selected. The
+    rule is the same for all algorithms. It looks at all clients once a round, in one pass over their data.
 
     Args:
         mandatory_rounds: rounds at the beginning in which everyone is in the pool (the paper's 10 of 200).
         comes_back: whether those who left return when the model meets their requirement again.
+        split: the examples on which they judge, their own ``"train"`` or ``"test"`` examples; the paper leaves it open. Who
+            has no test examples goes by its training examples.
 
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
     mandatory_rounds: int = 10
     comes_back: bool = True
+    split: Split = "train"
 
     def __post_init__(self) -> None:
+        known_name("split", self.split, SPLITS)
         count("mandatory_rounds", self.mandatory_rounds, least=0)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
+from turnout.core.checks import ConfigurationError
 from turnout.core.objective import Objective
 from turnout.core.types import State, Task
 from turnout.data.federated import Shards
@@ -82,6 +83,11 @@ class Standing:
                 population.requirement or WarmUp(), algorithm.local, audience, objective.initial, experiment.seed, lanes
             )
         if population.opting is not None:
+            if population.opting.split == "test" and data.client_test is None:
+                raise ConfigurationError(
+                    "clients are to judge by their test examples, and have none: write client_test_fraction=0.4 in split(), "
+                    "or Opting(split='train')"
+                )
             self._pool = Pool(population.opting, data.num_clients, attackers)
 
     @property
@@ -97,12 +103,17 @@ class Standing:
         return None if self._pool is None else self._pool.members(version, self._content)
 
     def _content(self) -> np.ndarray:
-        """Whose requirement the present model meets on training examples, bool ``[N]``: one pass over all of them."""
-        requirement, audience = self.requirement, self._audience("seen")
+        """Whose requirement the present model meets, bool ``[N]``: one pass over all examples."""
+        requirement, audience, opting = self.requirement, self._audience("seen"), self._experiment.population.opting
         assert requirement is not None
         assert audience is not None
-        loss, accuracy = self._scores(audience.train).by_client()
-        return content({"train_loss": loss, "train_accuracy": accuracy}, requirement, "train")
+        assert opting is not None
+        if opting.split == "train":
+            return content(self._present_scores(audience, "train"), requirement, "train")
+        happy = content(self._present_scores(audience, "test"), requirement, "test")
+        if audience.tested.all():
+            return happy
+        return np.where(audience.tested, happy, content(self._present_scores(audience, "train"), requirement, "train"))
 
     def figures(self, version: int) -> dict[str, float]:
         """The columns of `AppealMetrics` at the present model, if the experiment has them."""
@@ -113,7 +124,9 @@ class Standing:
             audience, requirement = self._audience(kind), self._requirement(kind)
             if audience is None or requirement is None:
                 continue
-            row |= appeal_figures(self._present_scores(audience), requirement, audience.tested, prefix)
+            row |= appeal_figures(
+                self._present_scores(audience, *audience.splits), requirement, audience.tested, prefix
+            )
             if metrics.tuning_steps:
                 rule = self._experiment.algorithm.local.tuning(metrics.tuning_steps)
                 task = replace(self._present, version=version)
@@ -121,11 +134,11 @@ class Standing:
                 row |= appeal_figures(scores, requirement, audience.tested, f"{prefix}tuned_")
         return row
 
-    def _present_scores(self, audience: Audience) -> ClientScores:
-        """How well the present model does for each client."""
+    def _present_scores(self, audience: Audience, *splits: str) -> ClientScores:
+        """How well the present model does for each client on some of its examples."""
         found: ClientScores = {}
-        for split, shards in audience.splits.items():
-            found[f"{split}_loss"], found[f"{split}_accuracy"] = self._scores(shards).by_client()
+        for split in splits:
+            found[f"{split}_loss"], found[f"{split}_accuracy"] = self._scores(audience.splits[split]).by_client()
         return found
 
     def client_columns(self) -> dict[str, Any]:

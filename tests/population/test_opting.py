@@ -1,0 +1,63 @@
+"""Who is in the pool: everyone at first, then those who are content."""
+
+import numpy as np
+import pytest
+
+from turnout import ConfigurationError
+from turnout.population.opting import Opting, Pool
+
+
+def says(*content):
+    """What clients say, one answer after another."""
+    answers = iter(content)
+    return lambda: np.array(next(answers), dtype=bool)
+
+
+def test_mandatory_rounds_ask_nobody():
+    pool = Pool(Opting(mandatory_rounds=2), 3)
+    for round in (0, 1):
+        assert pool.members(round, says()).tolist() == [True] * 3
+    assert pool.members(2, says([0, 1, 0])).tolist() == [False, True, False]
+    assert Pool(Opting(mandatory_rounds=0), 3).members(0, says([0, 0, 1])).tolist() == [False, False, True]
+
+
+def test_a_round_asks_once():
+    pool, ask = Pool(Opting(0), 2), says([1, 0], [0, 1])
+    assert pool.members(4, ask) is pool.members(4, ask)
+    assert pool.members(5, ask).tolist() == [False, True]
+
+
+def test_they_come_back_or_they_do_not():
+    answers = ([1, 0, 1], [1, 1, 0], [1, 1, 1])
+    back, gone = Pool(Opting(0), 3), Pool(Opting(0, comes_back=False), 3)
+    ask, ask_too = says(*answers), says(*answers)
+    assert [back.members(t, ask).tolist() for t in range(3)] == [[bool(c) for c in a] for a in answers]
+    stayed = [gone.members(t, ask_too).tolist() for t in range(3)]
+    assert stayed == [[True, False, True], [True, False, False], [True, False, False]]
+
+
+def test_the_loyal_stay_whatever_they_say():
+    pool = Pool(Opting(0, comes_back=False), 3, loyal=np.array([True, False, False]))
+    ask = says([0, 1, 0], [0, 0, 1])
+    assert pool.members(0, ask).tolist() == [True, True, False]
+    assert pool.members(1, ask).tolist() == [True, False, False]
+
+
+def test_those_who_are_gone_are_still_gone_after_a_restart():
+    first, second = (Pool(Opting(0, comes_back=False), 3) for _ in range(2))
+    first.members(0, says([1, 0, 1]))
+    second.restore(first.state())
+    assert second.members(1, says([1, 1, 1])).tolist() == [True, False, True]
+    assert Pool(Opting(0), 3).state() == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mandatory_rounds": -1}, "mandatory_rounds: got -1, needed a whole number >= 0"),
+        ({"split": "valid"}, r"unknown split 'valid': .*known: test, train"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Opting(**options)
