@@ -159,7 +159,7 @@ def test_a_finished_run_is_not_run_again(turnout: Turnout, small: Sequence[str])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--algorithm", "fedua"), "Error: unknown algorithm 'fedua': did you mean 'fedau'?"),
+        (("--algorithm", "fedauu"), "Error: unknown algorithm 'fedauu': did you mean 'fedau'?"),
         (("local.lr",), "Error: override 'local.lr': needed key=value, such as local.lr=0.05"),
         (("algorithm.cutoff=ten",), "Error: algorithm.cutoff: got 'ten', needed a whole number, or none"),
         (("--rounds", "0"), "Error: rounds: got 0, needed a whole number >= 1"),
@@ -181,10 +181,10 @@ def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, t
 
 
 def test_debug_shows_where_an_error_comes_from(turnout: Turnout) -> None:
-    result = turnout("--debug", "run", "--algorithm", "fedua")
+    result = turnout("--debug", "run", "--algorithm", "fedauu")
     assert result.exit_code == 2
     assert "Traceback" in result.stderr
-    assert "Traceback" not in turnout("run", "--algorithm", "fedua").stderr
+    assert "Traceback" not in turnout("run", "--algorithm", "fedauu").stderr
 
 
 def test_a_folder_with_another_run_is_refused_and_left_alone(turnout: Turnout, small: Sequence[str]) -> None:

@@ -133,7 +133,7 @@ def _plan(found: Layers, wanted: list[str]) -> dict[str, Settings]:
     for key, instead in {"name": "[algorithms.NAME] algorithm = ...", "seed": "seeds"}.items():
         if any(key in layer for layer in found.common):
             raise ConfigurationError(f"{key} is not for comparisons: write {instead}")
-    return {name: found.settings(name) for name in names}
+    return found.plan(names)
 
 
 def _prepare(plan: dict[str, Settings], seeds: list[int], folder: Path) -> FederatedData:

@@ -41,6 +41,16 @@ BY_DATA: Mapping[str, Table] = {
 """For each data set: who holds what, the model, and what else it needs to be trained in reasonable time."""
 
 
+_OWN_TESTS: Table = {"data": {"client_test_fraction": 0.2}}
+OWN_TESTS: Mapping[str, Table] = {
+    "digits": {"data": {"test_fraction": 0.0, "client_test_fraction": 0.2}},
+    "mnist": _OWN_TESTS,
+    "fashion_mnist": _OWN_TESTS,
+    "cifar10": _OWN_TESTS,
+}
+"""Under all else where an algorithm has a personal part: only a client's own test examples can judge what is its own."""
+
+
 def availability(kind: Callable[..., object], given: Table, data: str) -> Table:
     """Participation that depends on labels, FedAU's setting, for every pattern that has rates and is not given them.
 

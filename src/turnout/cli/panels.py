@@ -121,7 +121,7 @@ def _plan(reproduction: Reproduction, panel: Panel, over: Sequence[dict[str, Any
         check_accuracy(found.to_accuracy)
         panel = replace(panel, to_accuracy=found.to_accuracy)
     seeds = next(each for each in (found.seeds, panel.seeds, reproduction.seeds) if each is not None)
-    settings = {name: found.settings(name) for name in reproduction.of(panel)}
+    settings = found.plan(reproduction.of(panel))
     return Plan(panel, settings, seeds_of(seeds), panel.name if len(reproduction.panels) > 1 else "")
 
 

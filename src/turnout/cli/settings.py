@@ -54,8 +54,12 @@ class Settings:
     table: Table
 
     @classmethod
-    def of(cls, *layers: Mapping[str, Any]) -> Settings:
+    def of(cls, *layers: Mapping[str, Any], own_tests: bool = False) -> Settings:
         """Settings from layers, the last one first, over the defaults of the command line.
+
+        Args:
+            own_tests: whether clients have test examples of their own where no layer says so, as they do for an algorithm
+                with a personal part.
 
         Raises:
             ConfigurationError: for anything that cannot be run, as far as this shows without the data.
@@ -70,6 +74,8 @@ class Settings:
         table = merge({"availability": defaults.availability(kind, table["availability"], data)}, table)
         settings = cls({"name": table["algorithm"]["name"], **table})
         settings.check()
+        if own_tests or settings.algorithm().personal is not None:
+            settings = cls(merge(defaults.OWN_TESTS.get(data, {}), settings.table))
         return settings
 
     def seeded(self, seed: int) -> Settings:

@@ -53,8 +53,15 @@ class Layers:
         """The algorithms that have a table, in the order in which they are first named."""
         return list(dict.fromkeys(name for table in self.own for name in table))
 
-    def settings(self, name: str) -> Settings:
-        """The settings of the algorithm called `name`."""
+    def plan(self, names: Sequence[str]) -> dict[str, Settings]:
+        """The settings of several algorithms, which are judged alike: if one has a personal part, all by clients' tests."""
+        plan = {name: self.settings(name) for name in names}
+        if any(settings.algorithm().personal is not None for settings in plan.values()):
+            return {name: self.settings(name, own_tests=True) for name in names}
+        return plan
+
+    def settings(self, name: str, own_tests: bool = False) -> Settings:
+        """The settings of the algorithm called `name`; see `Settings.of` for `own_tests`."""
         recipe = next(
             (table[name]["algorithm"] for table in reversed(self.own) if "algorithm" in table.get(name, {})), name
         )
@@ -65,7 +72,7 @@ class Layers:
             layers += [common, parts]
             if options or i == 0:
                 layers.append({"algorithm": {"name": recipe, **options}})
-        return Settings.of(*layers)
+        return Settings.of(*layers, own_tests=own_tests)
 
 
 def _tables(algorithms: Any) -> Table:
