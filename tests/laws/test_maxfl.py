@@ -1,0 +1,172 @@
+"""Clients who come and go with the model, and attackers: nothing of it may depend on anything but what they find."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from turnout import (
+    AppealMetrics,
+    Bernoulli,
+    Byzantine,
+    Everyone,
+    GivenRequirement,
+    Opting,
+    Population,
+    Trace,
+    WarmUp,
+    average_participating,
+    maxfl,
+    models,
+)
+from turnout.checkpoint import FILE
+from turnout.population import sign_flipping
+from turnout.simulation import Simulation
+
+from .recipes import DATA, LOCAL, RATES, RECIPES, N, assert_same_bits, assert_same_tensors, experiment, trained
+
+ALL = {
+    "come and go": Opting(3),
+    "leave for good": Opting(3, comes_back=False),
+}
+JUDGED = replace(DATA, test=None, client_test=DATA.train, unseen_train=DATA.train, unseen_test=DATA.train)
+METRICS = AppealMetrics(tuning_steps=2)
+
+
+def lively(name="maxfl", opting=ALL["come and go"], **options):
+    """Ten rounds of clients who opt in and out, are attacked, and are judged."""
+    population = Population(Bernoulli(rates=RATES), requirement=WarmUp(5), opting=opting, behaviour=Byzantine(0.25))
+    run = experiment(name, population=population, appeal=METRICS, **options)
+    return replace(run, data=JUDGED)
+
+
+@pytest.mark.parametrize("opting", ALL)
+def test_power_cuts_leave_no_trace_of_who_left(opting, tmp_path):
+    run = lively(opting=ALL[opting])
+
+    def cut(simulation):
+        if simulation.state.version == 7:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.run(tmp_path / "cut", checkpoint_every=5, progress=cut)
+    run.run(tmp_path / "cut", resume=True)
+    run.run(tmp_path / "whole")
+    whole, found = Simulation(run), Simulation(run)
+    whole.restore(tmp_path / "whole")
+    found.restore(tmp_path / "cut")
+    assert_same_bits(found, whole)
+    assert_same_tensors(found.standing.state(), whole.standing.state())
+    assert (tmp_path / "cut" / FILE).exists()
+    pool = found.history.rounds["pool"].to_pylist()
+    assert pool[:3] == [N] * 3
+    assert 0 < min(pool) < N
+
+
+@pytest.mark.parametrize("name", ["maxfl", "mw_fed", "perfedavg, hessian", "scaffold", "fednu"])
+def test_lanes_change_no_bit(name):
+    everyone, ones, threes = (trained(lively(name), lanes) for lanes in (100, 1, 3))
+    assert_same_bits(ones, everyone)
+    assert_same_bits(threes, everyone)
+
+
+@pytest.mark.parametrize("name", ["maxfl", "qffl", "perfedavg"])
+def test_engines_agree_on_who_is_content(name):
+    one, other = (trained(lively(name, engine=engine)) for engine in ("vectorised", "one_by_one"))
+    assert (one.state.params - other.state.params).norm() < 1e-4 * other.state.params.norm()
+    for column in ("pool", "appeal_test", "unseen_preferred_accuracy", "tuned_appeal_train"):
+        assert one.history.rounds[column].to_pylist() == pytest.approx(
+            other.history.rounds[column].to_pylist(), nan_ok=True
+        )
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in RECIPES if n in ("fedavg", "fedau", "mifa", "fedvarp", "scaffold", "qffl", "folb")]
+)
+def test_who_opts_out_leaves_no_trace_in_the_training_of_others(name):
+    """As if those who are never content had been away from then on, for whatever reason."""
+    leavers = (1, 4, 6)
+    table = tuple(0.0 if k in leavers else 1e9 for k in range(N))
+    opting = Population(Everyone(), requirement=GivenRequirement(table), opting=Opting(4))
+    away = Population(Trace(tuple((k, 0, 4 if k in leavers else 10) for k in range(N)), repeat=False))
+    left, absent = (trained(experiment(name, population=population)) for population in (opting, away))
+    assert torch.equal(left.state.params, absent.state.params)
+    for place, slot in left.state.slots.items():
+        assert_same_tensors(slot, absent.state.slots[place])
+    assert_same_tensors(left.memory.state(), absent.memory.state())
+    assert left.history.participation.equals(absent.history.participation)
+    assert left.history.rounds["pool"].to_pylist() == [8.0] * 4 + [5.0] * 6
+
+
+def test_a_pool_of_content_clients_is_no_restriction_and_an_empty_one_stops_the_training():
+    for required, moves in ((1e9, True), (0.0, False)):
+        given = GivenRequirement((required,) * N)
+        population = Population(Bernoulli(rates=RATES), requirement=given, opting=Opting(0))
+        run = experiment("fedavg", population=population)
+        free = trained(experiment("fedavg"))
+        params = trained(run).state.params
+        assert torch.equal(params, free.state.params if moves else Simulation(run).state.params)
+
+
+def test_algorithms_with_the_same_step_size_share_their_requirements():
+    tables = [trained(lively(name, rounds=1)).history.clients["requirement"] for name in ("maxfl", "qffl", "perfedavg")]
+    assert tables[0].equals(tables[1])
+    assert tables[0].equals(tables[2])
+
+
+def test_whoever_claims_a_huge_loss_is_not_heard():
+    """Their q is zero to the last bit, so what they send, or how they enlarge it, changes nothing."""
+
+    def params(**attack):
+        given = GivenRequirement((1.0,) * N)
+        population = Population(Everyone(), requirement=given, behaviour=Byzantine(0.25, inflation=1e4, **attack))
+        return trained(experiment("maxfl", population=population)).state.params
+
+    reference = params()
+    assert torch.equal(params(noise=7.0), reference)
+    assert torch.equal(params(scale=-20.0), reference)
+
+
+def test_a_plain_mean_hears_attackers():
+    def params(behaviour):
+        return trained(experiment("fedavg", population=Population(Everyone(), behaviour=behaviour))).state.params
+
+    honest = params(None)
+    assert not torch.equal(params(Byzantine(0.25)), honest)
+    assert not torch.equal(params(sign_flipping(0.25)), honest)
+    assert torch.equal(params(Byzantine(0.25, noise=0.0)), honest)  # a lie about the loss alone is nothing to it
+    torch.testing.assert_close(params(Byzantine(0.0)), honest)
+
+
+def test_attackers_do_not_clip_themselves():
+    clipped = experiment(
+        "fedau, clipped", population=Population(Everyone(), behaviour=Byzantine(0.25, noise=0.0, scale=10.0))
+    )
+    simulation = Simulation(clipped)
+    norms = simulation.train(np.arange(N)).delta.norm(dim=1)
+    assert simulation.behaviour is not None
+    attackers = torch.from_numpy(simulation.behaviour.attackers)
+    assert (norms[~attackers] <= 0.5 + 1e-6).all()
+    assert (norms[attackers] > 4).all()
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0])
+def test_identical_gaps_are_federated_averaging_with_the_adaptive_step(epsilon):
+    """End to end: clients who hold the same data and require the same."""
+    x, y = DATA.train.client(4)
+    twins = replace(DATA, train=type(DATA.train)(x.repeat(4, 1), y.repeat(4), np.arange(5) * len(x)), test=None)
+    given = Population(requirement=GivenRequirement((1.3,) * 4))
+    local = replace(LOCAL, sampling="fresh")
+    options = {"model": models.Mlp(hidden=(16,)), "population": given, "rounds": 1, "evaluate_every": 1}
+    run = replace(experiment("maxfl", **options), data=twins)
+    steps = []
+    for algorithm in (maxfl(local, epsilon=epsilon, cohort_size=4), average_participating(local)):
+        simulation = Simulation(replace(run, algorithm=algorithm))
+        start = simulation.state.params.clone()
+        gap = Simulation(replace(run, algorithm=maxfl(local, cohort_size=4))).train(np.arange(4)).seen["appeal_gap"]
+        simulation.round()
+        steps.append(simulation.state.params - start)
+    assert len(set(gap.tolist())) == 1
+    q = 4 * float(torch.sigmoid(gap[0]) * torch.sigmoid(-gap[0]))
+    torch.testing.assert_close(steps[0], steps[1] * (q / (q + epsilon)), rtol=1e-4, atol=1e-7)
