@@ -1,0 +1,131 @@
+"""MaxFL on mean estimation: a few clients, one number each, and all minima known (MaxFL, appendix A).
+
+Client k estimates its mean theta_k by ``e_k ~ N(theta_k, gamma^2)``. Its true loss is ``f_k(w) = (w - theta_k)^2``, its
+empirical one ``F_k(w) = (w - e_k)^2 + (e_k - theta_k)^2``, and it requires what its own model e_k reaches, ``rho_k = F_k(e_k)
+= f_k(e_k)``. So ``F_k(w) - rho_k = (w - e_k)^2``: averaging ends at the mean of the estimates, and so does any convex and
+increasing function of the gaps (lemma A.2), while MaxFL minimises ``(1/K) sum_k sigmoid((w - e_k)^2)``, which has several
+minima where the estimates lie apart.
+
+Minima are found as distances from an estimate, because where estimates are far apart they are closer to one than floating
+point can tell, and whether a client is content hangs on which side of its estimate they lie.
+
+Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, count, known_name, positive
+from turnout.core.random import generator
+
+METHODS = ("maxfl", "fedavg")
+
+_SMALLEST, _STEPS = 1e-300, 60
+
+
+def estimates(means: tuple[float, ...], runs: int, gamma: float = 1.0, seed: int = 0) -> np.ndarray:
+    """What clients with these true means estimate in so many runs, float64 ``[R, K]``."""
+    if len(means) < 1:
+        raise ConfigurationError("means: got none, needed the true mean of each client")
+    count("runs", runs)
+    positive("gamma", gamma)
+    return np.asarray(means) + gamma * generator("mean estimation", seed).standard_normal((runs, len(means)))
+
+
+def objective(w: np.ndarray, estimated: np.ndarray) -> np.ndarray:
+    """MaxFL's objective ``(1/K) sum_k sigmoid((w - e_k)^2)`` at numbers ``[...]``, for estimates ``[K]``."""
+    return (1.0 / (1.0 + np.exp(-((np.asarray(w)[..., None] - estimated) ** 2)))).mean(axis=-1)
+
+
+def minima(estimated: np.ndarray) -> np.ndarray:
+    """For every client the local minimum to which MaxFL's objective falls from that client's estimate.
+
+    Args:
+        estimated: estimates of R runs, ``[R, K]``.
+
+    Returns:
+        Distances from the client's estimate to the minimum, with sign, ``[R, K]``.
+    """
+    far = estimated[:, None, :] - estimated[:, :, None]  # [R, from, to]
+    # Downhill, from slopes relative to the largest, because that one itself may be too small for floating point.
+    squared = np.where(far != 0, far**2, np.inf)
+    near = np.minimum(squared.min(axis=-1, keepdims=True), np.finfo(np.float64).max)
+    towards = np.sign((np.exp(near - squared) / (1.0 + np.exp(-squared)) ** 2 * far).sum(axis=-1))
+    # As a rule no minimum is nearer than the others' pull, because q <= 1/4; one that is is found below all the same.
+    low, high = np.zeros_like(estimated), np.maximum(np.abs(_slope(np.zeros_like(estimated), far)), _SMALLEST)
+    ends = np.abs(far).max(axis=-1)
+    # The slope has one sign until the minimum: find a factor of 10 in which it changes, then the place.
+    while (going := (high < ends) & (towards * _slope(towards * high, far) < 0)).any():
+        low = np.where(going, high, low)
+        high = np.where(going, 10.0 * high, high)
+    high = np.minimum(high, ends)
+    for _ in range(_STEPS):
+        middle = np.where(low > 0, np.sqrt(np.maximum(low, _SMALLEST)) * np.sqrt(high), high / 2)
+        going = towards * _slope(towards * middle, far) < 0
+        low, high = np.where(going, middle, low), np.where(going, high, middle)
+    return towards * high
+
+
+def _slope(offset: np.ndarray, far: np.ndarray) -> np.ndarray:
+    """What the objective's derivative is proportional to, at `offset` from each estimate, ``[R, K]``."""
+    distance = offset[..., None] - far
+    small = np.exp(-(distance**2))
+    return (small / (1.0 + small) ** 2 * distance).sum(axis=-1)
+
+
+def appeal(means: tuple[float, ...], estimated: np.ndarray, method: str = "maxfl") -> np.ndarray:
+    """GM-Appeal (definition 1) of the model that a method ends with in each run, float64 ``[R]``.
+
+    Args:
+        means: the true means.
+        estimated: the estimates, ``[R, K]``.
+        method: ``"fedavg"``: the mean of the estimates. ``"maxfl"``: of the minima to which the objective falls from clients'
+            estimates, the lowest; of equal ones, as two clients always have, that of the first client.
+
+    Raises:
+        ConfigurationError: for another method.
+    """
+    known_name("method", method, METHODS)
+    if method == "fedavg":
+        start, offset = np.zeros(len(estimated), dtype=np.int64), estimated.mean(axis=1) - estimated[:, 0]
+    else:
+        offsets = minima(estimated)
+        far = offsets[:, :, None] + (estimated[:, :, None] - estimated[:, None, :])
+        value = (1.0 / (1.0 + np.exp(-(far**2)))).sum(axis=-1)
+        start = (value <= value.min(axis=1, keepdims=True) + 1e-12).argmax(axis=1)
+        offset = np.take_along_axis(offsets, start[:, None], axis=1)[:, 0]
+    begin = np.take_along_axis(estimated, start[:, None], axis=1)
+    beside = begin - estimated + offset[:, None]  # w - e_k; exactly the offset at the client that it is measured from
+    # f_k(w) < rho_k without the difference of two large squares: (w - e_k) (w + e_k - 2 theta_k) < 0.
+    content = np.sign(beside) * np.sign(beside + 2.0 * (estimated - np.asarray(means))) < 0
+    return content.mean(axis=1)
+
+
+def separation() -> float:
+    """From where on two clients are better served one by one: the ``((e_1 - e_2)/2)^2`` at which their mean is no minimum.
+
+    The second derivative at the mean is zero where ``2 x tanh(x/2) = 1``; the paper shows it to lie between 1 and 2.
+    """
+    low, high = 1.0, 2.0
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if 2 * middle * math.tanh(middle / 2) < 1 else (low, middle)
+    return high
+
+
+def most_appeal_of_averaging(heterogeneity: float, gamma: float = 1.0) -> float:
+    """What the mean of two estimates can expect at most: ``2 exp(-gamma_G^2 / (5 gamma^2))`` (lemma A.1).
+
+    Args:
+        heterogeneity: gamma_G, half the distance of the true means.
+        gamma: standard deviation of an estimate.
+    """
+    return 2.0 * math.exp(-((heterogeneity / gamma) ** 2) / 5)
+
+
+def least_appeal_of_maxfl(gamma: float = 1.0) -> float:
+    """What a local minimum of MaxFL's objective can expect at least, of two: ``exp(-1/gamma^2) / 16`` (theorem A.1)."""
+    return math.exp(-1 / gamma**2) / 16
