@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from turnout.algorithms import fedavg
+from turnout.algorithms.step_sizes import warn_of_step_sizes
 from turnout.checkpoint import FILE
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, count, known_name
@@ -51,7 +52,7 @@ class Experiment:
         evaluation_examples: evaluate on at most so many examples, evenly spaced; None means on all.
         appeal: whether evaluations also say how many clients find the model worth joining; None is not.
         gradients: whether evaluations also say how far the run is from a stationary point; None is not.
-        loss: one loss for each example.
+        loss: one loss for each example; in place of the default, a model's specification may bring its own.
         engine: ``"auto"``, ``"vectorised"`` or ``"one_by_one"``; results agree within rounding.
         device: ``"cpu"``, ``"cuda"``, ...
         memory_budget: bytes for the clients that train side by side.
@@ -92,6 +93,8 @@ class Experiment:
             raise ConfigurationError(
                 f"gradients must be GradientMetrics(), or None for no such columns, got {self.gradients!r}"
             )
+        if isinstance(self.model, ModelSpec) and self.model.loss is not None and self.loss is cross_entropy:
+            object.__setattr__(self, "loss", self.model.loss)
         if not callable(self.loss):
             raise ConfigurationError(f"loss must be a function of (outputs, targets), got {self.loss!r}")
         count("rounds", self.rounds)
@@ -137,16 +140,28 @@ class Experiment:
             ConfigurationError: for what cannot run, before anything is trained.
             CheckpointError: for a folder that holds another run, or cannot be written.
             Interrupted: on Ctrl-C, after a checkpoint was saved.
+
+        Warns:
+            StepSizeWarning: for step sizes of which the theorems on FedAvg-P and Scaffold-P say nothing.
         """
         if checkpoint_every is not None:
             count("checkpoint_every", checkpoint_every, instead="Write None for about once a minute")
         simulation = Simulation(self)
+        self._warn_of_step_sizes()
         target = None if folder is None else Path(folder)
         if target is not None:
             self._open(target, simulation, resume)
         with bar(self.rounds, progress) as report, stops_on_signal() as stopped:
             _loop(simulation, target, checkpoint_every, report, stopped)
         return simulation.history
+
+    def _warn_of_step_sizes(self) -> None:
+        """Hold the step sizes against the theorems, where these speak of the algorithm and L is known."""
+        if self.algorithm.personal is None or not isinstance(self.model, ModelSpec):
+            return
+        smoothness = self.model.smoothness(self.data.train)
+        if smoothness is not None:
+            warn_of_step_sizes(self.algorithm, self.data.num_clients, self.rounds, smoothness)
 
     def _open(self, folder: Path, simulation: Simulation, resume: bool) -> None:
         """Take over an earlier run, or start a new folder."""

@@ -34,7 +34,7 @@ def weights(module: nn.Module) -> torch.Tensor:
 
 
 def test_the_table_has_every_model():
-    assert SMALL.keys() == MODELS.keys()
+    assert SMALL.keys() | {"split_logistic"} == MODELS.keys()  # which has two classes, starts from zero, and has tests
 
 
 @every_model

@@ -13,6 +13,7 @@ _SYNTHETIC: Table = {
     "model": {"name": "logistic"},
     "local": {"lr": 0.01},
 }
+_TWO_PARTS: Table = {"data": {**_BY_ID, "client_test_fraction": 0.2}, "model": {"name": "split_logistic"}}
 
 ANY: Table = {"data": {"name": "digits"}, "algorithm": {"name": "fedau"}, "availability": {"name": "markov"}}
 """For all data."""
@@ -22,6 +23,8 @@ BY_DATA: Mapping[str, Table] = {
     "mnist": {"data": {"num_clients": 250, **_DIRICHLET}, "model": {"name": "cnn"}},
     "fashion_mnist": {"data": {"num_clients": 250, **_DIRICHLET}, "model": {"name": "cnn"}},
     "mnist_by_writer": {"data": _BY_ID, "model": {"name": "cnn"}},
+    "digits_binary": _TWO_PARTS,
+    "mnist_binary": _TWO_PARTS,
     "cifar10": {
         "data": {"num_clients": 250, **_DIRICHLET, "augmentation": "cifar"},
         "model": {"name": "cnn", "hidden": [256, 64]},

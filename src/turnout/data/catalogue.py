@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turnout.core.checks import ConfigurationError, known_name, nearest
+from turnout.data.binary import digits_binary, mnist_binary
 from turnout.data.cifar import CIFAR10, cifar10
 from turnout.data.digits import digits
 from turnout.data.directory import Place
@@ -27,6 +28,8 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "mnist": mnist,
     "fashion_mnist": fashion_mnist,
     "mnist_by_writer": mnist_by_writer,
+    "digits_binary": digits_binary,
+    "mnist_binary": mnist_binary,
     "cifar10": cifar10,
     "shakespeare": shakespeare,
     "femnist": femnist,
@@ -40,6 +43,7 @@ _PLACES: dict[str, tuple[Place, ...]] = {
     "mnist": (MNIST,),
     "fashion_mnist": (FASHION_MNIST,),
     "mnist_by_writer": (MNIST, QMNIST),
+    "mnist_binary": (MNIST,),
     "cifar10": (CIFAR10,),
     "shakespeare": (SHAKESPEARE,),
     "femnist": (FEMNIST,),
@@ -92,7 +96,7 @@ def inventory(directory: str | os.PathLike[str] | None = None) -> list[Entry]:
     for name in SOURCES:
         folders = [place.find(directory) for place in _PLACES.get(name, ())]
         found = folders[0] if folders and None not in folders else None
-        if name == "digits":
+        if name in ("digits", "digits_binary"):
             spec = importlib.util.find_spec("sklearn")
             found = Path(spec.origin).parent if spec is not None and spec.origin else None
         entries.append(Entry(name, found, describe(name), ELSEWHERE.get(name, f"turnout data fetch {name}")))

@@ -132,6 +132,8 @@ ELSEWHERE: dict[str, str] = {
     "digits": "inside scikit-learn: pip install 'turnout[digits]'",
     "femnist": "written by LEAF's data/femnist/preprocess.sh",
     "sent140": "written by LEAF's data/sent140/preprocess.sh",
+    "digits_binary": "inside scikit-learn: pip install 'turnout[digits]'",
+    "mnist_binary": "turnout data fetch mnist",
     "synthetic": "drawn when it is used",
     "synthetic_iid": "drawn when it is used",
 }

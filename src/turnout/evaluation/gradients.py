@@ -25,7 +25,7 @@ class GradientMetrics:
 
     - ``squared_shared_gradient_norm``: ``G_u = ||(1/n) sum_i grad_u f_i(u, v_i)||^2``;
     - ``squared_personal_gradient_norm``: ``G_v = (1/n) sum_i ||grad_v f_i(u, v_i)||^2``, where there is a personal part;
-    - ``squared_gradient_norm``: ``G_u + (m/n) G_v``, of theorems 1 to 4 of Chen et al.
+    - ``squared_gradient_norm``: ``G_u + (m/n) G_v``, of the theorems 3.11, 3.16 and 4.6 of Chen et al.
 
     Gradients are over all training examples of all clients, who count alike, and without noise.
 

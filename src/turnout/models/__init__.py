@@ -11,6 +11,7 @@ from turnout.models.logistic import Logistic
 from turnout.models.lstm import CharLstm
 from turnout.models.mlp import Mlp
 from turnout.models.spec import ModelSpec
+from turnout.models.split_logistic import SplitLogistic
 from turnout.models.text_lstm import TextLstm
 
 MODELS: dict[str, type[ModelSpec]] = {
@@ -19,6 +20,7 @@ MODELS: dict[str, type[ModelSpec]] = {
     "cnn": Cnn,
     "char_lstm": CharLstm,
     "text_lstm": TextLstm,
+    "split_logistic": SplitLogistic,
 }
 """Every built-in model by the name it has on the command line and in files."""
 
@@ -36,4 +38,4 @@ def model(name: str, **options: Any) -> ModelSpec:
     return kind(**{option: tuple(v) if isinstance(v, list) else v for option, v in options.items()})
 
 
-__all__ = ["MODELS", "CharLstm", "Cnn", "Logistic", "Mlp", "ModelSpec", "TextLstm", "model"]
+__all__ = ["MODELS", "CharLstm", "Cnn", "Logistic", "Mlp", "ModelSpec", "SplitLogistic", "TextLstm", "model"]

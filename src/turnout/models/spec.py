@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
 
 from turnout.core.checks import count, probability, refuse
 from turnout.core.random import stream
+
+if TYPE_CHECKING:
+    from turnout.data.federated import Shards
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,12 @@ class ModelSpec(ABC):
 
     Subclasses are frozen dataclasses of plain values and say in `module` what the model is made of. Every built-in
     model calls its last layer ``output``, so that this layer can be named, for instance as the personal part.
+
+    Attributes:
+        loss: what it is trained with; None where an experiment's loss, cross-entropy by default, is as good as any.
     """
+
+    loss: ClassVar[Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None] = None
 
     def build(self, input_shape: tuple[int, ...], num_classes: int, seed: int = 0) -> nn.Module:
         """Make the module, on the CPU, with weights that depend on `seed` alone.
@@ -41,6 +50,11 @@ class ModelSpec(ABC):
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(stream("model weights", seed))
             return self.module(tuple(input_shape), num_classes)
+
+    def smoothness(self, shards: Shards) -> float | None:
+        """L, a Lipschitz constant of the gradients of all clients' losses, where it is known; None where it is not."""
+        del shards
+        return None
 
     @abstractmethod
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:

@@ -1,0 +1,78 @@
+"""The step sizes for which the theorems on FedAvg-P and Scaffold-P hold."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+from turnout.core.algorithm import Algorithm
+from turnout.core.checks import positive
+from turnout.local import Scaffold
+from turnout.selection import AllAvailable, Uniform
+from turnout.weighting import DivideByParticipants
+
+_SLACK = 1e-6  # relative: a root that was typed with seven digits is meant to be that root
+
+
+class StepSizeWarning(UserWarning):
+    """Step sizes for which a theorem says nothing; the run goes on."""
+
+
+def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smoothness: float) -> list[str]:
+    """What Chen et al. assume of step sizes and is not so, in words with both numbers; empty if all is as assumed.
+
+    With n clients, m a round, K local steps, T rounds, ``gamma = gamma_u eta_u = gamma_v eta_v`` and L-smooth losses::
+
+        FedAvg-P    m < n   eta_u >= sqrt(m), eta_v >= sqrt(n/m), gamma <= 1 / (32 L K)              theorem 3.11
+                    m = n   eta_u >= max(T, sqrt(n)), eta_v >= 1, gamma <= 1 / (84 L K)              theorem 3.16
+        Scaffold-P          eta_u >= sqrt(m), eta_v >= sqrt(n/m), gamma <= min(m/n^(2/3), 1) / (72 L K)   theorem 4.6
+
+    Theorem 3.16 also wants ``eta_u >= sqrt(B_0 T / (n L F_0))``, of two numbers that nobody knows. Of other algorithms
+    (other weights or selections, schedules, a number of steps that varies) the theorems do not speak, nor does this.
+
+    Args:
+        smoothness: L.
+    """
+    positive("smoothness", smoothness)
+    local, server, own = algorithm.local, algorithm.server, algorithm.personal
+    lr, steps, server_lr = getattr(local, "lr", None), getattr(local, "steps", None), getattr(server, "lr", None)
+    plain = len(algorithm.weighting) == 1 and isinstance(algorithm.weighting[0], DivideByParticipants)
+    sampled = isinstance(algorithm.selection, Uniform | AllAvailable)
+    if own is None or not plain or not sampled or own.alternate:
+        return []
+    if not isinstance(lr, float | int) or not isinstance(steps, int) or not isinstance(server_lr, float | int):
+        return []
+    n, m = num_clients, min(getattr(algorithm.selection, "cohort_size", num_clients), num_clients)
+    eta_u, eta_v, gamma, gamma_of_v = server_lr, own.outer_lr, lr * server_lr, lr * own.lr_factor * own.outer_lr
+    limit = 1 / (smoothness * steps)
+    if any(isinstance(piece, Scaffold) for piece in algorithm.corrections):
+        least_u, least_v, most = (
+            ("sqrt(m)", math.sqrt(m)),
+            ("sqrt(n/m)", math.sqrt(n / m)),
+            min(m / n ** (2 / 3), 1) / 72,
+        )
+    elif m < n:
+        least_u, least_v, most = ("sqrt(m)", math.sqrt(m)), ("sqrt(n/m)", math.sqrt(n / m)), 1 / 32
+    else:
+        least_u, least_v, most = ("max(T, sqrt(n))", max(rounds, math.sqrt(n))), ("1", 1.0), 1 / 84
+    unmet = []
+    if eta_u < least_u[1] * (1 - _SLACK):
+        unmet.append(f"eta_u (server_lr) is {eta_u:.4g}, needed at least {least_u[0]} = {least_u[1]:.4g}")
+    if eta_v < least_v[1] * (1 - _SLACK):
+        unmet.append(f"eta_v (outer_lr) is {eta_v:.4g}, needed at least {least_v[0]} = {least_v[1]:.4g}")
+    if gamma > limit * most * (1 + _SLACK):
+        unmet.append(f"gamma = gamma_u eta_u is {gamma:.4g}, needed at most {most:.4g} / (L K) = {limit * most:.4g}")
+    if not math.isclose(gamma, gamma_of_v, rel_tol=_SLACK):
+        unmet.append(f"gamma_u eta_u is {gamma:.4g} and gamma_v eta_v is {gamma_of_v:.4g}, needed the same")
+    return unmet
+
+
+def warn_of_step_sizes(algorithm: Algorithm, num_clients: int, rounds: int, smoothness: float) -> None:
+    """Warn, with the numbers, of step sizes for which the theorems say nothing."""
+    if unmet := unmet_conditions(algorithm, num_clients, rounds, smoothness):
+        told = "; ".join(unmet)
+        warnings.warn(
+            f"the theorems on {algorithm.name} say nothing of these step sizes (L = {smoothness:.4g}): {told}",
+            StepSizeWarning,
+            stacklevel=2,
+        )

@@ -1,0 +1,108 @@
+"""Logistic regression in two parts with a regulariser that is not convex: the problem on which theory is checked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from turnout.core.checks import count, not_negative, refuse
+from turnout.models.spec import ModelSpec
+
+if TYPE_CHECKING:
+    from turnout.data.federated import Shards
+
+
+def regularised_logistic_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """``log(1 + exp(-c s)) + rho r`` of each example, ``[b]``, from what `TwoParts` returns; c is 1 for label 1, -1 for 0."""
+    scores, penalty = outputs[:, 1] - outputs[:, 0], -outputs.mean(dim=1)
+    return F.softplus((1 - 2 * targets) * scores) + penalty
+
+
+@dataclass(frozen=True)
+class SplitLogistic(ModelSpec):
+    """Chen et al., section 5: of two classes, with shared features a and personal features b of every example::
+
+        f_i(u, v_i) = mean_l log(1 + exp(-c_l (a_l . u + b_l . v_i)))
+                      + rho (||u||^2 / (1 + ||u||^2) + ||v_i||^2 / (1 + ||v_i||^2))
+
+    The parameters are called ``shared`` (u) and ``personal`` (v), so ``Personal("personal")`` makes v personal; both start
+    from zero. It is trained with `regularised_logistic_loss`. The paper divides the sum by N, which it does not define;
+    here it is the number of the client's own examples.
+
+    Attributes:
+        num_shared: how many inputs, from the first on, are shared; None is half of them.
+        rho: of the regulariser.
+
+    Raises:
+        ConfigurationError: for bad options; `build` refuses other than two classes, and inputs that leave a part empty.
+
+    Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
+    """
+
+    loss = staticmethod(regularised_logistic_loss)
+
+    num_shared: int | None = None
+    rho: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.num_shared is not None:
+            count("num_shared", self.num_shared)
+        not_negative("rho", self.rho)
+
+    def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        """A `TwoParts` over the flattened input."""
+        if num_classes != 2:
+            raise refuse(
+                "num_classes of SplitLogistic", given=num_classes, needed="2", instead="Use Logistic() for more"
+            )
+        inputs = math.prod(input_shape)
+        shared = inputs // 2 if self.num_shared is None else self.num_shared
+        if not 0 < shared < inputs:
+            raise refuse(
+                "num_shared", given=self.num_shared, needed=f"a number from 1 to {inputs - 1}, one less than inputs"
+            )
+        return TwoParts(shared, inputs - shared, self.rho)
+
+    def smoothness(self, shards: Shards) -> float:
+        """L, for which all gradients of all f_i are Lipschitz (assumption 1): ``max_i ||X_i||^2 / (4 n_i) + 2 rho``.
+
+        The logistic loss is curved by 1/4 at most, the regulariser by 2 rho; X_i are the inputs of client i ``[n_i, d]``.
+        """
+        largest = 0.0
+        for k in np.flatnonzero(shards.sizes):
+            x = shards.client(int(k))[0].flatten(1).double()
+            gram = x.T @ x if x.shape[1] < len(x) else x @ x.T
+            largest = max(largest, float(torch.linalg.eigvalsh(gram)[-1]) / (4 * len(x)))
+        return largest + 2 * self.rho
+
+
+class TwoParts(nn.Module):
+    """Inputs ``[b, ...]`` to two logits ``[b, 2]`` that differ by the score s and whose mean is ``-rho r``.
+
+    A loss sees outputs and targets alone, and softmax does not see a shift of both logits: so there the regulariser goes.
+    """
+
+    def __init__(self, num_shared: int, num_personal: int, rho: float) -> None:
+        super().__init__()
+        self.shared = nn.Parameter(torch.zeros(num_shared))
+        self.personal = nn.Parameter(torch.zeros(num_personal))
+        self.rho = rho
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Half the score either way, shifted by the regulariser."""
+        x = x.flatten(1)
+        num_shared = self.shared.shape[0]
+        half = (x[:, :num_shared] @ self.shared + x[:, num_shared:] @ self.personal) / 2
+        penalty = self.rho * sum(_bounded(part.square().sum()) for part in (self.shared, self.personal))
+        return torch.stack([-half, half], dim=1) - penalty
+
+
+def _bounded(square: torch.Tensor) -> torch.Tensor:
+    """``||w||^2 / (1 + ||w||^2)``."""
+    return square / (1 + square)
