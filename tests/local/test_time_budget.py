@@ -3,7 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from turnout.population import Group, RecordedSpeed, Speed, TimeBudget
+from turnout.local import TimeBudget
+from turnout.population import Group, RecordedSpeed, Speed
 from turnout.population.delay import Constant, Exponential, Pareto
 
 

@@ -19,10 +19,12 @@ from turnout.cli.names import (
     AUGMENTATIONS,
     AVAILABILITY,
     BEHAVIOURS,
+    DELAYS,
     PARTITIONS,
     REQUIREMENTS,
     SCHEDULES,
     SELECTIONS,
+    SPEEDS,
     WORK,
 )
 from turnout.cli.options import REQUIRED, options_of
@@ -45,6 +47,8 @@ CATALOGUE: Mapping[str, tuple[str, Mapping[str, Callable[..., Any]]]] = {
     "schedules": ("local.lr='{kind=\"NAME\", OPTION=VALUE}'", SCHEDULES),
     "requirements": ("population.requirement='{kind=\"NAME\", OPTION=VALUE}'", REQUIREMENTS),
     "behaviours": ("population.behaviour='{kind=\"NAME\", OPTION=VALUE}'", BEHAVIOURS),
+    "speeds": ("population.speed='{kind=\"NAME\", OPTION=VALUE}'", SPEEDS),
+    "delays": ("population.speed.compute='{kind=\"NAME\", OPTION=VALUE}'", DELAYS),
     "work": ("local.steps='{kind=\"NAME\", OPTION=VALUE}'", WORK),
 }
 """How each kind is written, and what there is of it."""

@@ -20,7 +20,7 @@ from turnout.data.partition import (
 )
 from turnout.data.transforms import Transform, cifar100_augmentation, cifar_augmentation
 from turnout.guard import Clip
-from turnout.local import GradientNoise, Prox, Scaffold, UniformWork, Work
+from turnout.local import GradientNoise, Prox, Scaffold, TimeBudget, UniformWork, Work
 from turnout.population import (
     Availability,
     Bernoulli,
@@ -29,12 +29,17 @@ from turnout.population import (
     Everyone,
     GivenRequirement,
     Markov,
+    RecordedSpeed,
     Requirement,
+    Speed,
+    SpeedModel,
     Trace,
     WarmUp,
+    delay,
     scaled_updates,
     sign_flipping,
 )
+from turnout.population.delay import Delay
 from turnout.selection import (
     AllAvailable,
     ByAlignment,
@@ -85,7 +90,7 @@ ALSO: Mapping[str, type[Piece]] = {
 }
 """Pieces that can be added to any algorithm."""
 
-WORK: Mapping[str, type[Work]] = {"uniform": UniformWork}
+WORK: Mapping[str, type[Work]] = {"uniform": UniformWork, "time_budget": TimeBudget}
 """Amounts of local work that vary by client and round."""
 
 SCHEDULES: Mapping[str, type[Schedule]] = {"halving": Halving, "cosine": Cosine}
@@ -101,11 +106,26 @@ BEHAVIOURS: Mapping[str, Callable[..., Byzantine]] = {
 }
 """What some clients do instead of what they are asked to."""
 
+SPEEDS: Mapping[str, type[SpeedModel]] = {"delays": Speed, "recorded": RecordedSpeed}
+"""How long clients take."""
+
+DELAYS: Mapping[str, type[Delay]] = {
+    "constant": delay.Constant,
+    "normal": delay.Normal,
+    "uniform": delay.Uniform,
+    "exponential": delay.Exponential,
+    "lognormal": delay.LogNormal,
+    "pareto": delay.Pareto,
+}
+"""Distributions of durations."""
+
 FAMILIES: Mapping[type, tuple[str, Mapping[str, Callable[..., Any]]]] = {
     Schedule: ("schedule", SCHEDULES),
     Work: ("work", WORK),
     Requirement: ("requirement", REQUIREMENTS),
     Byzantine: ("behaviour", BEHAVIOURS),
+    SpeedModel: ("speed", SPEEDS),
+    Delay: ("delay", DELAYS),
 }
 """Options that are a piece of their own, a table with ``kind = NAME``: what the family is called, and its members."""
 

@@ -15,6 +15,7 @@ from turnout.data.transforms import Transform, apply_transforms
 
 if TYPE_CHECKING:
     from turnout.core.start import Start
+    from turnout.population.durations import BoundSpeed
     from turnout.population.requirement import BoundRequirement
 
 
@@ -31,6 +32,7 @@ class Clients:
         transforms: what happens to a minibatch before the model sees it.
         start: what they found at the model they received; None where nobody asked.
         requirement: what the clients of `shards` require of a model; None where nobody asks.
+        speed: how fast the clients of the federation are; None where there is no clock.
     """
 
     ids: np.ndarray
@@ -40,6 +42,7 @@ class Clients:
     transforms: tuple[Transform, ...] = ()
     start: Start | None = None
     requirement: BoundRequirement | None = None
+    speed: BoundSpeed | None = None
 
     def __len__(self) -> int:
         return len(self.ids)

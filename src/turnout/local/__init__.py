@@ -6,6 +6,7 @@ from turnout.local.noise import GradientNoise
 from turnout.local.prox import Prox
 from turnout.local.scaffold import Scaffold
 from turnout.local.sgd import Sgd
+from turnout.local.time_budget import TimeBudget
 from turnout.local.work import ShareOfWork, UniformWork, Work
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ShareOfWork",
     "StartGradient",
     "StartLoss",
+    "TimeBudget",
     "UniformWork",
     "Work",
 ]

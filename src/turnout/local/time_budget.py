@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, positive, probability, refuse
+from turnout.core.clients import Clients
+from turnout.core.types import Task
+from turnout.local.work import Work
 from turnout.population.durations import BoundSpeed
 
 
 @dataclass(frozen=True)
-class TimeBudget:
+class TimeBudget(Work):
     """Each client does as many local steps as fit between two messages of a round of tau seconds::
 
         num_steps_k = floor((tau - T_k^c) / s_k)
@@ -21,8 +25,8 @@ class TimeBudget:
     Attributes:
         seconds: tau, the length of a round.
         quantile: T_k^c is this quantile of the client's time for download and upload; the paper's 0.99.
-        least: steps of a client for whom fewer fit. 0 leaves it out: it cannot report in time, so a selection should
-            skip whoever has 0 steps. 1 has everybody work, and some be late.
+        least: steps of a client for whom fewer fit. With 0 it sends back the model as it came, which is an update of
+            zero; with 1 everybody works, and some are late.
         most: greatest number of steps; None sets no limit.
 
     Raises:
@@ -44,6 +48,16 @@ class TimeBudget:
         count("least", self.least, least=0)
         if self.most is not None:
             count("most", self.most, least=max(self.least, 1))
+
+    def amount(self, task: Task, clients: Clients) -> np.ndarray:
+        """The local steps of these clients, int64 ``[B]``, with messages as large as the model."""
+        if clients.speed is None:
+            raise ConfigurationError(
+                "TimeBudget turns seconds into local steps, and nobody says how fast the clients are: give the population "
+                "a speed, such as Speed(compute=delay.Uniform(0.1, 0.5), upload=delay.Exponential(1))"
+            )
+        size = task.params.shape[-1] * task.params.element_size()
+        return _steps(self, clients.speed, size)[clients.ids]
 
     def steps(self, speed: BoundSpeed, bytes_up: int = 0, bytes_down: int = 0) -> np.ndarray:
         """The local steps of each client, int64 ``[N]``; 0 where none fits, unless `least` is more.
@@ -67,3 +81,9 @@ class TimeBudget:
         # A whole number of steps that fits exactly must not be lost to rounding.
         fit = np.floor(np.minimum(fit, 2.0**53 if self.most is None else self.most) * (1 + 1e-12))
         return np.maximum(fit.astype(np.int64), self.least)
+
+
+@lru_cache(maxsize=8)
+def _steps(budget: TimeBudget, speed: BoundSpeed, size: int) -> np.ndarray:
+    """The steps of all clients, once for a run: they do not change from round to round."""
+    return budget.steps(speed, bytes_up=size, bytes_down=size)

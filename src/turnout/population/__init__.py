@@ -4,7 +4,6 @@ from turnout.population import delay
 from turnout.population.availability import Availability, BoundAvailability
 from turnout.population.behaviour import BoundByzantine, Byzantine, scaled_updates, sign_flipping
 from turnout.population.bernoulli import Bernoulli
-from turnout.population.budget import TimeBudget
 from turnout.population.cyclic import Cyclic
 from turnout.population.diagnostics import participation_table
 from turnout.population.dropout import BoundDropout, Dropout
@@ -43,7 +42,6 @@ __all__ = [
     "Requirement",
     "Speed",
     "SpeedModel",
-    "TimeBudget",
     "Trace",
     "WarmUp",
     "delay",

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from turnout import checkpoint
-from turnout.core.checks import CheckpointError
+from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.core.clients import Clients
 from turnout.core.objective import Objective
 from turnout.core.start import BLOCK
@@ -24,8 +24,10 @@ from turnout.evaluation.evaluate import Scores, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.own import OwnScores, evaluate_own
 from turnout.history import History
+from turnout.local.time_budget import TimeBudget
 from turnout.population import participation_table
 from turnout.simulation.audience import Audience
+from turnout.simulation.clock import round_seconds
 from turnout.simulation.lanes import lanes_per_chunk
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.standing import Standing
@@ -91,6 +93,18 @@ class Simulation:
         )
         self.objective.check(x[0], y[0])
         self.lanes = lanes_per_chunk(self.objective, x[0], y[0], experiment.memory_budget)
+        if experiment.population.dropout is not None:
+            raise ConfigurationError(
+                "dropout: synchronous rounds wait for everyone they ask, so nobody drops out of them: leave it out, or say "
+                "with an availability who is there (turnout.pace.schedule simulates a server that goes on without them)"
+            )
+        speed = experiment.population.speed
+        self.speed = None if speed is None else speed.bind(data.num_clients, seed)
+        if isinstance(work := getattr(algorithm.local, "steps", None), TimeBudget):
+            nobody = np.zeros(0, dtype=np.int64)
+            work.amount(
+                Task(shared, 0, seed), replace(self._clients(nobody), speed=self.speed)
+            )  # refuses what it lacks
         behaviour = experiment.population.behaviour
         self.behaviour = None if behaviour is None else behaviour.bind(data.num_clients, seed)
         self.standing = Standing(
@@ -166,7 +180,7 @@ class Simulation:
         for low in range(0, len(clients), self.lanes):
             ids = clients[low : low + self.lanes]
             memory = self.memory.gather(ids)
-            lanes = replace(self._clients(ids), requirement=self.standing.requirement)
+            lanes = replace(self._clients(ids), requirement=self.standing.requirement, speed=self.speed)
             own = self.experiment.algorithm.told(ids, self.state, self.federation)
             report, memory = client_step(self.experiment.algorithm, replace(task, own=own), memory, lanes)
             if phase != "measure":
@@ -194,6 +208,11 @@ class Simulation:
         self.state, info = server_step(self.experiment.algorithm, self.state, reports, self.federation)
         seconds = time.perf_counter() - begin
         row = self._row(reports, info) | {"seconds": seconds}
+        if self.speed is not None:
+            algorithm, least = self.experiment.algorithm, self.experiment.population.seconds_per_round or 0.0
+            row["simulated_seconds"] = round_seconds(
+                self.speed, algorithm, reports, self.state.version - 1, self._model_bytes, least
+            )
         if pool is not None:
             row["pool"] = int(pool.sum())
         if prepared is not None:
