@@ -37,8 +37,9 @@ from turnout import (
 )
 from turnout.data.federated import FederatedData, Shards
 from turnout.simulation import Simulation
+from turnout.simulation.memory import ClientMemory
 
-from .recipes import DATA, LOCAL, RATES, N, assert_same_tensors, trained
+from .recipes import DATA, LOCAL, RATES, N, assert_same_bits, assert_same_tensors, trained
 
 MODEL = models.Mlp(hidden=(16,))
 EVERYONE = np.arange(N)
@@ -248,3 +249,25 @@ def test_everything_combines_with_fedaus_weights_under_bursty_participation():
     assert (
         final_gradient(compose(EXACT, Personal("v"), Participation(), DivideByClients()), population=population) > 1e-4
     )
+
+
+# where it is kept
+
+
+@pytest.mark.parametrize("name", ["scaffold_p", "with fedau's weights"])
+def test_rows_in_a_file_change_no_bit_also_when_a_run_is_continued(name, tmp_path, monkeypatch):
+    run = run_of(COMBINED[name], rounds=8)
+    expected = trained(run)
+    monkeypatch.setattr("turnout.simulation.simulation.ClientMemory", lambda n, first, _: ClientMemory(n, first, 0))
+    whole, cut = trained(run), Simulation(run)
+    for _ in range(4):
+        cut.round()
+    cut.save(tmp_path)
+    again = Simulation(run)
+    again.restore(tmp_path)
+    for _ in range(4):
+        again.round()
+    again.finish()
+    for simulation in (whole, again):
+        assert simulation.memory._files.keys() == {"control", "personal", "steps_done"}
+        assert_same_bits(simulation, expected)
