@@ -87,6 +87,9 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "qffl": lambda local: qffl(local, q=2.0, cohort_size=3),
     "perfedavg": lambda local: perfedavg(local, alpha=0.1, cohort_size=3),
     "mw_fed": lambda local: mw_fed(local, cohort_size=3),
+    "fedstaleweight": ALGORITHMS["fedstaleweight"],
+    "fedbuff": lambda local: ALGORITHMS["fedbuff"](local, discount="polynomial"),
+    "fedasync": ALGORITHMS["fedasync"],
     # and what can be composed of the same pieces
     "fedau without cutoff": lambda local: fedau(local, cutoff=None, server_lr=1.5),
     "fedau that forgets": lambda local: compose(local, Participation(3, average="exponential"), DivideByClients()),

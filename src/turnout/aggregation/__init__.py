@@ -2,6 +2,7 @@
 
 from turnout.aggregation.fedvarp import FedVarp
 from turnout.aggregation.mifa import Mifa
+from turnout.aggregation.models import WeightedModels
 from turnout.aggregation.weighted_sum import WeightedSum
 
-__all__ = ["FedVarp", "Mifa", "WeightedSum"]
+__all__ = ["FedVarp", "Mifa", "WeightedModels", "WeightedSum"]

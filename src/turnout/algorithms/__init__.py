@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from turnout.algorithms.fedau import average_all, average_participating, fedau, fedvarp, known_statistics, mifa
 from turnout.algorithms.fedavg import fedavg
+from turnout.algorithms.fedstaleweight import fedasync, fedbuff, fedstaleweight
 from turnout.algorithms.folb import fednova, fednu, fedprox, folb, folb_heterogeneous, folb_two_set
 from turnout.algorithms.maxfl import maxfl, mw_fed, perfedavg, qffl
 from turnout.algorithms.personalization import fedalt, fedavg_p, fedper, fedrep, fedsim, scaffold, scaffold_p
@@ -16,6 +17,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
         folb, folb_heterogeneous, folb_two_set, fednu, fedprox, fednova,
         fedavg_p, scaffold_p, fedsim, fedalt, fedrep, fedper, scaffold,
         maxfl, qffl, perfedavg, mw_fed,
+        fedstaleweight, fedbuff, fedasync,
     )
 }  # fmt: skip
 """Every recipe by its name on the command line."""
@@ -25,15 +27,18 @@ __all__ = [
     "average_all",
     "average_participating",
     "fedalt",
+    "fedasync",
     "fedau",
     "fedavg",
     "fedavg_p",
+    "fedbuff",
     "fednova",
     "fednu",
     "fedper",
     "fedprox",
     "fedrep",
     "fedsim",
+    "fedstaleweight",
     "fedvarp",
     "folb",
     "folb_heterogeneous",

@@ -206,6 +206,9 @@ class Aggregation(Piece, ABC):
     acts_alone: ClassVar[bool] = False
     """True if there is a direction even in a round without reports."""
 
+    of_models: ClassVar[bool] = False
+    """Whether it reads ``report.lag``: how far the models that stale reports were trained from are from the present one."""
+
 
 class Server(Piece, ABC):
     """Takes the step from the old parameters along the direction."""

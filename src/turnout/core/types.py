@@ -68,6 +68,8 @@ class Report:
         extra: named tensors that the server only ever sums, ``[B, ...]``.
         seen: named tensors that the server reads client by client, ``[B]`` or ``[B, P]``; so never private.
         measured: reports of clients who were asked for measurements alone (their updates have no columns), or None.
+        lag: what each was trained from minus the server's present model, ``[B, P]``; the server fills it in, for an
+            aggregation of models. None where all were trained from the present one, or nobody asks.
 
     A client that was drawn twice has two rows, so that whatever counts reports counts it twice; what is only summed is in
     the first of them, for it was sent once.
@@ -81,6 +83,7 @@ class Report:
     extra: State = field(default_factory=dict)
     seen: State = field(default_factory=dict)
     measured: Report | None = None
+    lag: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.client)
@@ -97,6 +100,7 @@ class Report:
             {name: value[index] for name, value in self.extra.items()},
             {name: value[index] for name, value in self.seen.items()},
             self.measured,
+            None if self.lag is None else self.lag[index],
         )
 
     def summed_once(self, once: torch.Tensor) -> Report:

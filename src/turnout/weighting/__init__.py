@@ -2,6 +2,7 @@
 
 from turnout.weighting.alignment import Alignment, DivideBySecondCohort, SignOfAlignment
 from turnout.weighting.appeal import Appeal, DivideBySumPlus
+from turnout.weighting.discount import ByStaleness
 from turnout.weighting.examples import ByExamples
 from turnout.weighting.fairness import DivideByCurvature
 from turnout.weighting.known_rates import KnownRates
@@ -9,11 +10,13 @@ from turnout.weighting.local_steps import DivideByLocalSteps
 from turnout.weighting.multiplicative import MultiplicativeWeights
 from turnout.weighting.normalise import DivideByAbsoluteSum, DivideByClients, DivideByParticipants, DivideBySum
 from turnout.weighting.participation import Participation
+from turnout.weighting.staleness import ExpectedStaleness
 
 __all__ = [
     "Alignment",
     "Appeal",
     "ByExamples",
+    "ByStaleness",
     "DivideByAbsoluteSum",
     "DivideByClients",
     "DivideByCurvature",
@@ -22,6 +25,7 @@ __all__ = [
     "DivideBySecondCohort",
     "DivideBySum",
     "DivideBySumPlus",
+    "ExpectedStaleness",
     "KnownRates",
     "MultiplicativeWeights",
     "Participation",
