@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -60,7 +61,22 @@ class Replayed:
         traced = make_fx(call)(*tensors)
         ShapeProp(traced).propagate(*tensors)
         _leave_out_idle_views(traced)
-        return traced
+        return _without_python(traced, tensors) if tensors[0].device.type == "cpu" else traced
+
+
+def _without_python(traced: GraphModule, tensors: list[torch.Tensor]) -> Callable[..., Any]:
+    """The same operations behind one call: handing them to torch one by one takes longer than those of a small model.
+
+    For CPUs only, because elsewhere the interpreter fuses operations, which rounds differently. What it cannot list (the
+    gradient of a convolution, so far) stays as it is.
+    """
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)  # new versions advise torch.export, for programs
+        try:
+            listed = torch.jit.trace(traced, tensors, check_trace=False).eval()
+        except RuntimeError:
+            return traced
+        return torch.jit.freeze(listed, optimize_numerics=False)
 
 
 def _leave_out_idle_views(traced: GraphModule) -> None:
