@@ -73,7 +73,7 @@ def _without_python(traced: GraphModule, tensors: list[torch.Tensor]) -> Callabl
     with warnings.catch_warnings(), torch.no_grad():
         warnings.filterwarnings("ignore", category=DeprecationWarning)  # new versions advise torch.export, for programs
         try:
-            listed = torch.jit.trace(traced, tensors, check_trace=False).eval()
+            listed: Any = torch.jit.trace(traced.eval(), tensors, check_trace=False)
         except RuntimeError:
             return traced
         return torch.jit.freeze(listed, optimize_numerics=False)
