@@ -21,6 +21,7 @@ from turnout.data.partition import (
 from turnout.data.transforms import Transform, cifar100_augmentation, cifar_augmentation
 from turnout.guard import Clip
 from turnout.local import GradientNoise, Prox, Scaffold, TimeBudget, UniformWork, Work
+from turnout.pace import Buffered, Pace, Rounds
 from turnout.population import (
     Availability,
     Bernoulli,
@@ -118,6 +119,9 @@ DELAYS: Mapping[str, type[Delay]] = {
     "pareto": delay.Pareto,
 }
 """Distributions of durations."""
+
+PACES: Mapping[str, type[Pace]] = {"rounds": Rounds, "buffered": Buffered}
+"""When the server asks and steps."""
 
 FAMILIES: Mapping[type, tuple[str, Mapping[str, Callable[..., Any]]]] = {
     Schedule: ("schedule", SCHEDULES),

@@ -1,0 +1,94 @@
+"""What a pace tells its driver to do, and why a task can end without being used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+Reason = Literal["stale", "late", "died", "left", "wrong version"]
+"""Why a task ended without being used: its report was older than allowed, or would have come too late; its client dropped
+out of it, or went away; or its report was about another version than the one that was asked for."""
+
+REASONS: tuple[Reason, ...] = ("stale", "late", "died", "left", "wrong version")
+
+
+class Choose(NamedTuple):
+    """Choose clients who are to be asked, and tell the pace by `chosen`.
+
+    Attributes:
+        most: at most so many; None leaves it to the selection.
+        first: of these, all who are there come first, in this order; anyone else who is there and idle, after them.
+        factor: by how much the selection should enlarge its cohort, >= 1.
+    """
+
+    most: int | None
+    first: Sequence[int] = ()
+    factor: float = 1.0
+
+
+class Ask(NamedTuple):
+    """Send the model of `version` to clients; each reports under the number of its task.
+
+    Attributes:
+        tasks: numbers of the tasks; ascending, never used twice in a run.
+        clients: who does each.
+        version: what they train from, the present version.
+    """
+
+    tasks: Sequence[int]
+    clients: Sequence[int]
+    version: int
+
+
+class Step(NamedTuple):
+    """Take the server step from `version` to ``version + 1`` with these reports, in the order in which they arrived.
+
+    Attributes:
+        version: the version before the step.
+        tasks: whose reports; none in an empty round.
+        clients: who did each.
+        versions: what each was trained from, so that its staleness is ``version - versions[i]``.
+    """
+
+    version: int
+    tasks: Sequence[int]
+    clients: Sequence[int]
+    versions: Sequence[int]
+
+
+class Drop(NamedTuple):
+    """These tasks have ended without being used; whoever is still at work on one may stop.
+
+    Attributes:
+        tasks: numbers of the tasks.
+        clients: who did each.
+        reason: why.
+    """
+
+    tasks: Sequence[int]
+    clients: Sequence[int]
+    reason: Reason
+
+
+class Ignore(NamedTuple):
+    """A report or a death changes nothing, because its task is not open.
+
+    Attributes:
+        task: the number that was given.
+        client: who gave it.
+        reason: ``"ended"`` (reported before, or given up by the server) or ``"unknown"`` (never asked of this client).
+    """
+
+    task: int
+    client: int
+    reason: Literal["ended", "unknown"]
+
+
+class SetTimer(NamedTuple):
+    """Call `expired` with `timer` at `time`; a timer that is no longer needed does no harm."""
+
+    timer: int
+    time: float
+
+
+Action = Choose | Ask | Step | Drop | Ignore | SetTimer

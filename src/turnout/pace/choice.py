@@ -1,0 +1,139 @@
+"""Whom the server asks next, among those who are there and idle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from turnout.core.random import fold, stream, uniform
+from turnout.pace.pace import BoundPace
+from turnout.population.availability import BoundAvailability
+from turnout.population.everyone import BoundEveryone
+
+_SMALL = 1024
+_BLOCK = 256
+
+
+class Choice:
+    """Uniformly random choices, without repeats, among the clients who are there and idle.
+
+    Clients are drawn from all N until enough are found, which costs the same however many there are. Where most are away
+    or at work this would take long; then all who are there are listed once, and the list is kept until `begin`, with those
+    who become idle added to it by `add`. The i-th random number of a run depends on the seed and on i alone.
+
+    Args:
+        availability: who is there.
+        pace: who is idle.
+        seed: the run's seed.
+
+    Attributes:
+        always: whether everybody is there at all times.
+        round: the round of availability.
+    """
+
+    def __init__(self, availability: BoundAvailability, pace: BoundPace, seed: int) -> None:
+        self.availability, self._pace = availability, pace
+        self.always = isinstance(availability, BoundEveryone)
+        self.round = 0
+        self._key = stream("choice", seed)
+        self._used = 0
+        self._numbers: list[float] = []
+        self._there: list[bool] | None = None
+        self._pool: list[int] | None = None
+        self._pooled: set[int] = set()
+
+    def begin(self, round: int) -> None:
+        """A round of availability begins."""
+        self.round = round
+        if not self.always:
+            self._there = self._pool = None
+            self._pooled = set()
+
+    def add(self, clients: Sequence[int], *, surely_there: bool = True) -> None:
+        """These clients may have become idle."""
+        if self._pool is None:
+            return
+        if not (surely_there or self.always or len(clients) == 0):
+            there = self.availability.available(np.array(clients), self.round)
+            clients = [client for client, here in zip(clients, there.tolist(), strict=True) if here]
+        for client in clients:
+            if client not in self._pooled and self._pace.idle(client):
+                self._pool.append(client)
+                self._pooled.add(client)
+
+    def choose(self, count: int, but: Iterable[int] = ()) -> list[int]:
+        """At most `count` clients who are there and idle, ascending, none of `but`; fewer only if there are no more."""
+        num_clients = self.availability.num_clients
+        found = dict.fromkeys(but)
+        count += len(found)
+        if self._pool is None and num_clients > _SMALL and 4 * count <= num_clients:
+            self._search(found, count)
+        if len(found) < count:
+            self._draw(found, count)
+        return sorted(found.keys() - but) if but else sorted(found)
+
+    def _search(self, found: dict[int, None], count: int) -> None:
+        """Try clients of all N until `count` are found; gives up after N / 4."""
+        num_clients, idle = self.availability.num_clients, self._pace.idle
+        for _ in range(num_clients // 4):
+            client = int(self._number() * num_clients)
+            if (self.always or self._is_there()) and idle(client):
+                found[client] = None
+                if len(found) == count:
+                    return
+
+    def _draw(self, found: dict[int, None], count: int) -> None:
+        """Draw from the list of those who are there and idle until `count` are found."""
+        if self._pool is None:
+            there = self._everyone()
+            there[np.array([*self._pace.engaged(), *found], dtype=np.int64)] = False
+            self._pool = np.flatnonzero(there).tolist()
+            self._pooled = set(self._pool)
+        pool, idle = self._pool, self._pace.idle
+        while pool and len(found) < count:
+            if count - len(found) >= len(pool):
+                found.update(dict.fromkeys(filter(idle, pool)))
+                pool.clear()
+                self._pooled.clear()
+                return
+            place = int(self._number() * len(pool))
+            client, pool[place] = pool[place], pool[-1]
+            pool.pop()
+            self._pooled.discard(client)
+            if idle(client):  # the list may still hold some who were asked without being drawn
+                found[client] = None
+
+    def _everyone(self) -> np.ndarray:
+        """Who is there, bool ``[N]``."""
+        clients = np.arange(self.availability.num_clients)
+        return np.ones(len(clients), dtype=bool) if self.always else self.availability.available(clients, self.round)
+
+    def _number(self) -> float:
+        """The next uniform number."""
+        place = self._used % _BLOCK
+        if place == 0 or not self._numbers:
+            places = np.arange(self._used - place, self._used - place + _BLOCK)
+            self._numbers, self._there = uniform(fold(self._key, places)).tolist(), None
+        self._used += 1
+        return self._numbers[place]
+
+    def _is_there(self) -> bool:
+        """Whether the client that the last number stands for is there; finds out for a block of numbers at once."""
+        there = self._there
+        if there is None:
+            clients = (np.array(self._numbers) * self.availability.num_clients).astype(np.int64)
+            there = self._there = self.availability.available(clients, self.round).tolist()
+        return there[(self._used - 1) % _BLOCK]
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that it carries, as int64 arrays."""
+        listed = self._pool is not None
+        return {"used": np.array([self.round, self._used, listed]), "pool": np.array(self._pool or [], dtype=np.int64)}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Take over what `state` gave."""
+        self.round, self._used, listed = state["used"].tolist()
+        self._numbers, self._there = [], None
+        self._pool = state["pool"].tolist() if listed else None
+        self._pooled = set(self._pool or ())

@@ -1,0 +1,123 @@
+"""When everything would happen in a federation, without training anything: staleness and throughput in seconds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, count, positive
+from turnout.pace.log import OUTCOMES
+from turnout.pace.pace import Pace
+from turnout.pace.virtual import VirtualTime
+from turnout.pace.work import NumSteps, WorkTimes
+from turnout.population.population import Population
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """What happened, and when.
+
+    Attributes:
+        num_clients: N.
+        tasks: a row for each task that ended, in the order in which the server used or dropped them: `task` (its number),
+            `client`, `version` (trained from), `asked` and `ended` (seconds; when the server asked, and when the report
+            arrived or the task was given up), `stepped` (the version whose step used it, -1 if none), `staleness`
+            (stepped - version, -1 if unused), `outcome` (its place in `turnout.pace.OUTCOMES`).
+        steps: the time of each server step, float64 ``[steps]``.
+    """
+
+    num_clients: int
+    tasks: dict[str, np.ndarray]
+    steps: np.ndarray
+
+    @property
+    def used(self) -> np.ndarray:
+        """Which tasks were used, bool."""
+        return self.tasks["stepped"] >= 0
+
+    def contributions(self) -> dict[str, np.ndarray]:
+        """What each client contributed.
+
+        Returns:
+            Columns ``[N]``: `client`; `tasks` (ended); `contributions` (used); `share` (of all contributions, NaN if there
+            are none); `mean_staleness` (of its contributions, NaN without).
+        """
+        client, used = self.tasks["client"], self.used
+        contributions = np.bincount(client[used], minlength=self.num_clients)
+        staleness = np.bincount(client[used], self.tasks["staleness"][used], minlength=self.num_clients)
+        with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+            return {
+                "client": np.arange(self.num_clients),
+                "tasks": np.bincount(client, minlength=self.num_clients),
+                "contributions": contributions,
+                "share": contributions / np.float64(contributions.sum()),
+                "mean_staleness": staleness / contributions,
+            }
+
+    def outcomes(self) -> dict[str, int]:
+        """How many tasks ended in which way."""
+        counts = np.bincount(self.tasks["outcome"], minlength=len(OUTCOMES))
+        return dict(zip(OUTCOMES, counts.tolist(), strict=True))
+
+
+def schedule(
+    pace: Pace,
+    population: Population,
+    num_clients: int,
+    *,
+    until: float = math.inf,
+    steps: int | None = None,
+    num_steps: NumSteps = 1,
+    cohort_size: int | None = None,
+    bytes_up: int = 0,
+    bytes_down: int = 0,
+    label_counts: np.ndarray | None = None,
+    seed: int = 0,
+) -> Timeline:
+    """Run a pace in virtual time without a model.
+
+    Args:
+        pace: when the server asks and steps.
+        population: how fast clients are, and when they are there.
+        num_clients: N.
+        until: seconds after which it ends; what happens exactly then still counts.
+        steps: server steps after which it ends.
+        num_steps: local steps of a task: one number, one for each client, or a function of (clients, version).
+        cohort_size: clients in a synchronous round, drawn at random; None is everyone who is there.
+        bytes_up: size of a report.
+        bytes_down: size of what a client receives.
+        label_counts: examples of each class at each client ``[N, C]``, for availability that depends on labels.
+        seed: the run's seed.
+
+    Raises:
+        ConfigurationError: for a population without a speed, a run without an end, or options that do not fit.
+    """
+    count("num_clients", num_clients)
+    if population.speed is None:
+        raise ConfigurationError(
+            "the population has no speed, so nothing takes time: write Population(speed=Speed(...))"
+        )
+    if until == math.inf and steps is None:
+        raise ConfigurationError("until and steps are both left out, so there is no end: write until=... or steps=...")
+    if until != math.inf:
+        positive("until", until)
+    if steps is not None:
+        count("steps", steps)
+    if cohort_size is not None:
+        count("cohort_size", cohort_size)
+    dropout = None if population.dropout is None else population.dropout.bind(seed)
+    virtual = VirtualTime(
+        pace,
+        WorkTimes(population.speed.bind(num_clients, seed), dropout, num_steps, bytes_up, bytes_down),
+        population.availability.bind(num_clients, label_counts, seed),
+        seconds_per_round=population.seconds_per_round,
+        cohort=cohort_size,
+        seed=seed,
+    )
+    while (steps is None or virtual.pace.version < steps) and virtual.advance(until) is not None:
+        pass
+    tasks, times = virtual.log.take()
+    staleness = np.where(tasks["stepped"] >= 0, tasks["stepped"] - tasks["version"], -1)
+    return Timeline(num_clients, tasks | {"staleness": staleness}, times)

@@ -1,0 +1,125 @@
+"""The driver itself: saved and restored it goes on as if nothing had happened, and a selection of one's own has its say."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnout.pace import Buffered, Rounds, Step, VirtualTime, WorkTimes
+from turnout.population import Cyclic, Dropout, Everyone, Group, Markov, Speed
+from turnout.population.delay import Constant, Exponential, LogNormal, Uniform
+
+SPEED = Speed(LogNormal(2, 0.5), upload=Exponential(0.5), groups=(Group(2), Group(1, Uniform(8, 12))))
+
+CASES = {
+    "everyone": (Buffered(4), Everyone(), None, 12),
+    "authors": (Buffered(4, waits="if_current", max_staleness=2), Everyone(), None, 12),
+    "places": (Buffered(4, 6, waits="if_current"), Everyone(), None, 12),
+    "reselected": (Buffered(3, 20, reselect=True, waits="always"), Everyone(), None, 40),
+    "searched": (Buffered(3, 20, reselect=True), Markov(mean=0.3), 4.0, 2000),
+    "come and go": (Buffered(3), Cyclic(mean=0.4, period=8), 3.0, 30),
+    "rounds": (Rounds(9.0, 1.4), Markov(mean=0.4), None, 30),
+    "rounds by the clock": (Rounds(None, 1.4), Markov(mean=0.2), 3.0, 6),
+}
+
+
+def made(name: str, drops_out: bool = True) -> VirtualTime:
+    pace, availability, seconds, num_clients = CASES[name]
+    work = WorkTimes(SPEED.bind(num_clients, 5), Dropout(0.1, 0.01).bind(5) if drops_out else None)
+    bound = availability.bind(num_clients, None, 5)
+    return VirtualTime(pace, work, bound, seconds_per_round=seconds, cohort=10, seed=5)
+
+
+def taken(virtual: VirtualTime, steps: int) -> list[tuple]:
+    """The next steps and their times, in plain values."""
+    found = []
+    for _ in range(steps):
+        step = virtual.advance()
+        assert isinstance(step, Step)
+        found.append((virtual.clock.now, step.version, list(step.tasks), list(step.clients), list(step.versions)))
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=5, deadline=None)
+@given(before=st.integers(0, 60))
+def test_saved_and_restored_is_uninterrupted(name, before):
+    whole = made(name)
+    taken(whole, before)
+    other = made(name)
+    taken(other, 7)  # it has been somewhere else
+    other.restore({group: {key: value.copy() for key, value in part.items()} for group, part in whole.state().items()})
+    assert taken(other, 40) == taken(whole, 40)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_can_stop_at_any_time(name):
+    whole, halting = made(name), made(name)
+    expected = taken(whole, 30)
+    found, until = [], 0.0
+    while len(found) < 30:
+        until += 0.37
+        while len(found) < 30 and (step := halting.advance(until)) is not None:
+            assert halting.clock.now <= until
+            found.append((halting.clock.now, step.version, list(step.tasks), list(step.clients), list(step.versions)))
+    assert found == expected
+    for one, other in zip(whole.log.take()[0].values(), halting.log.take()[0].values(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_state_is_arrays_of_numbers(name):
+    virtual = made(name)
+    taken(virtual, 5)
+    for part in virtual.state().values():
+        for value in part.values():
+            assert value.dtype in (np.int64, np.float64)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_versions_a_step_needs_are_among_those_that_were_kept(name):
+    virtual, kept = made(name), {0}
+    for _ in range(80):
+        step = virtual.advance()
+        assert step is not None
+        assert set(step.versions) <= kept
+        kept = (kept | {step.version + 1}) & virtual.pace.versions()
+        assert step.version + 1 in kept
+
+
+def test_memory_is_the_versions_in_use_not_the_clients_in_flight():
+    work = WorkTimes(Speed(Constant(1), spread=0.3).bind(2000))
+    virtual = VirtualTime(Buffered(200), work, Everyone().bind(2000))
+    taken(virtual, 100)
+    assert len(virtual.pace.open) == 1999  # whoever filled the buffer is asked when it goes on
+    assert len(virtual.pace.versions()) < 40
+
+
+def test_a_selection_of_ones_own():
+    asked = []
+
+    def evens(there, version, factor):
+        asked.append((version, factor))
+        clients = np.arange(0, 10, 2)
+        return clients[there(clients)]
+
+    bound = Markov(mean=0.5).bind(10)
+    virtual = VirtualTime(Rounds(over_selection=2.0), WorkTimes(Speed().bind(10)), bound, cohort=evens)
+    for version, (_, _, _, clients, _) in enumerate(taken(virtual, 20)):
+        there = [c for c in range(0, 10, 2) if bound.available(np.array([c]), version)[0]]
+        assert set(clients) <= set(there)
+        assert len(clients) == (max(1, len(there) // 2) if there else 0)
+    assert asked == [(version, 2.0) for version in range(20)]
+
+
+def test_a_selection_sees_nobody_who_is_at_work():
+    virtual = VirtualTime(Buffered(1, 2), WorkTimes(Speed().bind(4)), Everyone().bind(4))
+    taken(virtual, 3)
+    at_work = set(virtual.pace.engaged())
+    there = virtual._there(np.arange(4))
+    assert {c for c in range(4) if not there[c]} == at_work
+
+
+def test_seconds_per_round_are_positive():
+    with pytest.raises(ValueError, match=r"seconds_per_round: got 0, needed a finite number > 0"):
+        VirtualTime(Buffered(1), WorkTimes(Speed().bind(4)), Everyone().bind(4), seconds_per_round=0)

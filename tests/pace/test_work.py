@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from turnout.pace import WorkTimes
+from turnout.population import Dropout, Group, Speed
+from turnout.population.delay import Constant, LogNormal, Uniform
+
+SPEED = Speed(LogNormal(2, 0.5), upload=Constant(1), groups=(Group(1), Group(1, Uniform(8, 12))), spread=0.3).bind(6, 2)
+
+
+def by_version(clients: np.ndarray, version: int) -> np.ndarray:
+    return clients + version % 3 + 1
+
+
+def expected(client: int, number: int, steps: int, dropout) -> float:
+    one, numbers = np.array([client]), np.array([number])
+    seconds = SPEED.seconds(one, numbers, steps).total
+    death = np.inf if dropout is None else dropout.deaths(one, numbers, seconds)[0]
+    return -1 - death if death < seconds[0] else seconds[0]
+
+
+@given(
+    asked=st.lists(st.lists(st.integers(0, 5), unique=True, min_size=1), max_size=40),
+    drops_out=st.booleans(),
+    saved=st.integers(0, 39),
+    steps=st.sampled_from([3, np.array([1, 2, 3, 4, 5, 6]), by_version]),
+)
+def test_the_tasks_of_a_client_come_in_their_order_whoever_is_asked_beside_it(asked, drops_out, saved, steps):
+    dropout = Dropout(0.3, 0.05).bind(2) if drops_out else None
+    work, counts = WorkTimes(SPEED, dropout, steps), dict.fromkeys(range(6), 0)
+    for version, clients in enumerate(asked):
+        if version == saved:
+            state, work = work.state(), WorkTimes(SPEED, dropout, steps)
+            work.restore(state)
+        for client, ends in zip(clients, work.next(clients, version), strict=True):
+            own = steps(np.arange(6), version) if callable(steps) else np.broadcast_to(steps, 6)
+            assert ends == expected(client, counts[client], int(own[client]), dropout)
+            counts[client] += 1
+    kept = dict(work.state()["counts"].tolist())
+    assert {client: kept.get(client, 0) for client in range(6)} == counts
+
+
+def test_a_client_can_go_on_for_ever():
+    work = WorkTimes(SPEED)
+    ends = [work.next([4], 0)[0] for _ in range(1000)]
+    np.testing.assert_array_equal(ends, SPEED.seconds(np.full(1000, 4), np.arange(1000)).total)
+
+
+@pytest.mark.parametrize("steps", [0, 1.5, np.array([1, 1, 0, 1, 1, 1])])
+def test_tasks_without_a_step_are_refused(steps):
+    with pytest.raises(ValueError, match=r"num_steps: got .*, needed whole numbers >= 1: have the selection skip"):
+        WorkTimes(SPEED, num_steps=steps)
+
+
+def test_tasks_without_a_step_are_refused_when_they_are_made():
+    with pytest.raises(ValueError, match=r"num_steps: got 0, needed whole numbers >= 1"):
+        WorkTimes(SPEED, num_steps=lambda clients, version: clients * version).next([1, 2], 0)
+
+
+def test_steps_for_other_clients_are_refused():
+    with pytest.raises(
+        ValueError, match=r"num_steps: got 'shape \(5,\)', needed one number, or one for each of 6 clients"
+    ):
+        WorkTimes(SPEED, num_steps=np.ones(5, dtype=int))
