@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout.pace import WorkTimes
+from turnout.pace.work import NumSteps
 from turnout.population import Dropout, Group, Speed
 from turnout.population.delay import Constant, LogNormal, Uniform
 
@@ -12,6 +13,9 @@ SPEED = Speed(LogNormal(2, 0.5), upload=Constant(1), groups=(Group(1), Group(1, 
 
 def by_version(clients: np.ndarray, version: int) -> np.ndarray:
     return clients + version % 3 + 1
+
+
+STEPS: list[NumSteps] = [3, np.array([1, 2, 3, 4, 5, 6]), by_version]
 
 
 def expected(client: int, number: int, steps: int, dropout) -> float:
@@ -25,9 +29,9 @@ def expected(client: int, number: int, steps: int, dropout) -> float:
     asked=st.lists(st.lists(st.integers(0, 5), unique=True, min_size=1), max_size=40),
     drops_out=st.booleans(),
     saved=st.integers(0, 39),
-    steps=st.sampled_from([3, np.array([1, 2, 3, 4, 5, 6]), by_version]),
+    steps=st.sampled_from(STEPS),
 )
-def test_the_tasks_of_a_client_come_in_their_order_whoever_is_asked_beside_it(asked, drops_out, saved, steps):
+def test_the_tasks_of_a_client_come_in_their_order_whoever_is_asked_beside_it(asked, drops_out, saved, steps: NumSteps):
     dropout = Dropout(0.3, 0.05).bind(2) if drops_out else None
     work, counts = WorkTimes(SPEED, dropout, steps), dict.fromkeys(range(6), 0)
     for version, clients in enumerate(asked):

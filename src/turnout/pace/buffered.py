@@ -91,7 +91,7 @@ class BoundBuffered(BoundPace):
     @property
     def num_free(self) -> int:
         """How many more clients may be asked now."""
-        return self.concurrency - len(self.open) - (0 if self.options.reselect else len(self.waiting))
+        return self.concurrency - len(self.open.of) - (0 if self.options.reselect else len(self.waiting))
 
     def start(self, time: float) -> list[Action]:
         """Ask for as many clients as may work at a time."""
@@ -103,7 +103,7 @@ class BoundBuffered(BoundPace):
         del time
         if len(clients) > self.num_free:
             raise refuse("clients", given=len(clients), needed=f"at most {self.num_free}, the places that are free")
-        if waiting := self.waiting.keys() & clients:
+        if self.waiting and (waiting := self.waiting.keys() & clients):
             raise ConfigurationError(f"client {min(waiting)} waits for the next step: choose one that is idle")
         return [self.open.ask(clients, self.version)] if clients else []
 
