@@ -60,6 +60,7 @@ from turnout.local import (
     StartLoss,
     UniformWork,
 )
+from turnout.pace import Buffered, Rounds
 from turnout.population import (
     Bernoulli,
     Byzantine,
@@ -111,6 +112,7 @@ __all__ = [
     "AppealGap",
     "AppealMetrics",
     "Bernoulli",
+    "Buffered",
     "ByAlignment",
     "ByAlignmentAndInexactness",
     "ByExamples",
@@ -160,6 +162,7 @@ __all__ = [
     "Population",
     "PowerLaw",
     "Prox",
+    "Rounds",
     "Scaffold",
     "ServerSgd",
     "Sgd",

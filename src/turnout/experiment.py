@@ -26,6 +26,7 @@ from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
 from turnout.history import History
 from turnout.models import ModelSpec
+from turnout.pace import Pace, Rounds
 from turnout.population import Population
 from turnout.progress import Progress, bar
 from turnout.selection import AllAvailable
@@ -46,7 +47,8 @@ class Experiment:
         model: a specification such as ``models.Mlp()``, or any `torch.nn.Module`, which starts from its own parameters.
         algorithm: a recipe such as ``fedau()``, or what `compose` made.
         population: who is there when.
-        rounds: how many server steps to take.
+        pace: when the server asks and steps: in synchronous rounds, or whenever a buffer of reports is full (`Buffered`).
+        rounds: how many server steps to take, whatever the pace.
         seed: of everything random in the run.
         evaluate_every: rounds between evaluations; the last round is always evaluated.
         evaluation_examples: evaluate on at most so many examples, evenly spaced; None means on all.
@@ -65,6 +67,7 @@ class Experiment:
     model: ModelSpec | nn.Module
     algorithm: Algorithm = field(default_factory=fedavg)
     population: Population = field(default_factory=Population)
+    pace: Pace = field(default_factory=Rounds)
     rounds: int = 100
     seed: int = 0
     evaluate_every: int = 10
@@ -77,11 +80,13 @@ class Experiment:
     memory_budget: int = 1 << 30
 
     def __post_init__(self) -> None:
-        for name, kind in (("data", FederatedData), ("algorithm", Algorithm), ("population", Population)):
+        kinds = {"data": FederatedData, "algorithm": Algorithm, "population": Population, "pace": Pace}
+        for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
                 raise ConfigurationError(
                     f"{name} must be a {kind.__name__}, got {getattr(self, name)!r}"
                     + ("; write data.split(...) to give a source to clients" if name == "data" else "")
+                    + ("; write Rounds() or Buffered(buffer_size=10)" if name == "pace" else "")
                 )
         if not isinstance(self.model, ModelSpec | nn.Module):
             raise ConfigurationError(f"model must be a ModelSpec or a torch.nn.Module, got {self.model!r}")

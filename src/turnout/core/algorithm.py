@@ -66,6 +66,16 @@ class Local(Piece, ABC):
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
         """Train B clients, starting from the task's parameters, and report. Changes `memory` (rows ``[B, ...]``)."""
 
+    @property
+    def varies(self) -> bool:
+        """Whether the number of a client's local steps depends on the version it is asked with."""
+        return False
+
+    def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
+        """How many local steps B clients take with a task, int64 ``[B]``; 1 where a rule does not say."""
+        del task
+        return np.ones(len(clients), dtype=np.int64)
+
     def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """What each client remembers: shape and type by name, zero at first."""
         del num_params

@@ -24,6 +24,7 @@ class Task:
         phase: what is asked for: ``"train"``, or ``"measure"`` for the measurements alone.
         shared: what else is broadcast, e.g. Scaffold's c.
         own: what each of the B clients is told alone, ``[B]`` by name, e.g. how much work it is to do.
+        again: how often each had been given the same version before, int64 ``[B]`` on the host; None is never.
     """
 
     params: torch.Tensor
@@ -32,6 +33,14 @@ class Task:
     phase: str = "train"
     shared: State = field(default_factory=dict)
     own: State = field(default_factory=dict)
+    again: np.ndarray | None = None
+
+    def draws(self, num_reports: int) -> np.ndarray:
+        """What the random numbers of each of B lanes depend on beside seed and client, int64 ``[B]``: its version, and a
+        number of its own each time that a client comes back with the same one.
+        """
+        versions = self.versions(num_reports)
+        return versions if self.again is None else versions + (self.again << 40)
 
     def versions(self, num_reports: int) -> np.ndarray:
         """The version of each of B lanes, int64 ``[B]``."""

@@ -41,7 +41,7 @@ class GradientNoise(Correction):
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """With the random numbers of these clients in this round."""
         del memory
-        keys = clients.keys("gradient noise", task.seed, task.versions(len(clients)), lanes.order)
+        keys = clients.keys("gradient noise", task.seed, task.draws(len(clients)), lanes.order)
         num_params, num_shared = clients.objective.layout.num_params, clients.objective.layout.num_shared
         sizes = torch.tensor([num_shared, num_params - num_shared])
         sigma = torch.tensor([self.shared, self.personal], dtype=torch.float64) / sizes.clamp(min=1).sqrt()

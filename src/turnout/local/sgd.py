@@ -88,25 +88,41 @@ class Sgd(Local):
         sampling = "fresh" if self.sampling == "pass" else self.sampling
         return replace(self, steps=steps, epochs=None, sampling=sampling)
 
+    @property
+    def _drops_last(self) -> bool:
+        return self.epochs is None if self.drop_last is None else self.drop_last
+
+    @property
+    def _work(self) -> int | Work | None:
+        return self.steps if self.epochs is None else self.epochs
+
+    @property
+    def varies(self) -> bool:
+        """Whether the number of a client's local steps depends on the version it is asked with."""
+        return isinstance(self._work, Work)
+
+    def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
+        """How many local steps B clients take with a task, int64 ``[B]``."""
+        work, sizes = self._work, clients.num_examples
+        amount = work.amount(task, clients) if isinstance(work, Work) else np.full(len(sizes), work)
+        if self.epochs is None:
+            return amount
+        return amount * batches_per_pass(sizes, self.batch_size, self._drops_last)
+
     def plan(self, task: Task, memory: State, clients: Clients) -> Plan:
         """The minibatches of this round, `per_step` for each step."""
         sizes = clients.num_examples
-        drop_last = self.epochs is None if self.drop_last is None else self.drop_last
-        work = self.steps if self.epochs is None else self.epochs
-        num_steps = work.amount(task, clients) if isinstance(work, Work) else np.full(len(sizes), work)
-        if self.epochs is not None:
-            num_steps = num_steps * batches_per_pass(sizes, self.batch_size, drop_last)
         done = memory["steps_done"].numpy() if self.sampling == "pass" else np.zeros_like(sizes)
         return plan(
             offsets=clients.shards.offsets[clients.rows],
             sizes=sizes,
             clients=clients.ids,
-            versions=task.versions(len(clients)),
+            versions=task.draws(len(clients)),
             done=done,
-            num_steps=num_steps * self.per_step,
+            num_steps=self.num_steps(task, clients) * self.per_step,
             batch_size=self.batch_size,
             sampling=self.sampling,
-            drop_last=drop_last,
+            drop_last=self._drops_last,
             seed=task.seed,
         )
 
@@ -142,7 +158,7 @@ class Sgd(Local):
         full = bool((planned.counts == examples.shape[2])[planned.counts > 0].all())
         versions = task.versions(len(clients))
         numbers = torch.arange(examples.shape[1], device=device)
-        keys = fold(clients.keys("local step", task.seed, versions, order), numbers[:, None])  # [S, B]
+        keys = fold(clients.keys("local step", task.seed, task.draws(len(clients)), order), numbers[:, None])  # [S, B]
         lr = torch.from_numpy(step_size(self.lr, versions[order])).to(device, task.params.dtype)[:, None]
         rows, known = torch.from_numpy(order).to(device), self._known(clients)
         start = task.params.expand(len(clients), -1) if task.params.dim() == 1 else task.params[rows]

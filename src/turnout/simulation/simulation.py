@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from turnout import checkpoint
-from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.core.checks import CheckpointError
 from turnout.core.clients import Clients
 from turnout.core.objective import Objective
 from turnout.core.start import BLOCK
 from turnout.core.step import client_step, server_prepares, server_step
-from turnout.core.types import Candidates, Federation, Info, Report, ServerState, Task
+from turnout.core.types import Candidates, Federation, Report, ServerState, State, Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
 from turnout.describe import describe, differences
@@ -25,9 +25,13 @@ from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.own import OwnScores, evaluate_own
 from turnout.history import History
 from turnout.local.time_budget import TimeBudget
+from turnout.pace import Rounds
 from turnout.population import participation_table
+from turnout.simulation import records
+from turnout.simulation.asynchronous import Asynchronous
 from turnout.simulation.audience import Audience
 from turnout.simulation.clock import round_seconds
+from turnout.simulation.fitting import by_the_clock, check
 from turnout.simulation.lanes import lanes_per_chunk
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.standing import Standing
@@ -93,11 +97,8 @@ class Simulation:
         )
         self.objective.check(x[0], y[0])
         self.lanes = lanes_per_chunk(self.objective, x[0], y[0], experiment.memory_budget)
-        if experiment.population.dropout is not None:
-            raise ConfigurationError(
-                "dropout: synchronous rounds wait for everyone they ask, so nobody drops out of them: leave it out, or say "
-                "with an availability who is there (turnout.pace.schedule simulates a server that goes on without them)"
-            )
+        if by_the_clock(experiment):
+            check(experiment)
         speed = experiment.population.speed
         self.speed = None if speed is None else speed.bind(data.num_clients, seed)
         if isinstance(work := getattr(algorithm.local, "steps", None), TimeBudget):
@@ -111,6 +112,26 @@ class Simulation:
             experiment, self.objective, self._placed, self._transforms, self.lanes, self.models, self._scores,
             None if self.behaviour is None else self.behaviour.attackers,
         )  # fmt: skip
+        self.asynchronous = self._asynchronous() if by_the_clock(experiment) else None
+
+    def _asynchronous(self) -> Asynchronous:
+        """The clock of a run whose steps go by it; one client does its task, to see how large a report is."""
+        local, everyone = self.experiment.algorithm.local, np.arange(self.federation.num_clients)
+        largest = np.array([self._train.sizes.argmax()])
+        report, _ = self._done(largest, Task(self.state.params, 0, self.experiment.seed))
+
+        def num_steps(clients: np.ndarray, version: int) -> np.ndarray:
+            task = Task(self.state.params, version, self.experiment.seed)
+            return np.maximum(local.num_steps(task, replace(self._clients(clients), speed=self.speed)), 1)
+
+        return Asynchronous(
+            self.experiment,
+            self.availability,
+            num_steps if local.varies else num_steps(everyone, 0),
+            (report.nbytes, self.state.params.nbytes + 8),
+            self._give,
+            self.lanes,
+        )
 
     def _place(self, shards: Shards, device: torch.device) -> tuple[Shards, tuple[Transform, ...]]:
         """Shards on the device, with the deterministic first transforms done once and for all, and the others."""
@@ -176,16 +197,7 @@ class Simulation:
         version = self.state.version if phase != "prepare" else -1  # minibatches that no round has
         shared = self.experiment.algorithm.shared(self.state)
         task = Task(self.state.params, version, self.experiment.seed, phase, shared)
-        reports = []
-        for low in range(0, len(clients), self.lanes):
-            ids = clients[low : low + self.lanes]
-            memory = self.memory.gather(ids)
-            lanes = replace(self._clients(ids), requirement=self.standing.requirement, speed=self.speed)
-            own = self.experiment.algorithm.told(ids, self.state, self.federation)
-            report, memory = client_step(self.experiment.algorithm, replace(task, own=own), memory, lanes)
-            if phase != "measure":
-                self.memory.scatter(ids, memory)
-            reports.append(report if self.behaviour is None else self.behaviour.sent(report))
+        reports = [self._give(clients[low : low + self.lanes], task) for low in range(0, len(clients), self.lanes)]
         found = Report.cat(reports) if reports else self._nothing()
         if len(clients) == len(cohort):
             return found
@@ -193,73 +205,63 @@ class Simulation:
         once[torch.from_numpy(first)] = True
         return found.take(rows).summed_once(once)
 
+    def _give(self, ids: np.ndarray, task: Task) -> Report:
+        """Have different clients, no more than fit the memory budget, do their task and remember it."""
+        if not len(ids):
+            return self._nothing()
+        report, memory = self._done(ids, task)
+        if task.phase != "measure":
+            self.memory.scatter(ids, memory)
+        return report if self.behaviour is None else self.behaviour.sent(report)
+
+    def _done(self, ids: np.ndarray, task: Task) -> tuple[Report, State]:
+        """What clients report of a task, and what they would remember."""
+        lanes = replace(self._clients(ids), requirement=self.standing.requirement, speed=self.speed)
+        own = self.experiment.algorithm.told(ids, self.state, self.federation)
+        return client_step(self.experiment.algorithm, replace(task, own=own), self.memory.gather(ids), lanes)
+
     def _nothing(self) -> Report:
         """The report of nobody."""
         none = np.zeros(0, dtype=np.int64)
         return Report(none, none, none, none, self.state.params.new_zeros((0, self.federation.num_params)))
 
     def round(self) -> None:
-        """One round: select, train, step, evaluate where one is due, and record."""
+        """One server step: train whoever is in it, step, evaluate where it is due, and record."""
         begin = time.perf_counter()
-        prepared, pool = self.prepare(), self.standing.pool(self.state.version)
-        measured = self.measure()
-        cohort = self.cohort(measured)
-        reports = replace(self.train(cohort), measured=measured)
-        self.state, info = server_step(self.experiment.algorithm, self.state, reports, self.federation)
+        reports, row = self._cohort_reports() if self.asynchronous is None else self.asynchronous.reports(self.state)
+        algorithm, version = self.experiment.algorithm, self.state.version
+        self.state, info = server_step(algorithm, self.state, reports, self.federation)
+        if self.asynchronous is not None:
+            self.asynchronous.used(reports, info, version)
         seconds = time.perf_counter() - begin
-        row = self._row(reports, info) | {"seconds": seconds}
-        if self.speed is not None:
-            algorithm, least = self.experiment.algorithm, self.experiment.population.seconds_per_round or 0.0
-            row["simulated_seconds"] = round_seconds(
-                self.speed, algorithm, reports, self.state.version - 1, self._model_bytes, least
-            )
-        if pool is not None:
-            row["pool"] = int(pool.sum())
-        if prepared is not None:
-            row |= {name: row[name] + extra for name, extra in self._traffic(prepared, self._model_bytes).items()}
+        whole = records.of_round(algorithm, self.state, self.federation, reports, info) | {"seconds": seconds}
+        extra = row.pop("prepared", {})
+        row = whole | row | {name: whole[name] + more for name, more in extra.items()}
         every, last = self.experiment.evaluate_every, self.state.version == self.experiment.rounds
         if self.state.version % every == 0 or last:
             row |= self.evaluate()
         if last:
             row |= self.unseen()
-        self.history.record(round=self.state.version, participants=np.unique(cohort), **row)
+        self.history.record(round=self.state.version, participants=np.unique(reports.client), **row)
         self.row = row
 
-    def _row(self, reports: Report, info: Info) -> dict[str, Any]:
-        """The columns of the table of rounds that every round has."""
-        weights = info["weights"].cpu().numpy()
-        row: dict[str, Any] = {"num_dropped": info["num_dropped"], "weight_sum": float(weights.sum())}
-        if len(weights):
-            row |= {"weight_min": weights.min(), "weight_mean": weights.mean(), "weight_max": weights.max()}
-        if "update_norm" in info:
-            row["update_norm"] = float(info["update_norm"])
-        if len(reports) and "loss" in reports.seen:
-            row["local_loss"] = float(reports.seen["loss"].nanmean())
-        kept = len(self.experiment.algorithm.keeps)
-        row |= self._traffic(reports, self._model_bytes * (1 + kept))
-        slots = (tensor for slot in self.state.slots.values() for tensor in slot.values())
-        return row | {"server_bytes": self._model_bytes + sum(tensor.nbytes for tensor in slots)}
-
-    @property
-    def _model_bytes(self) -> int:
-        """Bytes of the model, which a vector that is broadcast beside it has as well."""
-        return self.state.params.numel() * self.state.params.element_size()
-
-    def _traffic(self, reports: Report, model: int) -> dict[str, int]:
-        """Bytes that were sent, of a broadcast of so many; ``bytes_measured`` is what measuring cost, both ways.
-
-        The version comes and goes with the model; a report also carries its numbers of examples and of steps. A client
-        that has measured holds the model already, and one that was drawn twice still sends once.
-        """
-        trained = np.unique(reports.client)
-        asked = np.empty(0) if reports.measured is None else np.unique(reports.measured.client)
-        received = len(np.setdiff1d(trained, asked))
-        told = self.experiment.algorithm.told(trained, self.state, self.federation)
-        alone = 8 * len(trained) + sum(value.nbytes for value in told.values())
-        row = {"bytes_down": received * model + alone, "bytes_up": len(trained) * reports.nbytes}
-        if reports.measured is not None:
-            row["bytes_measured"] = len(asked) * (model + 8 + reports.measured.nbytes)
-        return row
+    def _cohort_reports(self) -> tuple[Report, dict[str, Any]]:
+        """The reports of a synchronous round, and the columns of the table of rounds that only such a round has."""
+        prepared, pool = self.prepare(), self.standing.pool(self.state.version)
+        measured = self.measure()
+        reports = replace(self.train(self.cohort(measured)), measured=measured)
+        algorithm, row = self.experiment.algorithm, {}
+        if self.speed is not None:
+            least = self.experiment.population.seconds_per_round or 0.0
+            row["simulated_seconds"] = round_seconds(
+                self.speed, algorithm, reports, self.state.version, self.state.params.nbytes, least
+            )
+        if pool is not None:
+            row["pool"] = int(pool.sum())
+        if prepared is not None:
+            model = self.state.params.nbytes
+            row["prepared"] = records.traffic(algorithm, self.state, self.federation, prepared, model)
+        return reports, row
 
     def _scores(self, shards: Shards) -> Scores | OwnScores:
         """Loss and accuracy of whoever holds these examples, all with the shared model, or each with its own."""
@@ -320,6 +322,8 @@ class Simulation:
                 scores = self._scores(shards)
                 columns[f"{name}_loss"], columns[f"{name}_accuracy"] = scores.by_client()
         columns |= self.standing.client_columns()
+        if self.asynchronous is not None:
+            columns |= self.asynchronous.influence.columns()
         if self.behaviour is not None:
             columns["byzantine"] = self.behaviour.attackers.astype(np.int64)
         self.history.set_clients(**columns)
@@ -340,6 +344,8 @@ class Simulation:
         groups = {f"server.{place}": state for place, state in self.state.slots.items()}
         groups |= {"model": {"params": self.state.params}, "memory": self.memory.state()}
         groups["standing"] = self.standing.state()
+        if self.asynchronous is not None:
+            groups |= self.asynchronous.state()
         facts = {"version": self.state.version, "experiment": self.description}
         checkpoint.save(folder, checkpoint.flatten(groups), facts)
 
@@ -351,7 +357,8 @@ class Simulation:
         """
         tensors, facts = checkpoint.load(folder)
         # More rounds than first planned are the one change that changes nothing of what was done.
-        then, now = ({**d, "rounds": None} for d in (facts.get("experiment", {}), self.description))
+        always = {"pace": describe(Rounds())}  # what runs had when there was nothing else
+        then, now = (always | d | {"rounds": None} for d in (facts.get("experiment", {}), self.description))
         if different := list(differences(then, now)):
             raise CheckpointError(
                 f"the checkpoint in {folder} is of another experiment (there, and here): {'; '.join(different[:5])}"
@@ -364,5 +371,7 @@ class Simulation:
         self.state = ServerState(tensors["model/params"].to(device), facts["version"], slots)
         self.memory.restore(checkpoint.unflatten(tensors, "memory"))
         self.standing.restore(checkpoint.unflatten(tensors, "standing"))
+        if self.asynchronous is not None:
+            self.asynchronous.restore(lambda group: checkpoint.unflatten(tensors, group), device)
         self.history = History.load(folder)
         self.history.rewind(self.state.version)

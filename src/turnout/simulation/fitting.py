@@ -1,0 +1,65 @@
+"""What has a meaning where the clock decides who is in a server step, and from which version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnout.core.algorithm import Weighting
+from turnout.core.checks import ConfigurationError
+from turnout.pace import Rounds
+from turnout.selection import AllAvailable, Uniform
+
+if TYPE_CHECKING:
+    from turnout.experiment import Experiment
+
+
+def by_the_clock(experiment: Experiment) -> bool:
+    """Whether an experiment needs virtual time, rather than one whole cohort after the other."""
+    return experiment.pace != Rounds() or experiment.population.dropout is not None
+
+
+def check(experiment: Experiment) -> None:
+    """Refuse what has no meaning by the clock.
+
+    Raises:
+        ConfigurationError: with the reason.
+    """
+    pace, algorithm, population = experiment.pace, experiment.algorithm, experiment.population
+    name, otherwise = type(pace).__name__, "Rounds() without deadline and dropout"
+    if population.speed is None:
+        raise ConfigurationError(
+            f"pace: {name} goes by the clock, and the population has no speed, so nothing takes time: write "
+            "Population(speed=Speed(compute=delay.Uniform(1, 2)))"
+        )
+    selection = type(algorithm.selection).__name__
+    if algorithm.selection.measurements:
+        raise ConfigurationError(
+            f"{selection} measures before it chooses, for which the server would have to wait for everyone: write "
+            f"also=(AllAvailable(),), or {otherwise}"
+        )
+    if isinstance(pace, Rounds):
+        if not isinstance(algorithm.selection, AllAvailable | Uniform):
+            raise ConfigurationError(
+                f"{selection} cannot be enlarged, nor be cut short by a clock, without changing what it is: write "
+                f"also=(Uniform(10),), or {otherwise}"
+            )
+    elif not isinstance(algorithm.selection, AllAvailable):
+        raise ConfigurationError(
+            f"{selection} chooses the cohort of a round, and with {name} the order of arrival decides who is in a step: "
+            f"write also=(AllAvailable(),), and {name}(concurrency=...) for how many work at a time"
+        )
+    if algorithm.keeps:
+        raise ConfigurationError(
+            f"clients correct their steps by the server's mean of what they keep ({', '.join(algorithm.keeps)}), and it is "
+            f"that of one version while {name} may mix several: leave the correction out, or write {otherwise}"
+        )
+    if told := [type(piece).__name__ for piece in algorithm.weighting if type(piece).told is not Weighting.told]:
+        raise ConfigurationError(
+            f"{told[0]} tells clients what depends on all reports so far, and by the clock some of those are still under way "
+            f"when a task is given: leave it out, or write {otherwise}"
+        )
+    if population.opting is not None:
+        raise ConfigurationError(
+            "opting: clients judge the model of every round, and by the clock there are no rounds: leave it out, or write "
+            f"{otherwise}"
+        )

@@ -1,0 +1,47 @@
+"""The columns of the table of rounds that every round has, whatever the pace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from turnout.core.algorithm import Algorithm
+from turnout.core.types import Federation, Info, Report, ServerState
+
+
+def of_round(
+    algorithm: Algorithm, state: ServerState, federation: Federation, reports: Report, info: Info
+) -> dict[str, Any]:
+    """What a server step used and did; `state` is the one after it."""
+    weights = info["weights"].cpu().numpy()
+    row: dict[str, Any] = {"num_dropped": info["num_dropped"], "weight_sum": float(weights.sum())}
+    if len(weights):
+        row |= {"weight_min": weights.min(), "weight_mean": weights.mean(), "weight_max": weights.max()}
+    if "update_norm" in info:
+        row["update_norm"] = float(info["update_norm"])
+    if len(reports) and "loss" in reports.seen:
+        row["local_loss"] = float(reports.seen["loss"].nanmean())
+    broadcast = state.params.nbytes * (1 + len(algorithm.keeps))
+    row |= traffic(algorithm, state, federation, reports, broadcast)
+    slots = (tensor for slot in state.slots.values() for tensor in slot.values())
+    return row | {"server_bytes": state.params.nbytes + sum(tensor.nbytes for tensor in slots)}
+
+
+def traffic(
+    algorithm: Algorithm, state: ServerState, federation: Federation, reports: Report, broadcast: int
+) -> dict[str, int]:
+    """Bytes that a round sent, of a broadcast of so many; ``bytes_measured`` is what measuring cost, both ways.
+
+    The version comes and goes with the model; a report also carries its numbers of examples and of steps. A client that
+    has measured holds the model already, and one that was drawn twice still sends once.
+    """
+    trained = np.unique(reports.client)
+    asked = np.empty(0) if reports.measured is None else np.unique(reports.measured.client)
+    received = len(np.setdiff1d(trained, asked))
+    told = algorithm.told(trained, state, federation)
+    alone = 8 * len(trained) + sum(value.nbytes for value in told.values())
+    row = {"bytes_down": received * broadcast + alone, "bytes_up": len(trained) * reports.nbytes}
+    if reports.measured is not None:
+        row["bytes_measured"] = len(asked) * (broadcast + 8 + reports.measured.nbytes)
+    return row

@@ -1,0 +1,275 @@
+"""Server steps by the clock: what they use, what they cost, and that an interruption leaves no trace."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from turnout import (
+    Bernoulli,
+    ConfigurationError,
+    Experiment,
+    Opting,
+    Personal,
+    Population,
+    Scaffold,
+    Sgd,
+    Uniform,
+    WithReplacement,
+    average_participating,
+    compose,
+    fedasync,
+    fedau,
+    fedavg,
+    fedbuff,
+    fedstaleweight,
+    folb_two_set,
+    mifa,
+    models,
+    mw_fed,
+)
+from turnout.checkpoint import FILE
+from turnout.local import UniformWork
+from turnout.pace import Buffered, Rounds, schedule
+from turnout.population import Dropout, Speed, delay
+from turnout.selection import AllAvailable, ByGradientNorm
+from turnout.simulation import Simulation
+
+from ..laws.recipes import assert_same_bits
+from ..tiny import SIZES, classification
+
+N = len(SIZES)
+DATA = classification(features=16, classes=16)
+ALIKE = Population(speed=Speed())
+UNLIKE = Population(speed=Speed(compute=delay.Uniform(1, 2), spread=1.0, per="task"))
+LOCAL = Sgd(lr=0.3, steps=3, batch_size=16)
+MODEL = models.Mlp(hidden=(16,), dropout=0.3)
+
+
+def experiment(algorithm, pace, population=UNLIKE, rounds=12, **options):
+    options = {"evaluate_every": 5, "model": MODEL, **options}
+    return Experiment(DATA, algorithm=algorithm, population=population, pace=pace, rounds=rounds, **options)
+
+
+def trained(run, lanes=None):
+    simulation = Simulation(run)
+    if lanes:
+        simulation.asynchronous._lanes = simulation.lanes = lanes
+    for _ in range(run.rounds):
+        simulation.round()
+    simulation.finish()
+    return simulation
+
+
+@pytest.mark.parametrize("algorithm", [fedavg(LOCAL), fedstaleweight(LOCAL), fedasync(LOCAL), mifa(LOCAL)])
+def test_a_buffer_of_everyone_with_equal_delays_is_a_synchronous_round(algorithm):
+    buffered = trained(experiment(algorithm, Buffered(N, waits="always"), ALIKE))
+    rounds = trained(experiment(algorithm, Rounds(), ALIKE))
+    np.testing.assert_array_equal(buffered.state.params.numpy(), rounds.state.params.numpy())
+    for name in rounds.history.column_names:
+        if name not in ("seconds", "simulated_seconds"):
+            np.testing.assert_array_equal(buffered.history.column(name), rounds.history.column(name), err_msg=name)
+    waiting = buffered.history.column("simulated_seconds")[1]
+    np.testing.assert_allclose(waiting, rounds.history.column("simulated_seconds")[1])
+
+
+def test_without_staleness_all_of_them_are_federated_averaging():
+    plain = trained(experiment(average_participating(LOCAL), Rounds(), ALIKE)).state.params
+    for algorithm in (fedstaleweight(LOCAL), fedbuff(LOCAL, discount="polynomial"), fedasync(LOCAL, alpha=1.0)):
+        found = trained(experiment(algorithm, Buffered(N, waits="if_current"), ALIKE))
+        assert (found.history.column("staleness_max")[1] == 0).all()
+        torch.testing.assert_close(found.state.params, plain, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("algorithm", [fedstaleweight(LOCAL), fedasync(LOCAL), fedau(LOCAL, also=(Personal(),))])
+def test_lanes_change_nothing(algorithm):
+    run = experiment(algorithm, Buffered(5))
+    few, many = trained(run, lanes=2), trained(run)
+    torch.testing.assert_close(few.state.params, many.state.params, rtol=0, atol=1e-5)
+
+
+def test_the_seed_decides_on_schedule_and_model():
+    run = experiment(fedstaleweight(LOCAL), Buffered(3))
+    one, same, other = trained(run), trained(run), trained(replace(run, seed=1))
+    assert_same_bits(one, same)
+    seconds = [simulation.history.column("simulated_seconds")[1] for simulation in (one, other)]
+    assert (seconds[0] != seconds[1]).any()
+    assert not torch.equal(one.state.params, other.state.params)
+
+
+@pytest.mark.parametrize(
+    "pace", [Buffered(3, waits="if_current"), Buffered(4, max_staleness=2), Buffered(2, 3, reselect=True)]
+)
+def test_what_happens_is_what_the_schedule_says(pace):
+    population = replace(UNLIKE, dropout=Dropout(0.2))
+    found = trained(experiment(fedstaleweight(LOCAL), pace, population, rounds=40))
+    timeline = schedule(pace, population, N, steps=40, num_steps=LOCAL.steps)
+    history = found.history
+    np.testing.assert_allclose(history.column("simulated_seconds")[1].cumsum(), timeline.steps)
+    contributions = timeline.contributions()
+    for name in ("contributions", "mean_staleness"):
+        np.testing.assert_allclose(history.client_column(name), contributions[name], err_msg=name)
+    lost = sum(number for outcome, number in timeline.outcomes().items() if outcome != "used")
+    assert history.total("num_unused") == lost > 0
+    np.testing.assert_allclose(history.client_column("influence").sum(), 1)
+
+
+def test_plain_weights_give_influence_as_clients_report():
+    found = trained(experiment(fedbuff(LOCAL), Buffered(5), rounds=30)).history
+    contributions = found.client_column("contributions")
+    assert contributions.max() > 3 * contributions.min()
+    np.testing.assert_allclose(found.client_column("influence"), contributions / 150)
+
+
+def test_before_they_are_normalised_weights_of_equation_8_give_everyone_the_same_influence():
+    """In the long run of constant speeds: rate times weight is 1 / N, up to reports still under way."""
+    population = Population(speed=Speed(spread=1.0, per="task"))
+    timeline = schedule(Buffered(3), population, N, steps=6000)
+    columns = timeline.contributions()
+    alpha = (columns["mean_staleness"] * 3 + 1) / N
+    shares = columns["share"] * alpha
+    assert columns["share"].max() > 8 * columns["share"].min()
+    np.testing.assert_allclose(shares, 1 / N, rtol=0.12)
+
+
+def test_normalised_weights_still_bring_the_slow_nearer_to_their_fair_share():
+    population = Population(speed=Speed(spread=1.0, per="task"))
+    runs = [trained(experiment(make(LOCAL), Buffered(5), population, rounds=80)) for make in (fedbuff, fedstaleweight)]
+    plain, fair = (run.history.client_column("influence") for run in runs)
+    assert np.abs(fair - 1 / N).sum() < 0.7 * np.abs(plain - 1 / N).sum()
+
+
+def test_a_buffer_of_one_steps_with_every_report():
+    found = trained(experiment(fedasync(LOCAL), Buffered(1), rounds=20)).history
+    assert (found.column("num_participants")[1] == 1).all()
+    assert found.column("staleness_max")[1].max() > 3
+
+
+def test_models_are_kept_only_as_long_as_somebody_works_from_them():
+    run = experiment(fedstaleweight(LOCAL), Buffered(2), rounds=60)
+    simulation = Simulation(run)
+    for _ in range(60):
+        simulation.round()
+        clock = simulation.asynchronous
+        assert clock.models.keys() <= clock.pace.versions()
+        assert len(clock.models) <= N
+
+
+def test_who_comes_twice_from_the_same_version_draws_other_minibatches():
+    speed, local = Speed(spread=3.0, per="task"), Sgd(lr=0.3, steps=1, batch_size=16, sampling="fresh")
+    simulation = Simulation(experiment(fedbuff(local), Buffered(40), Population(speed=speed)))
+    reports, _ = simulation.asynchronous.reports(simulation.state)
+    times = np.bincount(reports.client)
+    often = int(np.where(DATA.train.sizes > 16, times, 0).argmax())
+    deltas = reports.delta[torch.from_numpy(reports.client == often)]
+    assert len(deltas) == times[often] > 3
+    assert len(torch.unique(deltas, dim=0)) > 1
+
+
+def test_tasks_with_more_steps_take_longer():
+    population = Population(speed=Speed(compute=delay.Constant(2.0)))
+    few, more = (
+        trained(experiment(fedbuff(replace(LOCAL, **work)), Buffered(N, waits="always"), population, rounds=3))
+        for work in ({"steps": 3}, {"steps": UniformWork(5, 5)})
+    )
+    np.testing.assert_allclose(few.history.column("simulated_seconds")[1], 6)
+    np.testing.assert_allclose(more.history.column("simulated_seconds")[1], 10)
+
+
+def test_rounds_with_a_deadline_go_on_without_the_slow():
+    population = replace(UNLIKE, availability=Bernoulli(0.7))
+    found = trained(experiment(fedavg(LOCAL), Rounds(deadline=2.0), population, rounds=20)).history
+    assert found.column("simulated_seconds")[1].max() <= 2.0
+    assert found.total("num_unused") > 0
+    assert (found.column("staleness_max")[1] == 0).all()
+
+
+def test_a_round_takes_the_fastest_of_an_enlarged_cohort():
+    algorithm = fedavg(LOCAL, also=(Uniform(4),))
+    found = trained(experiment(algorithm, Rounds(over_selection=1.5), rounds=10)).history
+    assert (found.column("num_participants")[1] == 4).all()
+    assert (found.column("num_unused")[1] == 2).all()
+
+
+class PowerCutError(Exception):
+    """Stands for whatever ends a process."""
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "pace"),
+    [
+        (fedstaleweight(LOCAL), Buffered(3, waits="if_current")),
+        (fedstaleweight(LOCAL, average="exponential"), Buffered(4, max_staleness=3)),
+        (fedasync(LOCAL), Buffered(1, concurrency=5, reselect=True)),
+        (fedau(LOCAL, also=(Personal(),)), Buffered(5)),
+        (fedavg(LOCAL), Rounds(deadline=2.5)),
+    ],
+)
+def test_an_interruption_leaves_no_trace(algorithm, pace, tmp_path):
+    population = replace(UNLIKE, availability=Bernoulli(0.8), seconds_per_round=3.0, dropout=Dropout(0.1))
+    run = experiment(algorithm, pace, population)
+    run.run(tmp_path / "whole", checkpoint_every=3)
+
+    def cut(simulation):
+        if simulation.state.version == 8:
+            raise PowerCutError
+
+    with pytest.raises(PowerCutError):
+        run.run(tmp_path / "cut", checkpoint_every=3, progress=cut)
+    run.run(tmp_path / "cut", resume=True)
+    whole, cut_off = Simulation(run), Simulation(run)
+    whole.restore(tmp_path / "whole")
+    cut_off.restore(tmp_path / "cut")
+    assert_same_bits(cut_off, whole)
+    for name, state in whole.asynchronous.state().items():
+        for key, value in state.items():
+            np.testing.assert_array_equal(cut_off.asynchronous.state()[name][key], value, err_msg=f"{name}.{key}")
+
+
+def test_runs_from_before_there_was_a_pace_can_be_resumed(tmp_path):
+    run = experiment(fedavg(LOCAL), Rounds(), Population(), rounds=3)
+    run.run(tmp_path)
+    with safe_open(tmp_path / FILE, framework="pt") as file:
+        facts = json.loads(file.metadata()["facts"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    assert facts["experiment"].pop("pace")["kind"] == "Rounds"
+    save_file(tensors, tmp_path / FILE, metadata={"facts": json.dumps(facts)})
+    assert len(replace(run, rounds=5).run(tmp_path, resume=True)) == 5
+
+
+BUFFER = Buffered(3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"population": Population()}, "Buffered goes by the clock, and the population has no speed"),
+        ({"algorithm": fedavg(also=(ByGradientNorm(3),))}, "ByGradientNorm measures before it chooses"),
+        (
+            {"algorithm": fedavg(also=(Uniform(3),))},
+            "Uniform chooses the cohort of a round, and with Buffered the order",
+        ),
+        ({"algorithm": fedavg(also=(WithReplacement(3),))}, "WithReplacement chooses the cohort of a round"),
+        ({"algorithm": folb_two_set(cohort_size=3)}, "TwoCohorts"),
+        (
+            {"algorithm": fedavg(also=(WithReplacement(3),)), "pace": Rounds(deadline=1.0)},
+            "WithReplacement cannot be enlarged, nor be cut short by a clock",
+        ),
+        ({"algorithm": compose(Scaffold())}, r"the server's mean of what they keep \(control\)"),
+        (
+            {"algorithm": mw_fed(also=(AllAvailable(),))},
+            "MultiplicativeWeights tells clients what depends on all reports so far",
+        ),
+        ({"population": replace(UNLIKE, opting=Opting())}, "opting: clients judge the model of every round"),
+        ({"population": replace(UNLIKE, availability=Bernoulli(0.5))}, "seconds_per_round=..."),
+        ({"pace": Buffered(3, concurrency=99)}, "concurrency: got 99"),
+        ({"pace": "buffered"}, r"pace must be a Pace, got 'buffered'; write Rounds\(\) or Buffered"),
+    ],
+)
+def test_refusals(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Simulation(Experiment(DATA, MODEL, **{"algorithm": fedavg(), "population": UNLIKE, "pace": BUFFER, **options}))
