@@ -9,6 +9,7 @@ from torch import nn
 
 from turnout import (
     Bernoulli,
+    Buffered,
     Clip,
     DivideByClients,
     Everyone,
@@ -28,14 +29,17 @@ from turnout import (
     fedalt,
     fedavg,
     fedavg_p,
+    fedbuff,
     fedper,
     fedsim,
+    fedstaleweight,
     mifa,
     models,
     scaffold,
     scaffold_p,
 )
 from turnout.data.federated import FederatedData, Shards
+from turnout.population import Speed, delay
 from turnout.simulation import Simulation
 from turnout.simulation.memory import ClientMemory
 
@@ -271,3 +275,48 @@ def test_rows_in_a_file_change_no_bit_also_when_a_run_is_continued(name, tmp_pat
     for simulation in (whole, again):
         assert simulation.memory._files.keys() == {"control", "personal", "steps_done"}
         assert_same_bits(simulation, expected)
+
+
+# in a buffer
+
+CLOCK = Population(speed=Speed(compute=delay.Uniform(1, 2), spread=1.0, per="task"))
+
+
+def test_a_buffer_of_everyone_at_once_is_a_round_also_for_what_is_personal():
+    alike = Population(speed=Speed())
+    algorithm = compose(LOCAL, Personal())
+    buffered = trained(run_of(algorithm, population=alike, pace=Buffered(N, waits="always")))
+    rounds = trained(run_of(algorithm, population=alike))
+    assert torch.equal(buffered.state.params, rounds.state.params)
+    assert torch.equal(memory_of(buffered, "personal"), memory_of(rounds, "personal"))
+
+
+@pytest.mark.parametrize("make", [fedstaleweight, fedbuff])
+def test_in_a_buffer_a_personal_part_goes_on_from_where_its_client_left_it(make):
+    """However old the shared part is that it trains with; who is not in a step keeps what it had."""
+    run = run_of(make(LOCAL, also=(Personal(),)), population=CLOCK, pace=Buffered(4), rounds=12)
+    simulation, stale = Simulation(run), 0.0
+    for _ in range(12):
+        before = memory_of(simulation, "personal")
+        simulation.round()
+        there = simulation.history.participation
+        came = there["client"].to_numpy()[there["round"].to_numpy() == simulation.state.version]
+        changed = (memory_of(simulation, "personal") != before).any(dim=1)
+        assert changed.tolist() == np.isin(EVERYONE, came).tolist()
+        stale = max(stale, simulation.row["staleness_max"])
+    assert stale > 0
+
+
+def test_two_tasks_of_a_client_in_one_buffer_are_one_after_the_other():
+    """With exact gradients of a model that is all its own, whose task it was in which step makes no difference."""
+    local = Sgd(lr=0.3, steps=2, batch_size=64)
+    run = run_of(compose(local, Personal("all")), population=CLOCK, pace=Buffered(6, waits="never"), rounds=12)
+    simulation = trained(run)
+    assert simulation.asynchronous is not None
+    tasks = simulation.asynchronous.influence.columns()["contributions"]
+    alone = Simulation(run_of(compose(local, Personal("all"))))
+    for turn in range(int(tasks.max())):
+        alone.train(np.flatnonzero(tasks > turn))
+    torch.testing.assert_close(memory_of(simulation, "personal"), memory_of(alone, "personal"), rtol=1e-4, atol=1e-5)
+    steps = simulation.history.participation["round"].to_numpy()
+    assert len(steps) < tasks.sum()  # some were in a step more than once
