@@ -15,6 +15,7 @@ import torch
 
 from turnout import checkpoint
 from turnout.algorithms import ALGORITHMS
+from turnout.cli import defaults
 from turnout.history import History
 
 Turnout = Callable[..., Any]
@@ -59,7 +60,8 @@ def test_every_algorithm_runs_with_its_defaults_and_ends_with_its_accuracy(algor
     history = History.load(f"runs/{algorithm}-digits-0")
     assert shown == pytest.approx(100 * history.final("test_accuracy"), abs=0.005)
     held = "1,438" if ALGORITHMS[algorithm]().personal is None else "1,442"  # beside tests of all, or of each
-    assert f"100 clients, {held} training examples, model mlp, availability markov" in result.stderr
+    when = "everyone, pace buffered" if algorithm in defaults.PACES else "markov, pace rounds"
+    assert f"100 clients, {held} training examples, model mlp, availability {when}" in result.stderr
 
 
 def test_learning_shows(turnout: Turnout, small: Sequence[str]) -> None:

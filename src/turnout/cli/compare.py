@@ -67,6 +67,7 @@ def compare(
     data: flags.Data = None,
     model: flags.Model = None,
     availability: flags.Availability = None,
+    pace: flags.Pace = None,
     rounds: flags.Rounds = None,
     every: flags.Every = None,
     engine: flags.Engine = None,
@@ -89,7 +90,7 @@ def compare(
     Algorithms share everything but themselves: with one seed, all see the same clients, data, start and participation.
     """
     given = flags.layer(
-        data=data, model=model, availability=availability, rounds=rounds, evaluate_every=every, engine=engine,
+        data=data, model=model, availability=availability, pace=pace, rounds=rounds, evaluate_every=every, engine=engine,
         device=device, seeds=seeds, to_accuracy=to_accuracy,
     )  # fmt: skip
     wanted = [name for name in names or () if "=" not in name]

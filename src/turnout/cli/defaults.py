@@ -15,8 +15,27 @@ _SYNTHETIC: Table = {
 }
 _TWO_PARTS: Table = {"data": {**_BY_ID, "client_test_fraction": 0.2}, "model": {"name": "split_logistic"}}
 
-ANY: Table = {"data": {"name": "digits"}, "algorithm": {"name": "fedau"}, "availability": {"name": "markov"}}
+ANY: Table = {
+    "data": {"name": "digits"},
+    "algorithm": {"name": "fedau"},
+    "availability": {"name": "markov"},
+    "pace": {"name": "rounds"},
+}
 """For all data."""
+
+PACES: Mapping[str, str] = {"fedstaleweight": "buffered", "fedbuff": "buffered", "fedasync": "buffered"}
+"""The pace of algorithms that are about reports that come late."""
+
+BY_PACE: Mapping[str, Table] = {"buffered": {"availability": {"name": "everyone"}, "pace": {"name": "buffered"}}}
+"""For each pace. Clients who come and go by the clock need ``population.seconds_per_round`` too."""
+
+SPEED: Table = {
+    "kind": "delays",
+    "compute": {"kind": "uniform", "low": 0.5, "high": 1.5},
+    "per": "task",
+    "spread": 1.0,
+}
+"""Of clients who report whenever they are done: the fastest of 100 are about 100 times as fast as the slowest."""
 
 BY_DATA: Mapping[str, Table] = {
     "digits": {"data": {"num_clients": 100, **_DIRICHLET}, "model": {"name": "mlp"}},

@@ -26,6 +26,10 @@ Availability = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="When clients are there: turnout list availability.", rich_help_panel=SETTINGS),
 ]
+Pace = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="When the server steps: turnout list paces.", rich_help_panel=SETTINGS),
+]
 Rounds = Annotated[
     int | None, typer.Option(metavar="N", help="Server steps to take (default: 100).", rich_help_panel=SETTINGS)
 ]

@@ -31,10 +31,10 @@ def console() -> Console:
 
 def introduce(what: str, settings: Settings, data: FederatedData) -> None:
     """Say what is about to run, and which clients were asked for but have nothing to train on."""
-    names = {section: settings.table[section]["name"] for section in ("model", "availability")}
+    names = {section: settings.table[section]["name"] for section in ("model", "availability", "pace")}
     say(
         f"{what} on {data.name}: {data.num_clients:,} clients, {len(data.train.x):,} training examples, "
-        f"model {names['model']}, availability {names['availability']}"
+        f"model {names['model']}, availability {names['availability']}, pace {names['pace']}"
     )
     if dropped := data.recipe.get("dropped_clients"):
         say(f"{dropped} more got no examples and are left out; data.empty=refuse refuses them instead")

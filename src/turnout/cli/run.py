@@ -54,6 +54,7 @@ def run(
     data: flags.Data = None,
     model: flags.Model = None,
     availability: flags.Availability = None,
+    pace: flags.Pace = None,
     rounds: flags.Rounds = None,
     seed: Annotated[
         int | None,
@@ -81,7 +82,7 @@ def run(
     Without any settings: FedAU on digits, 100 clients who hold few classes each and come and go.
     """
     given = flags.layer(
-        data=data, model=model, availability=availability, rounds=rounds, seed=seed, evaluate_every=every,
+        data=data, model=model, availability=availability, pace=pace, rounds=rounds, seed=seed, evaluate_every=every,
         engine=engine, device=device,
     )  # fmt: skip
     own = [given, *map(layers.override, overrides or ())]

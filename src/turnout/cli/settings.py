@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from turnout.algorithms import ALGORITHMS
 from turnout.cli import defaults
 from turnout.cli.layers import merge
-from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PARTITIONS, SELECTIONS
+from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PACES, PARTITIONS, SELECTIONS
 from turnout.cli.options import Table, arguments, build, convert, options_of, part, placed, unknown_option
 from turnout.core.algorithm import Algorithm, Piece
 from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
@@ -21,6 +21,7 @@ from turnout.data.partition import Partition
 from turnout.data.source import Source
 from turnout.experiment import Experiment
 from turnout.models import MODELS, ModelSpec
+from turnout.pace import Pace
 from turnout.population import Availability, Population
 
 NAMED: Mapping[str, Mapping[str, Any]] = {
@@ -29,6 +30,7 @@ NAMED: Mapping[str, Mapping[str, Any]] = {
     "algorithm": ALGORITHMS,
     "selection": SELECTIONS,
     "availability": AVAILABILITY,
+    "pace": PACES,
 }
 """Sections that name a piece and may hold its options, with what they can name."""
 
@@ -54,12 +56,13 @@ class Settings:
     table: Table
 
     @classmethod
-    def of(cls, *layers: Mapping[str, Any], own_tests: bool = False) -> Settings:
+    def of(cls, *layers: Mapping[str, Any], own_tests: bool = False, pace: str | None = None) -> Settings:
         """Settings from layers, the last one first, over the defaults of the command line.
 
         Args:
             own_tests: whether clients have test examples of their own where no layer says so, as they do for an algorithm
                 with a personal part.
+            pace: the pace where no layer names one; None is the one that suits the algorithm.
 
         Raises:
             ConfigurationError: for anything that cannot be run, as far as this shows without the data.
@@ -67,7 +70,8 @@ class Settings:
         named = [as_table("data", layer["data"]) for layer in (defaults.ANY, *layers) if "data" in layer]
         data = known_name("data set", reduce(merge, named)["name"], SOURCES)
         given = [tidy(layer, data) for layer in layers]
-        under = reduce(merge, ({"data": {"name": data}}, defaults.BY_DATA.get(data, {})), defaults.ANY)
+        below = (defaults.ANY, {"data": {"name": data}}, defaults.BY_DATA.get(data, {}), _of_pace(given, pace))
+        under = reduce(merge, below)
         # Under and, for what a layer replaced and a later one put back, once more under the outcome.
         table = merge(under, reduce(merge, given, under))
         kind = _chosen("availability", table["availability"], AVAILABILITY)
@@ -94,6 +98,7 @@ class Settings:
         self.numbers()
         self.algorithm()
         self.population()
+        self.pace()
         self.model()
         self._data_options()
         self._augmentation()
@@ -110,6 +115,7 @@ class Settings:
             model=self.model(),
             algorithm=self.algorithm(),
             population=self.population(),
+            pace=self.pace(),
             **numbers,
         )
 
@@ -125,6 +131,10 @@ class Settings:
     def availability(self) -> Availability:
         """Who is there when."""
         return self._named("availability")
+
+    def pace(self) -> Pace:
+        """When the server asks and steps."""
+        return self._named("pace")
 
     def population(self) -> Population:
         """How clients behave: when they are there, and whatever else the settings say of them."""
@@ -200,6 +210,17 @@ class Settings:
     def _named(self, section: str) -> Any:
         """The piece that a section names, with its options."""
         return build(_chosen(section, self.table[section], NAMED[section]), self._options(section), section)
+
+
+def _of_pace(layers: Sequence[Table], pace: str | None) -> Table:
+    """What goes under all layers because of the pace that they name, or that suits their algorithm."""
+
+    def last(section: str) -> str:
+        return next((table[section]["name"] for table in reversed(layers) if "name" in table.get(section, {})), "")
+
+    table = defaults.BY_PACE.get(last("pace") or pace or defaults.PACES.get(last("algorithm"), ""), {})
+    says = any("speed" in layer.get("population", {}) for layer in layers)
+    return table if says or not table else merge(table, {"population": {"speed": defaults.SPEED}})
 
 
 def tidy(layer: Mapping[str, Any], data_set: str) -> Table:

@@ -77,6 +77,7 @@ def sweep(
     data: flags.Data = None,
     model: flags.Model = None,
     availability: flags.Availability = None,
+    pace: flags.Pace = None,
     rounds: flags.Rounds = None,
     every: flags.Every = None,
     engine: flags.Engine = None,
@@ -98,7 +99,7 @@ def sweep(
     With one seed, all combinations see the same clients, data, start and participation.
     """
     given = flags.layer(
-        data=data, model=model, availability=availability, rounds=rounds, evaluate_every=every, engine=engine,
+        data=data, model=model, availability=availability, pace=pace, rounds=rounds, evaluate_every=every, engine=engine,
         device=device, seeds=seeds, to_accuracy=to_accuracy,
     )  # fmt: skip
     under = [*([layers.read(config)] if config else []), given, *map(layers.override, overrides or ())]

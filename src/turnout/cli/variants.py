@@ -54,14 +54,20 @@ class Layers:
         return list(dict.fromkeys(name for table in self.own for name in table))
 
     def plan(self, names: Sequence[str]) -> dict[str, Settings]:
-        """The settings of several algorithms, which are judged alike: if one has a personal part, all by clients' tests."""
-        plan = {name: self.settings(name) for name in names}
-        if any(settings.algorithm().personal is not None for settings in plan.values()):
-            return {name: self.settings(name, own_tests=True) for name in names}
-        return plan
+        """The settings of several algorithms, which run and are judged alike.
 
-    def settings(self, name: str, own_tests: bool = False) -> Settings:
-        """The settings of the algorithm called `name`; see `Settings.of` for `own_tests`."""
+        If one has a personal part, all are judged by clients' tests; if one is about reports that come late, all go by the
+        clock, unless the settings name a pace.
+        """
+        plan = {name: self.settings(name) for name in names}
+        own_tests = any(settings.algorithm().personal is not None for settings in plan.values())
+        late = any(settings.table["pace"]["name"] == "buffered" for settings in plan.values())
+        if not (own_tests or late):
+            return plan
+        return {name: self.settings(name, own_tests, "buffered" if late else None) for name in names}
+
+    def settings(self, name: str, own_tests: bool = False, pace: str | None = None) -> Settings:
+        """The settings of the algorithm called `name`; see `Settings.of` for `own_tests` and `pace`."""
         recipe = next(
             (table[name]["algorithm"] for table in reversed(self.own) if "algorithm" in table.get(name, {})), name
         )
@@ -72,7 +78,7 @@ class Layers:
             layers += [common, parts]
             if options or i == 0:
                 layers.append({"algorithm": {"name": recipe, **options}})
-        return Settings.of(*layers, own_tests=own_tests)
+        return Settings.of(*layers, own_tests=own_tests, pace=pace)
 
 
 def _tables(algorithms: Any) -> Table:

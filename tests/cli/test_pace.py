@@ -1,0 +1,93 @@
+"""The pace in settings, and what goes with it where nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from turnout.cli.layers import override
+from turnout.cli.settings import Settings
+from turnout.cli.variants import Layers
+from turnout.core.checks import ConfigurationError
+from turnout.history import History
+from turnout.pace import Buffered, Rounds
+from turnout.population import Everyone, Markov, Speed, delay
+
+
+def settings(*overrides: str) -> Settings:
+    return Settings.of(*map(override, overrides))
+
+
+def test_rounds_unless_something_says_otherwise() -> None:
+    assert settings().pace() == Rounds()
+    assert settings().population().speed is None
+    assert settings("pace.over_selection=1.3", "pace.deadline=5").pace() == Rounds(5.0, 1.3)
+
+
+@pytest.mark.parametrize("name", ["fedstaleweight", "fedbuff", "fedasync"])
+def test_algorithms_for_late_reports_bring_a_buffer_and_unequal_delays(name: str) -> None:
+    made = settings(f"algorithm={name}")
+    speed = made.population().speed
+    assert made.pace() == Buffered()
+    assert isinstance(speed, Speed)
+    assert speed.spread == 1.0
+    assert made.population().availability == Everyone()
+
+
+def test_a_buffer_for_any_algorithm() -> None:
+    made = settings("pace=buffered", "pace.buffer_size=5", "pace.waits=if_current", "pace.concurrency=none")
+    assert made.pace() == Buffered(5, waits="if_current")
+    assert isinstance(made.population().speed, Speed)
+
+
+def test_what_is_written_goes_before() -> None:
+    assert settings("algorithm=fedbuff", "pace=rounds").pace() == Rounds()
+    assert settings("algorithm=fedbuff", "pace=rounds").population().speed is None
+    made = settings("algorithm=fedbuff", "population.speed={kind='delays', compute={kind='constant', seconds=2}}")
+    assert made.population().speed == Speed(compute=delay.Constant(2.0))
+    own = settings("algorithm=fedbuff", "availability=markov", "population.seconds_per_round=60").population()
+    assert isinstance(own.availability, Markov)
+    assert own.seconds_per_round == 60
+
+
+def test_saved_settings_are_the_same_settings() -> None:
+    for made in (settings("algorithm=fedasync"), settings("pace=buffered"), settings()):
+        assert Settings.of(made.table).table == made.table
+
+
+def test_all_of_a_comparison_have_one_pace() -> None:
+    names = ["fedavg", "fedstaleweight"]
+    plan = Layers.of([{}], names).plan(names)
+    assert all(made.pace() == Buffered() for made in plan.values())
+    assert plan["fedavg"].population() == plan["fedstaleweight"].population()
+    plan = Layers.of([{"pace": "rounds"}], names).plan(names)
+    assert all(made.pace() == Rounds() for made in plan.values())
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("pace=buffer", "unknown pace 'buffer': did you mean 'buffered'"),
+        ("pace.buffer_size=5", "unknown option 'pace.buffer_size' of Rounds"),
+        ("pace={name='buffered', buffer_size=0}", "pace.buffer_size: got 0, needed a whole number >= 1"),
+        ("pace={name='buffered', waits='sometimes'}", "pace.waits: got 'sometimes'"),
+    ],
+)
+def test_what_is_no_pace(override: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        settings(override)
+
+
+def test_a_run_by_the_clock_can_be_resumed(turnout: Callable[..., Any], tmp_path: Path) -> None:
+    options = ("--pace", "buffered", "pace.buffer_size=3", "data.num_clients=6", "--quiet")
+    for folder, rounds in (("whole", "6"), ("half", "3")):
+        assert turnout("run", *options, "--rounds", rounds, "--folder", tmp_path / folder).exit_code == 0
+    result = turnout("run", "--resume", tmp_path / "half", "--rounds", "6", "--quiet")
+    assert result.exit_code == 0, result.output
+    one, other = (History.load(tmp_path / folder) for folder in ("whole", "half"))
+    for name in ("simulated_seconds", "staleness_mean", "update_norm"):
+        assert one.column(name)[1].tolist() == other.column(name)[1].tolist()
+    assert "buffered" in turnout("list", "paces").stdout
