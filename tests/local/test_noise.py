@@ -1,0 +1,108 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from turnout import (
+    ConfigurationError,
+    Experiment,
+    GradientNoise,
+    Inexactness,
+    Personal,
+    Scaffold,
+    Sgd,
+    UniformWork,
+    compose,
+    models,
+)
+from turnout.simulation import Simulation
+
+N = 8
+EVERYONE = np.arange(N)
+SHARED, HEAD = 16 * 40 + 40, 40 * 4 + 4
+ONE_EXACT_STEP = Sgd(lr=1.0, steps=1, batch_size=64)
+
+
+def simulation_of(data, *pieces, local=ONE_EXACT_STEP, **options):
+    algorithm = compose(local, *pieces, Personal())
+    return Simulation(Experiment(data, models.Mlp(hidden=(40,)), algorithm, evaluate_every=100, **options))
+
+
+def noise_of(simulation):
+    """What the noise adds to one exact step of size one, ``[N, P]``: shared and personal part."""
+    plain = simulation_of(simulation.experiment.data)
+    plain.state = simulation.state
+    first = simulation.memory.gather(EVERYONE)["personal"], plain.memory.gather(EVERYONE)["personal"]
+    sent = simulation.train(EVERYONE).delta - plain.train(EVERYONE).delta
+    kept = [run.memory.gather(EVERYONE)["personal"] - at for run, at in zip((simulation, plain), first, strict=True)]
+    return sent, kept[0] - kept[1]
+
+
+def test_it_is_normal_with_the_variance_that_theory_gives_each_part(tiny):
+    shared, personal = noise_of(simulation_of(tiny, GradientNoise(shared=3.0, personal=0.5)))
+    for noise, sigma, size in ((shared, 3.0, SHARED), (personal, 0.5, HEAD)):
+        assert noise.shape == (N, size)
+        one = noise.double().flatten() / (sigma / math.sqrt(size))
+        assert abs(one.mean()) < 4 / math.sqrt(len(one))
+        assert abs(one.square().mean() - 1) < 4 * math.sqrt(2 / len(one))
+        assert abs((one.abs() < 1).double().mean() - 0.6827) < 4 * math.sqrt(0.25 / len(one))
+        assert torch.isfinite(one).all()
+    assert shared.square().sum(dim=1).mean() == pytest.approx(9.0, rel=0.1)  # the variance of the whole part
+
+
+def test_zero_is_exact(tiny):
+    for options, exact in (({"shared": 1.0}, 1), ({"personal": 1.0}, 0)):
+        parts = noise_of(simulation_of(tiny, GradientNoise(**options)))
+        assert not parts[exact].any()
+        assert parts[1 - exact].all()
+    quiet = simulation_of(tiny, GradientNoise()).train(EVERYONE).delta
+    assert torch.equal(quiet, simulation_of(tiny).train(EVERYONE).delta)
+
+
+def test_every_client_step_round_and_seed_has_its_own(tiny):
+    simulation = simulation_of(tiny, GradientNoise(shared=1.0))
+    first, _ = noise_of(simulation)
+    simulation.round()
+    second, _ = noise_of(simulation)
+    other, _ = noise_of(simulation_of(tiny, GradientNoise(shared=1.0), seed=5))
+    rows = torch.cat([first, second, other]).double()
+    alike = torch.corrcoef(rows) - torch.eye(3 * N)
+    assert alike.abs().max() < 6 / math.sqrt(SHARED)
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+def test_company_changes_nothing(tiny, engine):
+    """Also where clients do unequal numbers of steps."""
+    local = Sgd(lr=0.1, steps=UniformWork(1, 5), batch_size=8)
+    together = simulation_of(tiny, GradientNoise(1.0, 1.0), local=local, engine=engine).train(EVERYONE)
+    alone = simulation_of(tiny, GradientNoise(1.0, 1.0), local=local, engine=engine)
+    for k in range(N):
+        assert torch.equal(alone.train(np.array([k])).delta[0], together.delta[k])
+
+
+def test_control_variates_see_it_if_they_come_later(tiny):
+    """The mean gradient of the steps is the noisy one, or the exact one."""
+    before, after = (GradientNoise(shared=1.0), Scaffold()), (Scaffold(), GradientNoise(shared=1.0))
+    sent, controls = [], []
+    for pieces in ((Scaffold(),), before, after):
+        simulation = simulation_of(tiny, *pieces)
+        sent.append(simulation.train(EVERYONE).delta)
+        controls.append(simulation.memory.gather(EVERYONE)["control"])
+    assert torch.equal(sent[1], sent[2])
+    torch.testing.assert_close(controls[1], -sent[1], rtol=1e-4, atol=1e-6)
+    assert torch.equal(controls[2], controls[0])
+    assert (controls[1] - controls[0]).norm() > 1.0
+
+
+def test_the_local_problem_has_none(tiny):
+    """Of a client that did not move, nothing is left undone and nothing done: the ratio of the two norms is one."""
+    local = Sgd(lr=1e-12, steps=1, batch_size=64)
+    report = simulation_of(tiny, GradientNoise(5.0), Inexactness(), local=local).train(EVERYONE)
+    torch.testing.assert_close(report.seen["inexactness"], torch.ones(N, dtype=torch.float64), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("name", ["shared", "personal"])
+def test_negative_numbers_are_refused(name):
+    with pytest.raises(ConfigurationError, match=f"{name}: got -1"):
+        GradientNoise(**{name: -1.0})
