@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from turnout import ALGORITHMS, Experiment, Population, Sgd
+from turnout import ALGORITHMS, Experiment, Population, ServerSgd, Sgd
 from turnout.pace import Buffered
 from turnout.population import Speed, delay
 from turnout.population.groups import Group
@@ -87,6 +87,8 @@ def ours(algorithm, size, waits, engine):
 def test_buffered_training_equals_training_at_once(name, size, waits):
     options, make = CASES[name]
     algorithm = ALGORITHMS[name.split(",")[0]](LOCAL, **options)
+    assert isinstance(algorithm.server, ServerSgd)
+    assert isinstance(algorithm.server.lr, float)
     params, times = theirs(make(), algorithm.server.lr, size, waits)
     found, when = ours(algorithm, size, waits, "vectorised")
     np.testing.assert_allclose(when, times, atol=1e-9)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import ALGORITHMS
+from turnout import ALGORITHMS, ServerSgd
 from turnout.core.step import server_step
 
 from ..tiny import federation, report
@@ -61,6 +61,7 @@ def steps(algorithm, size, seed, shuffled=False):
 def test_steps_equal_their_transcription(name, size):
     options, make = CASES[name]
     algorithm = ALGORITHMS[name.split()[0]](**options)
+    assert isinstance(algorithm.server, ServerSgd)
     eta = algorithm.server.lr
     for seed in range(3):
         step, x, expected = make(), np.zeros(P), []

@@ -58,6 +58,7 @@ def experiment(algorithm, pace, population=UNLIKE, rounds=12, **options):
 def trained(run, lanes=None):
     simulation = Simulation(run)
     if lanes:
+        assert simulation.asynchronous is not None
         simulation.asynchronous._lanes = simulation.lanes = lanes
     for _ in range(run.rounds):
         simulation.round()
@@ -107,7 +108,7 @@ def test_the_seed_decides_on_schedule_and_model():
 def test_what_happens_is_what_the_schedule_says(pace):
     population = replace(UNLIKE, dropout=Dropout(0.2))
     found = trained(experiment(fedstaleweight(LOCAL), pace, population, rounds=40))
-    timeline = schedule(pace, population, N, steps=40, num_steps=LOCAL.steps)
+    timeline = schedule(pace, population, N, steps=40, num_steps=3)
     history = found.history
     np.testing.assert_allclose(history.column("simulated_seconds")[1].cumsum(), timeline.steps)
     contributions = timeline.contributions()
@@ -155,6 +156,7 @@ def test_models_are_kept_only_as_long_as_somebody_works_from_them():
     for _ in range(60):
         simulation.round()
         clock = simulation.asynchronous
+        assert clock is not None
         assert clock.models.keys() <= clock.pace.versions()
         assert len(clock.models) <= N
 
@@ -162,6 +164,7 @@ def test_models_are_kept_only_as_long_as_somebody_works_from_them():
 def test_who_comes_twice_from_the_same_version_draws_other_minibatches():
     speed, local = Speed(spread=3.0, per="task"), Sgd(lr=0.3, steps=1, batch_size=16, sampling="fresh")
     simulation = Simulation(experiment(fedbuff(local), Buffered(40), Population(speed=speed)))
+    assert simulation.asynchronous is not None
     reports, _ = simulation.asynchronous.reports(simulation.state)
     times = np.bincount(reports.client)
     often = int(np.where(DATA.train.sizes > 16, times, 0).argmax())
@@ -225,6 +228,8 @@ def test_an_interruption_leaves_no_trace(algorithm, pace, tmp_path):
     whole.restore(tmp_path / "whole")
     cut_off.restore(tmp_path / "cut")
     assert_same_bits(cut_off, whole)
+    assert whole.asynchronous is not None
+    assert cut_off.asynchronous is not None
     for name, state in whole.asynchronous.state().items():
         for key, value in state.items():
             np.testing.assert_array_equal(cut_off.asynchronous.state()[name][key], value, err_msg=f"{name}.{key}")
