@@ -40,7 +40,7 @@ from turnout.core.checks import CheckpointError, ConfigurationError, DataError, 
 from turnout.core.compose import compose
 from turnout.core.personal import Personal
 from turnout.core.schedule import Cosine, Halving
-from turnout.data import ById, ClassesPerClient, Dirichlet, HsuDirichlet, Iid, LabelClusters, PowerLaw
+from turnout.data import ById, ClassesPerClient, Dirichlet, HsuDirichlet, Iid, LabelClusters, LabelGroups, PowerLaw
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
 from turnout.experiment import Experiment, Interrupted
@@ -152,6 +152,7 @@ __all__ = [
     "Interrupted",
     "KnownRates",
     "LabelClusters",
+    "LabelGroups",
     "Markov",
     "Meta",
     "Mifa",

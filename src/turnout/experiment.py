@@ -52,6 +52,7 @@ class Experiment:
         seed: of everything random in the run.
         evaluate_every: rounds between evaluations; the last round is always evaluated.
         evaluation_examples: evaluate on at most so many examples, evenly spaced; None means on all.
+        label_groups: groups of labels whose accuracies evaluations also give, each by itself; None is none.
         appeal: whether evaluations also say how many clients find the model worth joining; None is not.
         gradients: whether evaluations also say how far the run is from a stationary point; None is not.
         loss: one loss for each example; in place of the default, a model's specification may bring its own.
@@ -72,6 +73,7 @@ class Experiment:
     seed: int = 0
     evaluate_every: int = 10
     evaluation_examples: int | None = None
+    label_groups: tuple[tuple[int, ...], ...] | None = None
     appeal: AppealMetrics | None = None
     gradients: GradientMetrics | None = None
     loss: Loss = cross_entropy
@@ -90,6 +92,10 @@ class Experiment:
                 )
         if not isinstance(self.model, ModelSpec | nn.Module):
             raise ConfigurationError(f"model must be a ModelSpec or a torch.nn.Module, got {self.model!r}")
+        if self.label_groups is not None and self.algorithm.personal is not None:
+            raise ConfigurationError(
+                "label_groups: with a personal part there is no one model whose accuracies these are"
+            )
         if self.appeal is not None and not isinstance(self.appeal, AppealMetrics):
             raise ConfigurationError(
                 f"appeal must be AppealMetrics(), or None for no such columns, got {self.appeal!r}"

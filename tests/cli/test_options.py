@@ -101,7 +101,7 @@ def test_options_are_those_of_the_signature() -> None:
         "server_lr": 1.0,
     }
     assert set(options_of(Experiment)) == {
-        "rounds", "seed", "evaluate_every", "evaluation_examples", "appeal", "gradients", "engine", "device",
+        "rounds", "seed", "evaluate_every", "evaluation_examples", "label_groups", "appeal", "gradients", "engine", "device",
         "memory_budget",
     }  # fmt: skip
     assert "partition" not in options_of(Source.split)

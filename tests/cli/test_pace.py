@@ -15,6 +15,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.history import History
 from turnout.pace import Buffered, Rounds
 from turnout.population import Everyone, Markov, Speed, delay
+from turnout.population.groups import Group
 
 
 def settings(*overrides: str) -> Settings:
@@ -51,6 +52,16 @@ def test_what_is_written_goes_before() -> None:
     own = settings("algorithm=fedbuff", "availability=markov", "population.seconds_per_round=60").population()
     assert isinstance(own.availability, Markov)
     assert own.seconds_per_round == 60
+
+
+def test_groups_of_clients_as_a_list_of_tables() -> None:
+    groups = "[{share=10, compute={kind='uniform', low=1, high=2}}, {share=5, upload_bandwidth=100}]"
+    made = settings("algorithm=fedbuff", f"population.speed={{kind='delays', groups={groups}}}")
+    assert made.population().speed == Speed(
+        groups=(Group(10, compute=delay.Uniform(1.0, 2.0)), Group(5, upload_bandwidth=100.0))
+    )
+    with pytest.raises(ConfigurationError, match=r"unknown option 'population.speed.groups.0.shar' of Group"):
+        settings("population.speed={kind='delays', groups=[{shar=10}]}")
 
 
 def test_saved_settings_are_the_same_settings() -> None:

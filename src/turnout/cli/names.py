@@ -15,6 +15,7 @@ from turnout.data.partition import (
     HsuDirichlet,
     Iid,
     LabelClusters,
+    LabelGroups,
     Partition,
     PowerLaw,
 )
@@ -64,6 +65,7 @@ PARTITIONS: Mapping[str, type[Partition]] = {
     "dirichlet": Dirichlet,
     "hsu_dirichlet": HsuDirichlet,
     "label_clusters": LabelClusters,
+    "label_groups": LabelGroups,
     "classes_per_client": ClassesPerClient,
     "power_law": PowerLaw,
     "by_id": ById,

@@ -112,6 +112,8 @@ def convert(hint: Any, value: Any, place: str) -> Any:
         return None
     if isinstance(value, Mapping):
         return _part(kinds, value, place)
+    if isinstance(value, list) and (each := _parts(kinds)) is not None:
+        return tuple(convert(each, item, f"{place}.{i}") for i, item in enumerate(value))
     simple = [kind for kind in kinds if not _is_part(kind)]
     if simple and not (isinstance(value, bool) and bool not in kinds):
         adapter = TypeAdapter(reduce(or_, simple), config=_SETTINGS)
@@ -132,6 +134,12 @@ def needed(hint: Any) -> str:
 def part(hint: Any) -> type | None:
     """The dataclass that a type allows as a nested table of options, if there is one: Sgd of ``Sgd | None``."""
     return next((kind for kind in _members(hint) if is_dataclass(kind) and isinstance(kind, type)), None)
+
+
+def _parts(kinds: list[Any]) -> Any:
+    """Of what a list is made that holds tables of options; None where there is no such list."""
+    lists = (typing.get_args(kind) for kind in kinds if typing.get_origin(kind) is tuple)
+    return next((of[0] for of in lists if of[1:] == (Ellipsis,) and _is_part(of[0])), None)
 
 
 def _at(place: str, name: str) -> str:

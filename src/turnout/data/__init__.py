@@ -18,6 +18,7 @@ from turnout.data.partition import (
     HsuDirichlet,
     Iid,
     LabelClusters,
+    LabelGroups,
     Partition,
     PowerLaw,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "HsuDirichlet",
     "Iid",
     "LabelClusters",
+    "LabelGroups",
     "Normalise",
     "Partition",
     "Posterize",

@@ -37,6 +37,16 @@ class Scores:
         return loss / some, correct / some
 
 
+def by_labels(scores: Scores, labels: np.ndarray, groups: tuple[tuple[int, ...], ...]) -> dict[str, float]:
+    """Accuracy over the examples of each group of labels, under ``accuracy_of_0_1_2_3``; groups without any are left out."""
+    found = {}
+    for group in groups:
+        inside = np.isin(labels, group)
+        if inside.any():
+            found[f"accuracy_of_{'_'.join(map(str, group))}"] = float(scores.correct[inside].mean())
+    return found
+
+
 def evaluate(
     objective: Objective, params: torch.Tensor, shards: Shards, transforms: tuple[Transform, ...] = ()
 ) -> Scores:

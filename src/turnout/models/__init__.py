@@ -7,6 +7,7 @@ from typing import Any
 
 from turnout.core.checks import known_name
 from turnout.models.cnn import Cnn
+from turnout.models.group_norm_cnn import GroupNormCnn
 from turnout.models.logistic import Logistic
 from turnout.models.lstm import CharLstm
 from turnout.models.mlp import Mlp
@@ -18,6 +19,7 @@ MODELS: dict[str, type[ModelSpec]] = {
     "logistic": Logistic,
     "mlp": Mlp,
     "cnn": Cnn,
+    "group_norm_cnn": GroupNormCnn,
     "char_lstm": CharLstm,
     "text_lstm": TextLstm,
     "split_logistic": SplitLogistic,
@@ -38,4 +40,15 @@ def model(name: str, **options: Any) -> ModelSpec:
     return kind(**{option: tuple(v) if isinstance(v, list) else v for option, v in options.items()})
 
 
-__all__ = ["MODELS", "CharLstm", "Cnn", "Logistic", "Mlp", "ModelSpec", "SplitLogistic", "TextLstm", "model"]
+__all__ = [
+    "MODELS",
+    "CharLstm",
+    "Cnn",
+    "GroupNormCnn",
+    "Logistic",
+    "Mlp",
+    "ModelSpec",
+    "SplitLogistic",
+    "TextLstm",
+    "model",
+]

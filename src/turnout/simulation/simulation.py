@@ -20,7 +20,7 @@ from turnout.core.types import Candidates, Federation, Report, ServerState, Stat
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
 from turnout.describe import describe, differences
-from turnout.evaluation.evaluate import Scores, evaluate, thinned
+from turnout.evaluation.evaluate import Scores, by_labels, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.own import OwnScores, evaluate_own
 from turnout.history import History
@@ -283,6 +283,9 @@ class Simulation:
                 row[f"{name}_loss"], accuracy = scores.mean()
                 if not np.isnan(accuracy):  # of targets that are no labels there is none
                     row[f"{name}_accuracy"] = accuracy
+                if (groups := self.experiment.label_groups) and isinstance(scores, Scores):
+                    of_groups = by_labels(scores, some.y.cpu().numpy(), groups)
+                    row |= {f"{name}_{metric}": value for metric, value in of_groups.items()}
         if (metrics := self.experiment.gradients) is not None:
             n, selection = self.federation.num_clients, self.experiment.algorithm.selection
             share = metrics.share(getattr(selection, "cohort_size", None), n)

@@ -11,6 +11,7 @@ from turnout.data.partition.dirichlet import Dirichlet
 from turnout.data.partition.hsu import HsuDirichlet
 from turnout.data.partition.iid import Iid
 from turnout.data.partition.label_clusters import LabelClusters
+from turnout.data.partition.label_groups import LabelGroups
 from turnout.data.partition.power_law import PowerLaw
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "HsuDirichlet",
     "Iid",
     "LabelClusters",
+    "LabelGroups",
     "Partition",
     "PowerLaw",
 ]

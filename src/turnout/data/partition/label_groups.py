@@ -1,0 +1,64 @@
+"""Groups of clients with labels of their own, in the order of the clients' numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import count, refuse
+from turnout.data.partition.base import Artificial, rows_by_class
+
+
+@dataclass(frozen=True)
+class LabelGroups(Artificial):
+    """The first clients hold some labels, the next ones others; within a group everyone holds equally much of each label.
+
+    FedStaleWeight's setting is the default: ten clients with the labels 4 to 9, and then five with 0 to 3, who are slow.
+    Of each label every client of its group has ``floor(examples / clients)``, drawn at random; what remains of it, and
+    labels of no group, are not used.
+
+    Attributes:
+        labels: of each group, as whole numbers.
+        clients: how many each group has.
+
+    Raises:
+        ConfigurationError: for a group without labels or clients, labels in several groups or of which there are none,
+            another number of clients than all groups have, or more clients than examples.
+
+    Reference: Ma et al., "FedStaleWeight: buffered asynchronous federated learning with fair aggregation via staleness
+    reweighting", 2024, section 5.
+    """
+
+    labels: tuple[tuple[int, ...], ...] = ((4, 5, 6, 7, 8, 9), (0, 1, 2, 3))
+    clients: tuple[int, ...] = (10, 5)
+
+    def __post_init__(self) -> None:
+        if len(self.labels) != len(self.clients) or not self.labels:
+            raise refuse(
+                "clients", given=self.clients, needed=f"one number for each of {len(self.labels)} groups of labels"
+            )
+        for members in self.clients:
+            count("clients", members)
+        every = [label for group in self.labels for label in group]
+        if not all(self.labels) or len(set(every)) < len(every):
+            raise refuse("labels", given=self.labels, needed="at least one for each group, none of them in two groups")
+
+    def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+        if num_clients != sum(self.clients):
+            raise refuse("num_clients", given=num_clients, needed=f"as many as the groups have, {sum(self.clients)}")
+        classes, of_class = rows_by_class(labels)
+        where = dict(zip(classes.tolist(), of_class, strict=True))
+        found: list[np.ndarray] = []
+        for group, members in zip(self.labels, self.clients, strict=True):
+            parts = []
+            for label in group:
+                rows = where.get(label, np.empty(0, dtype=np.int64))
+                each = len(rows) // members
+                if not each:
+                    raise refuse(
+                        "labels", given=label, needed=f"one of which each of {members} clients can have an example"
+                    )
+                parts.append(rng.permutation(rows)[: each * members].reshape(members, each))
+            found += list(np.concatenate(parts, axis=1))
+        return found
