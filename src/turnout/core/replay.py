@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.shape_prop import ShapeProp
 
-_COST = 0.1  # seconds that tracing takes
+_COST = 0.1  # seconds that tracing a small function takes; a large one takes that of 20 calls more
 _VIEWS = {torch.ops.aten.expand.default, torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
 _MOST = 64  # shapes that are kept
 
@@ -31,6 +31,7 @@ class Replayed:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._spent: dict[Any, float] = {}
+        self._last: dict[Any, float] = {}
         self._traced: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *arguments: torch.Tensor | None) -> Any:
@@ -40,12 +41,14 @@ class Replayed:
         if (traced := self._traced.get(shape)) is not None:
             with torch.no_grad():  # derivatives are operations of the trace by now
                 return traced(*tensors)
-        if self._spent.get(shape, 0.0) > _COST and len(self._traced) < _MOST:
+        cost = _COST * (1 + 20 * self._last.get(shape, 0.0) / 0.1)
+        if self._spent.get(shape, 0.0) > cost and len(self._traced) < _MOST:
             self._traced[shape] = self._trace(arguments)
         begin = time.perf_counter()
         value = self._function(*arguments)
         if self._spent:  # the very first call loads half of torch, which says nothing of the next ones
-            self._spent[shape] = self._spent.get(shape, 0.0) + time.perf_counter() - begin
+            self._last[shape] = time.perf_counter() - begin
+            self._spent[shape] = self._spent.get(shape, 0.0) + self._last[shape]
         self._spent.setdefault(shape, 0.0)
         return value
 
