@@ -9,7 +9,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from turnout.core.checks import ConfigurationError
-from turnout.models import MODELS, CharLstm, Cnn, Logistic, Mlp, ModelSpec, TextLstm
+from turnout.models import MODELS, CharLstm, Cnn, GroupNormCnn, Logistic, Mlp, ModelSpec, TextLstm
 
 # A small one of every kind, with the shape of its input; dropout is tested apart.
 SMALL = {
@@ -18,6 +18,7 @@ SMALL = {
     "cnn": (Cnn(hidden=(6,), channels=(3, 4)), (2, 8, 9)),
     "char_lstm": (CharLstm(embedding=3, hidden=6, layers=2), (7,)),
     "text_lstm": (TextLstm(hidden=6, layers=2, dense=4), (7, 3)),
+    "group_norm_cnn": (GroupNormCnn(channels=(4, 8), dropout=(0.0, 0.0), hidden=8, hidden_dropout=0.0), (2, 8, 9)),
 }
 CLASSES = 5
 every_model = pytest.mark.parametrize(("spec", "shape"), SMALL.values(), ids=SMALL.keys())
