@@ -10,13 +10,12 @@ import typer
 
 from turnout.cli import flags, layers
 from turnout.cli.errors import guarded
-from turnout.cli.output import console, introduce, say, show
+from turnout.cli.output import announce, introduce, jobs_of, show, watched
 from turnout.cli.run import save
 from turnout.cli.settings import Settings, as_table
 from turnout.cli.variants import Layers, seeds_of
-from turnout.comparison import RunsFailed, Stopped, is_finished
+from turnout.comparison import RunsFailed, is_finished
 from turnout.comparison import compare as compare_experiments
-from turnout.comparison.display import display
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData
 from turnout.reporting import (
@@ -107,16 +106,11 @@ def compare(
     shared = _prepare(plan, numbers, target)
     if not quiet:
         introduce(f"{len(plan)} algorithms, {len(numbers)} seeds", first, shared)
-    total = len(plan) * len(numbers)
-    on_gpu = first.numbers().get("device", "cpu") != "cpu"
     try:
-        with display(total, not quiet, console()) as tell:
+        with watched(len(plan) * len(numbers), quiet) as tell:
             records = compare_experiments(
-                plan, numbers, target, jobs=1 if jobs is None and on_gpu else jobs,
-                checkpoint_every=checkpoint_every, progress=tell,
-            )  # fmt: skip
-    except Stopped as stop:
-        raise Stopped(f"{stop}. Go on with the same command") from None
+                plan, numbers, target, jobs=jobs_of(jobs, [first]), checkpoint_every=checkpoint_every, progress=tell
+            )
     except RunsFailed as failed:
         if failed.records:
             _conclude(failed.records, target, shared, found.to_accuracy, report)
@@ -167,11 +161,5 @@ def _conclude(
     replace_files({folder / "results.csv": lambda part: part.write_text(csv(rows, spent)) and None})
     typer.echo(f"runs and tables: {folder}")
     if report:
-        try:
-            path = write_report(
-                records, folder / "report.html", data=data, title=f"Comparison on {data.name}", to_accuracy=to_accuracy
-            )
-        except ConfigurationError as error:
-            say(f"no report: {error}", style="yellow")
-        else:
-            typer.echo(f"report: {path}")
+        path, title = folder / "report.html", f"Comparison on {data.name}"
+        announce(lambda: write_report(records, path, data=data, title=title, to_accuracy=to_accuracy))

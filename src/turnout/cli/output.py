@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+import typer
 from rich.console import Console, RenderableType
 
 from turnout.cli.settings import Settings
+from turnout.comparison import Stopped
+from turnout.comparison.display import display
+from turnout.comparison.run import Listener
+from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData
 
 _WIDE = 120
@@ -38,3 +46,29 @@ def introduce(what: str, settings: Settings, data: FederatedData) -> None:
     )
     if dropped := data.recipe.get("dropped_clients"):
         say(f"{dropped} more got no examples and are left out; data.empty=refuse refuses them instead")
+
+
+def jobs_of(jobs: int | None, settings: Iterable[Settings]) -> int | None:
+    """Runs at a time: as asked for; one on a GPU, where nobody says; None is one for each processor."""
+    on_gpu = any(each.numbers().get("device", "cpu") != "cpu" for each in settings)
+    return 1 if jobs is None and on_gpu else jobs
+
+
+@contextmanager
+def watched(total: int, quiet: bool) -> Iterator[Listener]:
+    """Bars for so many runs, and a word on how to go on where they are stopped."""
+    try:
+        with display(total, not quiet, console()) as tell:
+            yield tell
+    except Stopped as stop:
+        raise Stopped(f"{stop}. Go on with the same command") from None
+
+
+def announce(write: Callable[[], Path]) -> None:
+    """Write a report and say where it is, or why there is none."""
+    try:
+        path = write()
+    except ConfigurationError as error:
+        say(f"no report: {error}", style="yellow")
+    else:
+        typer.echo(f"report: {path}")

@@ -16,11 +16,10 @@ from rich.text import Text
 
 from turnout.cli import flags, layers, panels
 from turnout.cli.errors import guarded
-from turnout.cli.output import console, say, show
+from turnout.cli.output import announce, jobs_of, say, show, watched
 from turnout.cli.settings import as_table
-from turnout.comparison import RunsFailed, Stopped
+from turnout.comparison import RunsFailed
 from turnout.comparison.compare import perform_all
-from turnout.comparison.display import display
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError
 from turnout.data.catalogue import inventory
@@ -121,12 +120,10 @@ def reproduce(
     if not quiet:
         say(f"{reproduction.title}. {reproduction.reference}")
         say(f"{len(plans)} panel{'s' * (len(plans) > 1)}, {len(runs)} runs")
-    on_gpu = any(s.numbers().get("device", "cpu") != "cpu" for plan in plans for s in plan.settings.values())
+    every = [settings for plan in plans for settings in plan.settings.values()]
     try:
-        with display(len(runs), not quiet, console()) as tell:
-            done = perform_all(runs, target, jobs=1 if jobs is None and on_gpu else jobs, progress=tell)
-    except Stopped as stop:
-        raise Stopped(f"{stop}. Go on with the same command") from None
+        with watched(len(runs), quiet) as tell:
+            done = perform_all(runs, target, jobs=jobs_of(jobs, every), progress=tell)
     except RunsFailed as failed:
         if failed.done:
             failures = f"{len(failed.failures)} of {len(runs)} runs failed"
@@ -169,12 +166,7 @@ def _conclude(outcome: Outcome, folder: Path, report: bool) -> None:
     )
     typer.echo(f"runs and tables: {folder}")
     if report:
-        try:
-            path = write_outcome(outcome, folder / "report.html")
-        except ConfigurationError as error:
-            say(f"no report: {error}", style="yellow")
-        else:
-            typer.echo(f"report: {path}")
+        announce(lambda: write_outcome(outcome, folder / "report.html"))
 
 
 def _listing() -> Table:

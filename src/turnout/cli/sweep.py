@@ -12,12 +12,11 @@ import typer
 from turnout.cli import flags, layers
 from turnout.cli.errors import guarded
 from turnout.cli.options import Table
-from turnout.cli.output import console, introduce, say, show
+from turnout.cli.output import announce, introduce, jobs_of, say, show, watched
 from turnout.cli.run import save
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
-from turnout.comparison import RunsFailed, Stopped, compare, is_finished
-from turnout.comparison.display import display
+from turnout.comparison import RunsFailed, compare, is_finished
 from turnout.comparison.sweep import measure_of, points, sorted_out
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.federated import FederatedData
@@ -114,15 +113,11 @@ def sweep(
     shared = _prepare(plan, numbers, target)
     if not quiet:
         introduce(f"{len(plan)} points, {len(numbers)} seeds", first, shared)
-    on_gpu = first.numbers().get("device", "cpu") != "cpu"
     try:
-        with display(len(plan) * len(numbers), not quiet, console()) as tell:
+        with watched(len(plan) * len(numbers), quiet) as tell:
             records = compare(
-                plan, numbers, target, jobs=1 if jobs is None and on_gpu else jobs,
-                checkpoint_every=checkpoint_every, progress=tell,
-            )  # fmt: skip
-    except Stopped as stop:
-        raise Stopped(f"{stop}. Go on with the same command") from None
+                plan, numbers, target, jobs=jobs_of(jobs, [first]), checkpoint_every=checkpoint_every, progress=tell
+            )
     except RunsFailed as failed:
         if failed.records:
             _conclude(sorted_out(axes, combinations, failed.records, measure, asked.to_accuracy), target, report)
@@ -222,12 +217,9 @@ def _conclude(found: Sweep, folder: Path, report: bool) -> None:
     show(grid_table(found))
     replace_files({folder / "results.csv": lambda part: part.write_text(grid_csv(found), encoding="utf-8")})
     typer.echo(f"runs and tables: {folder}")
-    try:
-        if report:
-            title = f"{len(found.points)} points over {' and '.join(found.axes)}"
-            typer.echo(f"report: {write_sweep(found, folder / 'report.html', title)}")
-    except ConfigurationError as error:
-        say(f"no report: {error}", style="yellow")
+    if report:
+        title = f"{len(found.points)} points over {' and '.join(found.axes)}"
+        announce(lambda: write_sweep(found, folder / "report.html", title))
     for name, point in found.best_for("algorithm").items() if "algorithm" in found.axes else ():
         typer.echo(f"best of {name}: {assignments(found.points[point])}, {found.scores[point].text}")
     typer.echo(f"best: {assignments(found.best)}")

@@ -71,6 +71,11 @@ class Local(Piece, ABC):
         """Whether the number of a client's local steps depends on the version it is asked with."""
         return False
 
+    @property
+    def deadline(self) -> float | None:
+        """Seconds that a round lasts by this rule; None where it lasts as long as the slowest of its cohort."""
+        return None
+
     def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
         """How many local steps B clients take with a task, int64 ``[B]``; 1 where a rule does not say."""
         del task

@@ -101,6 +101,11 @@ class Sgd(Local):
         """Whether the number of a client's local steps depends on the version it is asked with."""
         return isinstance(self._work, Work)
 
+    @property
+    def deadline(self) -> float | None:
+        """Seconds that a round lasts by the amount of steps, if it says so."""
+        return self.steps.deadline if isinstance(self.steps, Work) else None
+
     def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
         """How many local steps B clients take with a task, int64 ``[B]``."""
         work, sizes = self._work, clients.num_examples

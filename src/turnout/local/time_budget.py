@@ -49,6 +49,11 @@ class TimeBudget(Work):
         if self.most is not None:
             count("most", self.most, least=max(self.least, 1))
 
+    @property
+    def deadline(self) -> float:
+        """tau: whoever is there, the server waits for the end of the round."""
+        return self.seconds
+
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
         """The local steps of these clients, int64 ``[B]``, with messages as large as the model."""
         if clients.speed is None:

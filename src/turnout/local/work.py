@@ -16,6 +16,11 @@ from turnout.core.types import Task
 class Work(ABC):
     """An amount of local work for each client and round, in whichever unit it stands for: local steps, or epochs."""
 
+    @property
+    def deadline(self) -> float | None:
+        """Seconds that a round lasts in which work is given so; None where it lasts as long as the slowest of its cohort."""
+        return None
+
     @abstractmethod
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
         """The amounts of B clients, int64 ``[B]``."""

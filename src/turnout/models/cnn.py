@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from turnout.core.checks import refuse
-from turnout.models.spec import ModelSpec, dropout_rate, sizes
+from turnout.models.spec import ModelSpec, dropout_rate, images, sizes
 
 
 @dataclass(frozen=True)
@@ -73,15 +72,7 @@ class Cnn(ModelSpec):
 
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Convolutions ``conv1``, ..., hidden layers ``hidden1``, ..., then ``output``."""
-        side = 2 ** len(self.widths)
-        if len(input_shape) != 3 or min(input_shape[1:]) < side:
-            raise refuse(
-                "input_shape of Cnn",
-                given=input_shape,
-                needed=f"(channels, height, width) with height and width >= {side}",
-                instead="Reshape the images, write fewer convolutions, or use Mlp() for inputs that are no images",
-            )
-        width, height, breadth = input_shape
+        width, height, breadth = images("Cnn", input_shape, len(self.widths), fewer="convolutions")
         parts = OrderedDict[str, nn.Module]()
         for i, wider in enumerate(self.widths, start=1):
             parts[f"conv{i}"] = nn.Conv2d(width, wider, kernel_size=3, padding=1)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from turnout.core.checks import count, refuse
-from turnout.models.spec import ModelSpec, dropout_rate, sizes
+from turnout.models.spec import ModelSpec, dropout_rate, images, sizes
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,7 @@ class GroupNormCnn(ModelSpec):
 
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         """Blocks ``conv1a``, ``conv1b``, ..., then ``hidden`` and ``output``."""
-        side = 2 ** len(self.channels)
-        if len(input_shape) != 3 or min(input_shape[1:]) < side:
-            raise refuse(
-                "input_shape of GroupNormCnn",
-                given=input_shape,
-                needed=f"(channels, height, width) with height and width >= {side}",
-                instead="Reshape the images, write fewer blocks, or use Mlp() for inputs that are no images",
-            )
-        width, height, breadth = input_shape
+        width, height, breadth = images("GroupNormCnn", input_shape, len(self.channels), fewer="blocks")
         parts = OrderedDict[str, nn.Module]()
         for i, (wider, rate) in enumerate(zip(self.channels, self.dropout, strict=True), start=1):
             for each in "ab":

@@ -73,6 +73,19 @@ def sizes(name: str, value: Any, *, least: int = 1, instead: str = "") -> None:
         raise refuse(name, given=value, needed=f"a tuple {length}of whole numbers >= 1", instead=instead)
 
 
+def images(name: str, input_shape: tuple[int, ...], poolings: int, fewer: str) -> tuple[int, int, int]:
+    """Channels, height and width of inputs that are halved so many times; refuse what is no image or too small for that."""
+    side = 2**poolings
+    if len(input_shape) != 3 or min(input_shape[1:]) < side:
+        raise refuse(
+            f"input_shape of {name}",
+            given=input_shape,
+            needed=f"(channels, height, width) with height and width >= {side}",
+            instead=f"Reshape the images, write fewer {fewer}, or use Mlp() for inputs that are no images",
+        )
+    return input_shape
+
+
 def dropout_rate(name: str, value: float) -> None:
     """Refuse what is not a probability below 1 of dropping a unit."""
     probability(name, value)

@@ -19,7 +19,6 @@ from turnout.pace import OUTCOMES, BoundPace, Step, VirtualTime, WorkTimes
 from turnout.pace.work import NumSteps
 from turnout.population.availability import BoundAvailability
 from turnout.selection import Uniform
-from turnout.simulation.fitting import check
 from turnout.simulation.influence import Influence
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ class Asynchronous:
     """What a simulation needs of time where its pace is not simply one cohort after the other.
 
     Args:
-        experiment: the whole configuration.
+        experiment: the whole configuration, which `fitting.check` has let pass.
         availability: who is there.
         num_steps: local steps of a task.
         nbytes: size of a report, and of what a client receives.
@@ -44,9 +43,6 @@ class Asynchronous:
         virtual: the pace in motion.
         models: the model of every version that somebody may still report about, ``[P]``.
         influence: what every client has contributed.
-
-    Raises:
-        ConfigurationError: for what has no meaning where clients start from different versions.
     """
 
     def __init__(
@@ -58,7 +54,6 @@ class Asynchronous:
         train: Train,
         lanes: int,
     ) -> None:
-        check(experiment)
         population, seed, n = experiment.population, experiment.seed, experiment.data.num_clients
         assert population.speed is not None
         dropout = None if population.dropout is None else population.dropout.bind(seed)

@@ -6,7 +6,6 @@ import numpy as np
 
 from turnout.core.algorithm import Algorithm
 from turnout.core.types import Report
-from turnout.local.time_budget import TimeBudget
 from turnout.population.durations import BoundSpeed
 
 
@@ -15,9 +14,9 @@ def round_seconds(
 ) -> float:
     """Simulated seconds of a round: the server waits for the slowest of its cohort.
 
-    Where local steps come from a `TimeBudget`, a round lasts its tau, whoever is there. Measuring before the selection
-    takes one more trip to whoever is slowest there, with the time of one local step for a client's gradient. The
-    durations are those of the task with the number of the round, so they are the same for all algorithms.
+    Where the local rule has a `deadline` (`TimeBudget`'s tau), a round lasts so long, whoever is there. Measuring before
+    the selection takes one more trip to whoever is slowest there, with the time of one local step for a client's gradient.
+    The durations are those of the task with the number of the round, so they are the same for all algorithms.
 
     Args:
         speed: how fast the clients are.
@@ -30,9 +29,8 @@ def round_seconds(
     trips = 0.0
     if (measured := reports.measured) is not None and len(measured):
         trips = _slowest(speed, measured, version, bytes_down, np.ones(len(measured), dtype=np.int64))
-    work = getattr(algorithm.local, "steps", None)
-    if isinstance(work, TimeBudget):
-        return max(trips + work.seconds, least)
+    if algorithm.local.deadline is not None:
+        return max(trips + algorithm.local.deadline, least)
     if len(reports):
         trips += _slowest(speed, reports, version, bytes_down, reports.num_steps)
     return max(trips, least)

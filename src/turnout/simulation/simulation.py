@@ -24,7 +24,6 @@ from turnout.evaluation.evaluate import Scores, by_labels, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.own import OwnScores, evaluate_own
 from turnout.history import History
-from turnout.local.time_budget import TimeBudget
 from turnout.pace import Rounds
 from turnout.population import participation_table
 from turnout.simulation import records
@@ -101,11 +100,9 @@ class Simulation:
             check(experiment)
         speed = experiment.population.speed
         self.speed = None if speed is None else speed.bind(data.num_clients, seed)
-        if isinstance(work := getattr(algorithm.local, "steps", None), TimeBudget):
-            nobody = np.zeros(0, dtype=np.int64)
-            work.amount(
-                Task(shared, 0, seed), replace(self._clients(nobody), speed=self.speed)
-            )  # refuses what it lacks
+        if algorithm.local.deadline is not None:  # asking for nobody's steps refuses what is lacking for them
+            nobody = replace(self._clients(np.zeros(0, dtype=np.int64)), speed=self.speed)
+            algorithm.local.num_steps(Task(shared, 0, seed), nobody)
         behaviour = experiment.population.behaviour
         self.behaviour = None if behaviour is None else behaviour.bind(data.num_clients, seed)
         self.standing = Standing(
@@ -117,8 +114,8 @@ class Simulation:
     def _asynchronous(self) -> Asynchronous:
         """The clock of a run whose steps go by it; one client does its task, to see how large a report is."""
         local, everyone = self.experiment.algorithm.local, np.arange(self.federation.num_clients)
-        largest = np.array([self._train.sizes.argmax()])
-        report, _ = self._done(largest, Task(self.state.params, 0, self.experiment.seed))
+        smallest = np.array([self._train.sizes.argmin()])
+        report, _ = self._done(smallest, Task(self.state.params, 0, self.experiment.seed))
 
         def num_steps(clients: np.ndarray, version: int) -> np.ndarray:
             task = Task(self.state.params, version, self.experiment.seed)
