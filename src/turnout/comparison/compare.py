@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from turnout.comparison.folders import load_record, save_order
 from turnout.comparison.processes import in_processes
 from turnout.comparison.run import Listener, Run, Update, perform
 from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
+from turnout.core.machine import num_processors
 from turnout.experiment import Experiment, Interrupted, stops_on_signal
 from turnout.reporting.records import RunRecord
 
@@ -91,7 +91,7 @@ def perform_all(
         RunsFailed: where some runs failed, after all others have ended.
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
-    processes = min(jobs if jobs is not None else _processors(), len(runs))
+    processes = min(jobs if jobs is not None else num_processors(), len(runs))
     count("jobs", processes)
     count("threads", threads)
     if processes > 1:
@@ -166,8 +166,3 @@ def _check_can_be_sent(runs: Iterable[Run]) -> None:
                 f"{name}: {make!r} cannot be sent to another process ({error}): write it as a function of a module, or "
                 "jobs=1"
             ) from error
-
-
-def _processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,57 @@
+"""What the machine gives this process."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+
+def num_processors() -> int:
+    """How many processors this process may keep busy: those it may run on, within its container's share of time.
+
+    A share of 2.5 processors is 2: a third thread would be stopped half of the time, and the others would wait for it.
+    """
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min(allowed, quota())))
+
+
+def quota(root: Path = Path("/")) -> float:
+    """Processors' worth of time that Linux control groups let this process have; infinite where nothing says so.
+
+    Args:
+        root: where ``proc`` and ``sys`` are.
+    """
+    return min(_quotas(root), default=math.inf)
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """The limits of the process's groups, of version 2 and of version 1, and of all groups that these are in."""
+    mounted = root / "sys/fs/cgroup"
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, group = line.split(":", 2)
+        of_cpu = "cpu" in controllers.split(",")
+        if controllers and not of_cpu:
+            continue
+        # Where the group's folder is not mounted under its own name, as in older containers, that of its root is.
+        for inside in (PurePosixPath(group), *PurePosixPath(group).parents):
+            for tree in (mounted / controllers, mounted / "cpu") if of_cpu else (mounted, mounted / "unified"):
+                folder = tree / inside.relative_to("/")
+                if of_cpu:
+                    limit = f"{_text(folder / 'cpu.cfs_quota_us')} {_text(folder / 'cpu.cfs_period_us')}"
+                else:
+                    limit = _text(folder / "cpu.max")
+                with suppress(ValueError, ZeroDivisionError):  # "max 100000", or there is no such file
+                    time, period = map(int, limit.split())
+                    if time > 0:  # version 1 writes -1 for no limit
+                        yield time / period
+
+
+def _text(path: Path) -> str:
+    """What a file holds; nothing where there is none."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
