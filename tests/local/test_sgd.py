@@ -7,6 +7,7 @@ from turnout import ConfigurationError, Halving, Sgd, models
 from turnout.core.clients import Clients
 from turnout.core.objective import Engine, Objective
 from turnout.core.types import Task
+from turnout.local import ShareOfWork, TimeBudget
 from turnout.local.minibatches import plan
 
 MODEL = models.Mlp(hidden=(7,))
@@ -154,6 +155,8 @@ def test_a_plain_module_of_the_users_own(tiny):
         ({"steps": None}, r"exactly one of the two. Write Sgd\(steps=None, epochs=1\)"),
         ({"epochs": 2}, r"steps and epochs: got \(5, 2\)"),
         ({"steps": None, "epochs": 0.5}, "epochs: got 0.5, needed a whole number"),
+        ({"steps": None, "epochs": TimeBudget(30)}, "epochs: got TimeBudget.* how many local steps fit into a time"),
+        ({"steps": None, "epochs": ShareOfWork(TimeBudget(30))}, r"epochs: got Share.* Write steps=TimeBudget\(...\)"),
         ({"batch_size": 0}, "batch_size: got 0"),
         ({"momentum": 1.0}, "momentum: got 1.0, needed a number >= 0 and < 1"),
         ({"momentum": -0.1}, "momentum: got -0.1"),

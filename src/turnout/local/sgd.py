@@ -72,6 +72,13 @@ class Sgd(Local):
         name, work = ("steps", self.steps) if self.epochs is None else ("epochs", self.epochs)
         if not isinstance(work, Work):
             count(name, work)  # type: ignore[arg-type]
+        elif name == "epochs" and work.counts_steps:
+            raise refuse(
+                "epochs",
+                given=work,
+                needed="an amount of epochs, and this is how many local steps fit into a time",
+                instead="Write steps=TimeBudget(...) in place of epochs",
+            )
 
     @property
     def per_step(self) -> int:

@@ -54,6 +54,11 @@ class TimeBudget(Work):
         """tau: whoever is there, the server waits for the end of the round."""
         return self.seconds
 
+    @property
+    def counts_steps(self) -> bool:
+        """Seconds are divided by the time of a local step."""
+        return True
+
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
         """The local steps of these clients, int64 ``[B]``, with messages as large as the model."""
         if clients.speed is None:

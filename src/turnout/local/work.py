@@ -21,6 +21,11 @@ class Work(ABC):
         """Seconds that a round lasts in which work is given so; None where it lasts as long as the slowest of its cohort."""
         return None
 
+    @property
+    def counts_steps(self) -> bool:
+        """Whether its amounts can be nothing but local steps."""
+        return False
+
     @abstractmethod
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
         """The amounts of B clients, int64 ``[B]``."""
@@ -48,6 +53,11 @@ class ShareOfWork(Work):
             count("of", self.of)
         if self.most is not None:
             positive("most", self.most)
+
+    @property
+    def counts_steps(self) -> bool:
+        """As what it is a share of."""
+        return isinstance(self.of, Work) and self.of.counts_steps
 
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
         """The amounts of this round."""
