@@ -12,10 +12,20 @@ few = st.integers(1, 5)
 
 
 @settings(deadline=None, max_examples=25)
-@given(steps=few, rows=few, inputs=few, hidden=few, layers=st.integers(1, 3), seed=st.integers(0, 2**31))
-def test_equals_torch_with_the_same_weights(steps, rows, inputs, hidden, layers, seed):
+@given(
+    steps=few,
+    rows=few,
+    inputs=few,
+    hidden=few,
+    layers=st.integers(1, 3),
+    alone=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_equals_torch_with_the_same_weights(steps, rows, inputs, hidden, layers, alone, seed):
     torch.manual_seed(seed)
     ours, theirs = Lstm(inputs, hidden, layers), nn.LSTM(inputs, hidden, layers)
+    ours.alone = alone
+    ours.eval()  # a gradient can be asked for in either mode
     theirs.load_state_dict(ours.state_dict())
     x, slope = torch.randn(steps, rows, inputs), torch.randn(steps, rows, hidden)
     a, b = x.clone().requires_grad_(), x.clone().requires_grad_()

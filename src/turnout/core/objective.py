@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from typing import Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import nn
@@ -71,6 +71,8 @@ def _choose(module: nn.Module, engine: Engine, device: torch.device) -> tuple[st
         return "one_by_one", f"torch.func.vmap has no rule for {recurrent}"
     if device.type == "cpu" and any(isinstance(m, _CONVOLUTIONS) for m in module.modules()):
         return "one_by_one", "on a CPU the convolutions of single clients are faster than grouped ones"
+    if device.type == "cpu" and any(hasattr(m, "alone") for m in module.modules()):
+        return "one_by_one", "a layer has a faster kernel for single clients"
     return "vectorised", "clients of a cohort train together"
 
 
@@ -109,6 +111,9 @@ class Objective:
         self.initial = self.layout.flatten(self.module)
         self.loss, self.device = loss, device
         self.engine, self.reason = _choose(module, engine, device)
+        for layer in self.module.modules():
+            if hasattr(layer, "alone"):
+                cast("Any", layer).alone = self.engine == "one_by_one"
         frozen = {n: p.detach() for n, p in self.module.named_parameters() if not p.requires_grad}
         self._constants = frozen | {n: b for n, b in self.module.named_buffers() if n not in self._key_names}
         self._images_last = device.type == "cpu" and any(isinstance(m, nn.Conv2d) for m in self.module.modules())

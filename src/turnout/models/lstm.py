@@ -81,8 +81,9 @@ class Lstm(nn.Module):
         c_t = sigmoid(f) * c_{t-1} + sigmoid(i) * tanh(g)
         h_t = sigmoid(o) * tanh(c_t)
 
-    Parameters have the names, shapes, order and random start of `torch.nn.LSTM`, so that weights can be exchanged. That
-    class has no rule for `torch.func.vmap` on the CPU, which would go through the clients one by one, with a warning.
+    Parameters have the names, shapes, order and random start of `torch.nn.LSTM`, so that weights can be exchanged. Its
+    kernel computes all of this at once, but for one network only: it has no rule for `torch.func.vmap`. So it is used
+    where clients train one by one, and the equations as written here where they train together.
 
     Args:
         inputs: D.
@@ -90,7 +91,12 @@ class Lstm(nn.Module):
         layers: how many layers.
         forget_bias: added to the first ``b_ih`` of f. With 1 a cell starts by keeping most of what it has, so that
             gradients reach far back.
+
+    Attributes:
+        alone: whether the parameters are those of one client at a time; whoever calls the model says so.
     """
+
+    alone = False
 
     def __init__(self, inputs: int, hidden: int, layers: int, forget_bias: float = 0.0) -> None:
         super().__init__()
@@ -111,9 +117,14 @@ class Lstm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs of the last layer at every step."""
-        for layer in range(self.layers):
-            parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-            x = self._layer(x, *(getattr(self, f"{part}_l{layer}") for part in parts))
+        parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        weights = [[getattr(self, f"{part}_l{layer}") for part in parts] for layer in range(self.layers)]
+        if self.alone:
+            zeros = x.new_zeros(self.layers, x.shape[1], self.hidden)
+            flat = [weight for layer in weights for weight in layer]
+            return torch.lstm(x, (zeros, zeros), flat, True, self.layers, 0.0, torch.is_grad_enabled(), False, False)[0]
+        for layer in weights:
+            x = self._layer(x, *layer)
         return x
 
     def _layer(
