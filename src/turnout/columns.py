@@ -44,6 +44,17 @@ CLIENT_COLUMNS: Mapping[str, pa.DataType] = {
 }
 """The columns every table of clients has, and their types; others may follow, as float64."""
 
+APPEAL_COLUMNS = ("appeal_test", "appeal_train", "client_accuracy", "preferred_accuracy")
+"""What `AppealMetrics` records of each kind of clients."""
+
+JUDGED = {
+    "": "",
+    "unseen_": "unseen clients",
+    "tuned_": "after tuning",
+    "unseen_tuned_": "unseen clients, after tuning",
+}
+"""Kinds of clients that `AppealMetrics` tells apart: what their columns begin with, and in words; without, all that train."""
+
 COSTS: Mapping[str, tuple[str, ...]] = {
     "bytes": ("bytes_up", "bytes_down", "bytes_measured"),
     "simulated_seconds": ("simulated_seconds",),

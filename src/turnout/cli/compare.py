@@ -25,7 +25,7 @@ from turnout.reporting import (
     cost_table,
     costs,
     csv,
-    rich_table,
+    rich_tables,
     write_report,
 )
 from turnout.reporting.target import check_accuracy
@@ -153,7 +153,7 @@ def _conclude(
 ) -> None:
     """Print the table, keep all figures, write the report."""
     rows, spent = comparison(records), []
-    show(rich_table(rows))
+    show(rich_tables(rows))
     if to_accuracy is not None:
         goal = accuracy_target(records, to_accuracy)
         spent = costs(records, goal)

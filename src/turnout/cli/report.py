@@ -16,7 +16,7 @@ from turnout.comparison import load_records
 from turnout.comparison.folders import run_folders
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.data.federated import FederatedData
-from turnout.reporting import RunRecord, comparison, rich_table, write_report
+from turnout.reporting import RunRecord, comparison, rich_tables, write_report
 
 EPILOG = r"""[bold]Examples[/bold]
 
@@ -50,7 +50,7 @@ def report(
             raise ConfigurationError(f"{text}: {path} holds runs of several algorithms, which cannot all be {name}")
         records += [replace(record, algorithm=name) if name else record for record in found]
         paths.append(Path(path))
-    show(rich_table(comparison(records)))
+    show(rich_tables(comparison(records)))
     path = write_report(records, output or paths[0] / "report.html", data=_data(paths), title=title)
     typer.echo(f"report: {path}")
 

@@ -21,7 +21,7 @@ from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutErro
 from turnout.experiment import Experiment, Interrupted
 from turnout.history import History
 from turnout.progress import bar
-from turnout.reporting import comparison, rich_table
+from turnout.reporting import comparison, rich_tables
 
 SETTINGS = "settings.json"
 
@@ -100,7 +100,7 @@ def run(
         introduce(settings.name, settings, experiment.data)
     perform(experiment, settings, target, resume is not None, checkpoint_every, quiet)
     record = load_record(target)
-    show(rich_table(comparison([record])))
+    show(rich_tables(comparison([record])))
     typer.echo(f"tables and checkpoint: {target}")
     typer.echo(final(record.history))
 

@@ -3,7 +3,7 @@
 from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.report import write_report
-from turnout.reporting.table import comparison, csv, markdown, rich_table
+from turnout.reporting.table import comparison, csv, markdown, rich_table, rich_tables
 from turnout.reporting.target import Target, accuracy_target, cost_table, costs
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "csv",
     "markdown",
     "rich_table",
+    "rich_tables",
     "write_report",
 ]

@@ -66,6 +66,8 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
         raise DataError(f"no run recorded {metric}")
     if metric.endswith("loss") and 0 < 30 * lowest < highest:
         axes.set_yscale("log")
+    if metric == "pool":  # a number of clients
+        axes.yaxis.get_major_locator().set_params(integer=True)
     dress(axes, "round", label(metric))
     legend(figure, drawn)
     return figure

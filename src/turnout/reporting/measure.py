@@ -112,9 +112,11 @@ class Measure:
         return middle if figure.num == 1 else f"{middle} ({low} to {high})"
 
     def number(self, value: float) -> str:
-        """One figure as it is printed; accuracies with one decimal."""
+        """One figure as it is printed: accuracies with one decimal, how many are in the pool as a whole number."""
         if not math.isfinite(value):
             return "–"
+        if self.metric == "pool":
+            return f"{value:,.0f}"
         return f"{self.scale * value:.1f}" if self.scale == 100.0 else number(self.scale * value)
 
     def _until(self, record: RunRecord, target: Target | None) -> float:

@@ -14,7 +14,7 @@ from turnout.reporting.records import RunRecord, by_algorithm, client_split
 from turnout.reporting.settings import environment as this_environment
 from turnout.reporting.settings import settings
 from turnout.reporting.style import name_of, styles
-from turnout.reporting.table import COLUMNS, RESULTS, Row, cells, comparison
+from turnout.reporting.table import APPEAL, COLUMNS, RESULTS, Row, appeal_cells, cells, comparison
 from turnout.reporting.target import Target, accuracy_target, cost_cells, costs
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ def render(
         rows=rows,
         results=cells(rows, RESULTS),
         clients=cells(rows, CLIENTS),
+        appeal=appeal_cells(rows),
+        standing=_standing(records),
         communication=cells(rows, COMMUNICATION),
         target=target,
         reached=None if target is None else cost_cells(costs(records, target)),
@@ -138,6 +140,21 @@ def _curves(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]:
         alt = f"{title} against rounds, one line per algorithm." + (f" Final values: {ends}." if ends else "")
         drawn.append(draw(title, "", alt, lambda metric=metric: figures.curves(records, metric, smooth=True)))
     return sorted(drawn, key=lambda drawing: not drawing.svg)
+
+
+def _standing(records: Sequence[RunRecord]) -> list[Drawing]:
+    """What clients require, against rounds: the columns that some run recorded."""
+    recorded = {name for record in records for name in record.history.column_names}
+    names = [name for keys in APPEAL.values() for name in keys if name in recorded]
+    return [
+        draw(
+            name_of(name)[0].upper() + name_of(name)[1:],
+            "",
+            f"{name_of(name)} against rounds, one line per algorithm.",
+            lambda name=name: figures.curves(records, name),
+        )
+        for name in names
+    ]
 
 
 def _clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, Drawing]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from turnout.columns import JUDGED
 from turnout.core.checks import ConfigurationError
 from turnout.reporting.records import RunRecord, by_algorithm
 
@@ -32,11 +33,25 @@ SIZE = (5.2, 3.2)
 """Width and height of a figure in inches, without its legend: two side by side on a desk, one across a phone."""
 
 
-_NAMES = {"train_loss": "training loss", "train_accuracy": "training accuracy", "local_loss": "loss during local steps"}
+_NAMES = {
+    "train_loss": "training loss",
+    "train_accuracy": "training accuracy",
+    "local_loss": "loss during local steps",
+    "pool": "clients in the pool",
+}
+_APPEAL = {
+    "appeal_test": "GM-Appeal, test data",
+    "appeal_train": "GM-Appeal, training data",
+    "client_accuracy": "test accuracy, mean over clients",
+    "preferred_accuracy": "preferred-model accuracy",
+}
 
 
 def name_of(metric: str) -> str:
     """What a recorded column is called where people read it: ``"test accuracy"``."""
+    for prefix, kind in JUDGED.items():
+        if (name := _APPEAL.get(metric.removeprefix(prefix))) and metric.startswith(prefix):
+            return f"{name}, {kind}" if kind else name
     return _NAMES.get(metric, metric.replace("_", " "))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv as csv_format
 import io
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,10 +12,13 @@ from typing import Any
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from turnout.columns import APPEAL_COLUMNS, JUDGED
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
+from turnout.reporting.style import label, name_of
 from turnout.reporting.target import COSTS, Cost
 
 
@@ -68,6 +72,12 @@ class Column:
 
 
 _PERCENT = {"scale": 100.0, "better": max}
+_APPEAL = {
+    "appeal_test": {"short": "GM-Appeal, test", "decimals": 2, "better": max},
+    "appeal_train": {"short": "GM-Appeal, train", "decimals": 2, "better": max},
+    "client_accuracy": {"short": "client test %", **_PERCENT},
+    "preferred_accuracy": {"short": "preferred %", **_PERCENT},
+}
 COLUMNS = {
     "train_accuracy": Column("train accuracy (%)", "train %", **_PERCENT),
     "test_accuracy": Column("test accuracy (%)", "test %", **_PERCENT),
@@ -77,6 +87,8 @@ COLUMNS = {
     "client_worst": Column("worst 10 % of clients (%)", "worst 10 %", **_PERCENT),
     "client_jain": Column("Jain's index", "Jain", decimals=3, better=max),
     "client_missing": Column("clients without data", "no data", decimals=0, exceptional=True),
+    **{kind + key: Column(label(kind + key), **_APPEAL[key]) for kind in JUDGED for key in APPEAL_COLUMNS},
+    "pool": Column(name_of("pool"), "in the pool", decimals=0, better=max),
     "num_participants": Column("participants per round", "participants", spread=False),
     "megabytes_up": Column("sent to server (MB)", "MB up", scale=1e-6, spread=False),
     "megabytes_down": Column("sent to clients (MB)", "MB down", scale=1e-6, spread=False),
@@ -88,6 +100,15 @@ COLUMNS = {
 
 RESULTS = ("train_accuracy", "test_accuracy", "test_loss", "client_spread", "client_worst", "seconds")
 """The columns that are shown where no others are asked for."""
+
+APPEAL = {
+    (f"How clients stand to the model{kind and ': '}{text}"): (
+        *(kind + key for key in APPEAL_COLUMNS),
+        *(["pool"] if not kind else []),
+    )
+    for kind, text in JUDGED.items()
+}
+"""Columns about what clients require, with a heading for each kind of clients."""
 
 _QUARTILES = ("low", "median", "high")
 
@@ -122,10 +143,20 @@ def cells(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> tuple[list[str]
     return keys, lines
 
 
-def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> Table:
-    """The comparison for a terminal, the best of each column in bold."""
+def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[tuple[str, bool]]]]]:
+    """Keys and cells of the columns about what clients require, by the heading of those clients; empty without any."""
+    return {title: found for title, keys in APPEAL.items() if (found := cells(rows, keys))[0]}
+
+
+def rich_tables(rows: Sequence[Row]) -> Group:
+    """The comparison for a terminal: results, and beneath them what clients require, where runs recorded it."""
+    return Group(rich_table(rows), *(rich_table(rows, APPEAL[title], title) for title in appeal_cells(rows)))
+
+
+def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = "") -> Table:
+    """Some columns of the comparison for a terminal, the best of each in bold."""
     keys, lines = cells(rows, keys)
-    table = Table(box=SIMPLE_HEAD, caption=_caption(rows))
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, caption=_caption(rows))
     table.add_column("algorithm", no_wrap=True)
     for key in keys:
         table.add_column(COLUMNS[key].short, justify="right")
@@ -176,6 +207,9 @@ def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, flo
         summary |= {f"client_{name}": value for name, value in fair.items()}
     renamed = {"bytes_up": "megabytes_up", "bytes_down": "megabytes_down", "server_bytes": "server_megabytes"}
     figures = {renamed.get(name, name): value for name, value in summary.items()}
+    for key in itertools.chain(*APPEAL.values()):
+        if key in record.history.column_names and len(record.history.column(key)[1]):
+            figures[key] = record.history.final(key, window)
     return {key: figures[key] for key in COLUMNS if key in figures}
 
 

@@ -1,0 +1,109 @@
+"""What clients require, in tables, pictures and the page: named as people say it, and absent where nobody asked."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from turnout.history import History
+from turnout.reporting.figures import curves
+from turnout.reporting.measure import Measure
+from turnout.reporting.records import RunRecord
+from turnout.reporting.report import write_report
+from turnout.reporting.style import label
+from turnout.reporting.table import COLUMNS, appeal_cells, comparison, csv, rich_tables
+
+SEEN = {"appeal_test": 0.375, "appeal_train": 0.4, "client_accuracy": 0.701, "preferred_accuracy": 0.883}
+
+
+def run(algorithm="maxfl", seed=0, rounds=20, pool=43, **others):
+    """A run whose appeal is recorded every ten rounds, its pool in every one."""
+    history = History()
+    for round in range(1, rounds + 1):
+        figures = {**SEEN, **others, "test_accuracy": 0.6} if round % 10 == 0 else {}
+        history.record(round=round, pool=pool + round % 2, **figures)
+    return RunRecord(algorithm, seed, history)
+
+
+def text_of(records):
+    console = Console(width=140, record=True, file=io.StringIO())
+    console.print(rich_tables(comparison(records)))
+    return console.export_text()
+
+
+def test_columns_have_the_papers_names_for_all_kinds_of_clients():
+    assert label("appeal_test") == "GM-Appeal, test data"
+    assert label("unseen_appeal_train") == "GM-Appeal, training data, unseen clients"
+    assert label("tuned_preferred_accuracy") == "preferred-model accuracy, after tuning (%)"
+    assert label("unseen_tuned_client_accuracy") == "test accuracy, mean over clients, unseen clients, after tuning (%)"
+    assert label("pool") == "clients in the pool"
+    assert label("unseen_test_accuracy") == "unseen test accuracy (%)", "no column of appeal"
+
+
+def test_a_comparison_shows_them_beneath_its_results():
+    text = text_of([run(), run("fedavg", pool=2, appeal_test=0.04)])
+    assert "How clients stand to the model" in text
+    assert re.search(r"maxfl +0\.38 +0\.40 +70\.1 +88\.3 +44", text), "the pool is a whole number: 43.5 rounds to even"
+    assert re.search(r"fedavg +0\.04 +0\.40 +70\.1 +88\.3 +2\b", text)
+    assert "unseen" not in text
+    assert "tuning" not in text
+
+
+def test_every_kind_of_clients_has_a_table_of_its_own():
+    record = run(unseen_appeal_test=0.39, tuned_appeal_test=0.55, unseen_tuned_appeal_test=0.56)
+    found = appeal_cells(comparison([record]))
+    assert [(keys[0], lines[0][0][0]) for keys, lines in found.values()] == [
+        ("appeal_test", "0.38"),
+        ("unseen_appeal_test", "0.39"),
+        ("tuned_appeal_test", "0.55"),
+        ("unseen_tuned_appeal_test", "0.56"),
+    ]
+    assert list(found)[1] == "How clients stand to the model: unseen clients"
+
+
+def test_runs_without_requirements_show_none(six_by_three):
+    assert "GM-Appeal" not in text_of(six_by_three)
+    assert appeal_cells(comparison(six_by_three)) == {}
+
+
+def test_final_figures_are_means_over_the_window():
+    record = run()
+    rows = comparison([record])
+    assert rows[0].figures["appeal_test"].mean == 0.375
+    assert rows[0].figures["pool"].mean == 43.5
+    assert comparison([record], window=1)[0].figures["pool"].mean == 43
+    assert "appeal_test_mean" in csv(rows)
+
+
+def test_the_best_stands_out_and_more_in_the_pool_is_better():
+    rows = comparison([run(), run("fedavg", pool=2, appeal_test=0.04)])
+    (keys, lines), *_ = appeal_cells(rows).values()
+    best = [{key: best for key, (_, best) in zip(keys, line, strict=True)} for line in lines]
+    assert best[0]["appeal_test"]
+    assert best[0]["pool"]
+    assert not any(best[1].values())
+    assert not best[0]["client_accuracy"], "both are equal there"
+
+
+@pytest.mark.parametrize(("metric", "text"), [("pool", "44"), ("appeal_test", "0.375"), ("client_accuracy", "70.1")])
+def test_measures_are_printed_like_what_they_are(metric, text):
+    measure = Measure("final", metric)
+    assert measure.number(measure.of(run())) == text
+
+
+def test_a_pool_has_whole_ticks():
+    axes = curves([run(pool=1)], "pool").axes[0]
+    assert axes.get_ylabel() == "clients in the pool"
+    assert all(tick == round(tick) for tick in axes.get_yticks())
+
+
+def test_the_page_has_tables_and_pictures_of_them(tmp_path, six_by_three):
+    records = [run(unseen_appeal_test=0.39), run("fedavg", pool=2, unseen_appeal_test=0.07)]
+    page = write_report(records, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<h2>What clients require</h2>" in page
+    assert "<h3>How clients stand to the model: unseen clients</h3>" in page
+    for name in ("appeal_test", "preferred_accuracy", "unseen_appeal_test", "pool"):
+        assert f'<th scope="col">{COLUMNS[name].title}</th>' in page
+        assert re.search(rf'aria-label="{re.escape(label(name).removesuffix(" (%)"))} against rounds', page)
+    assert "What clients require" not in write_report(six_by_three, tmp_path / "o.html").read_text(encoding="utf-8")
