@@ -67,7 +67,9 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
     if metric.endswith("loss") and 0 < 30 * lowest < highest:
         axes.set_yscale("log")
     if metric == "pool":  # a number of clients
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        from matplotlib.ticker import MaxNLocator
+
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     dress(axes, "round", label(metric))
     legend(figure, drawn)
     return figure
