@@ -73,16 +73,16 @@ def test_influence_times_rate_is_equal_where_staleness_is_as_expected(rates, dat
 @given(st.integers(0, 10_000), st.sampled_from(["constant", "polynomial", "exponential", "hinge"]))
 def test_discounts_are_one_for_the_fresh_and_never_grow(tau, rule):
     piece = ByStaleness(rule)
-    fresh, some, more = piece.factors(np.array([0, tau, tau + 1]))
+    fresh, some, more = piece.of(np.array([0, tau, tau + 1]))
     assert fresh == 1
     assert 0 <= more <= some <= 1
 
 
 def test_discounts_at_known_places():
     taus = np.array([0, 3, 4, 6])
-    np.testing.assert_allclose(ByStaleness().factors(taus), [1, 0.5, 5**-0.5, 7**-0.5])
-    np.testing.assert_allclose(ByStaleness("hinge").factors(taus), [1, 1, 1, 1 / 21])
-    np.testing.assert_allclose(ByStaleness("exponential", base=2.0).factors(taus), [1, 8, 16, 64])
+    np.testing.assert_allclose(ByStaleness().of(taus), [1, 0.5, 5**-0.5, 7**-0.5])
+    np.testing.assert_allclose(ByStaleness("hinge").of(taus), [1, 1, 1, 1 / 21])
+    np.testing.assert_allclose(ByStaleness("exponential", base=2.0).of(taus), [1, 8, 16, 64])
 
 
 def test_a_reverse_exponential_survives_any_staleness():

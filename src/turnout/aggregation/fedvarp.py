@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.algorithm import Aggregation, Algorithm, Normaliser, Weights
 from turnout.core.checks import ConfigurationError
-from turnout.core.rows import weighted_sum
+from turnout.core.rows import weighted_sum, whole
 from turnout.core.types import Federation, Report, State
 from turnout.weighting.normalise import DivideByParticipants
 
@@ -60,13 +60,15 @@ def table(federation: Federation) -> State:
 def replace_rows(state: State, report: Report) -> torch.Tensor:
     """Write the updates into the table, move its mean along, and return the rows that were there, ``[B, P]``.
 
+    Of several processes each has the whole table.
+
     Of a client with several reports the one trained from the latest version stays.
     """
     clients = torch.from_numpy(report.client).to(report.delta.device)
     stored = state["table"][clients]
     order = np.lexsort((report.version, report.client))
     last = order[np.append(np.diff(report.client[order]) != 0, True)]
-    new, old = report.delta, stored
+    new, old = whole(report.delta), stored
     if len(last) < len(report):
         kept = torch.from_numpy(last).to(clients.device)
         clients, new, old = clients[kept], new[kept], old[kept]

@@ -23,6 +23,7 @@ class WeightedModels(Aggregation):
     """
 
     of_models: ClassVar[bool] = True
+    only_sums: ClassVar[bool] = True
 
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation

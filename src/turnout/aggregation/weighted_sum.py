@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -14,6 +15,8 @@ from turnout.core.types import Federation, Report, State
 @dataclass(frozen=True)
 class WeightedSum(Aggregation):
     """``u = sum_b w_b Delta_b``; all that is special about a method is in its weights."""
+
+    only_sums: ClassVar[bool] = True
 
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation

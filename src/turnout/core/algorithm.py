@@ -187,6 +187,20 @@ class Weighting(Piece, ABC):
         Tensors with one entry a client may be changed in place: copying them would cost the whole population.
         """
 
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """What `apply` multiplies each weight by, up to one number for all reports of a step, float64 ``[B]``.
+
+        A piece defines this where it can tell without the other reports of the step. If all pieces of a chain do, updates
+        are summed as they come in, and are never held all at once. It is asked before `apply`, of a few reports at a
+        time, of which it may read scalars alone, and changes no state.
+        """
+        raise NotImplementedError
+
+    @property
+    def foreseen(self) -> bool:
+        """Whether it defines `factors`."""
+        return type(self).factors is not Weighting.factors
+
     def told(self, clients: np.ndarray, state: State, federation: Federation) -> State:
         """What each of `clients` (int64 ``[B]``) is told with its task, and it alone: ``[B]`` by name."""
         del clients, state, federation
@@ -217,6 +231,9 @@ class Aggregation(Piece, ABC):
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
         """The direction ``[P]`` and the new state. Called in empty rounds (B = 0) only if `acts_alone`."""
+
+    only_sums: ClassVar[bool] = False
+    """Whether all it does with updates is to sum them with the weights."""
 
     acts_alone: ClassVar[bool] = False
     """True if there is a direction even in a round without reports."""
@@ -327,6 +344,11 @@ class Algorithm:
     def shared(self, state: ServerState) -> State:
         """What is broadcast beside the model: the means of what clients keep, in the model's type."""
         return {name: mean.to(state.params.dtype) for name, mean in state.slots.get("controls", {}).items()}
+
+    @property
+    def sums_early(self) -> bool:
+        """Whether the updates of a step can be summed as they come in, before all are there."""
+        return self.aggregation.only_sums and all(piece.foreseen for piece in self.weighting)
 
     @property
     def steps(self) -> tuple[Correction, ...]:

@@ -1,20 +1,218 @@
-"""The few operations by which server rules touch a matrix of updates ``[B, P]``."""
+"""The few operations by which server rules touch a matrix of updates ``[B, P]``, wherever its rows are.
+
+A matrix is a tensor; or `Sharded`, rows that several processes hold; or `Summed`, rows that were summed as they came in and
+are not held any more. Server rules use these functions and nothing else on it, and so know of none of this.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 
+from turnout.core import processes
+
 _COLUMNS = 1 << 16  # columns converted to float64 at a time, so that a converted block stays in the cache
+_TOGETHER = 16  # rows of a running sum that are added at a time, however they come in, so that this changes no bit
 
 
-def weighted_sum(weights: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+class Rows(ABC):
+    """A matrix ``[B, P]`` whose rows this process does not hold all of."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def dim(self) -> int:
+        """2."""
+        return len(self.shape)
+
+    def element_size(self) -> int:
+        """Bytes of a number."""
+        return self.dtype.itemsize
+
+    @abstractmethod
+    def __getitem__(self, index: torch.Tensor) -> Rows:
+        """The rows at these positions, int64 ``[b]``."""
+
+    @abstractmethod
+    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+        """As the function of this name."""
+
+
+Matrix = torch.Tensor | Rows
+
+
+class Sharded(Rows):
+    """Rows that several processes hold, each some of them; all must ask for the same, at the same time.
+
+    Args:
+        own: rows of this process, ``[b, P]``.
+        place: which rows of the whole they are, int64 ``[b]``, on the same device.
+        num_rows: B.
+    """
+
+    def __init__(self, own: torch.Tensor, place: torch.Tensor, num_rows: int) -> None:
+        self.own, self.place = own, place
+        self.shape, self.dtype, self.device = torch.Size((num_rows, *own.shape[1:])), own.dtype, own.device
+
+    def __getitem__(self, index: torch.Tensor) -> Sharded:
+        """The rows at these positions; each stays where it is."""
+        position = torch.full((len(self),), -1, dtype=torch.int64, device=self.device)
+        position[self.place] = torch.arange(len(self.place), device=self.device)
+        found = position[index]
+        place = (found >= 0).nonzero()[:, 0]
+        return Sharded(self.own[found[place]], place, len(index))
+
+    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+        """Everybody sums its own."""
+        return processes.summed(weighted_sum(weights[self.place], self.own))
+
+    def each(self, values: torch.Tensor) -> torch.Tensor:
+        """One value for each row, ``[B]``, from those of the own ones, ``[b]``."""
+        return processes.whole(values, self.place, len(self))
+
+
+class Summed(Rows):
+    """Rows of which only a sum is left, with weights that are known up to one factor.
+
+    Args:
+        total: ``sum_b u_b rows_b``, float64 ``[P]``.
+        weights: u, float64 ``[B]``; 0 for rows that are not in it.
+        dtype: of the rows.
+    """
+
+    def __init__(self, total: torch.Tensor, weights: torch.Tensor, dtype: torch.dtype) -> None:
+        self.total, self.weights = total, weights
+        self.shape, self.dtype, self.device = torch.Size((len(weights), *total.shape)), dtype, total.device
+
+    def __getitem__(self, index: torch.Tensor) -> Summed:
+        """All rows that count, once each, in another order."""
+        kept = self.weights[index]
+        if len(index.unique()) < len(index) or kept.count_nonzero() < self.weights.count_nonzero():
+            raise RuntimeError("rows that were summed can be neither doubled nor taken out again")
+        return Summed(self.total, kept, self.dtype)
+
+    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+        """The sum, times what these weights are of those that were known."""
+        if not len(weights):
+            return torch.zeros_like(self.total)
+        largest = self.weights.abs().argmax()
+        times = (weights[largest] / self.weights[largest]).where(self.weights[largest] != 0, 0.0)
+        difference = (weights - times * self.weights).abs().max()
+        if difference > 1e-6 * weights.abs().max():  # never of NaN, which a server step that overflows is dropped for
+            raise RuntimeError("weights turned out not to be proportional to the factors that were announced for them")
+        return times * self.total
+
+
+class RunningSum:
+    """``sum_b w_b rows_b``, float64, of rows that come in parts; the same bits however they are cut into parts."""
+
+    def __init__(self) -> None:
+        self._total: torch.Tensor | None = None
+        self._weights: list[torch.Tensor] = []  # of what waits for a full group
+        self._rows: list[torch.Tensor] = []
+
+    def add(self, weights: torch.Tensor, rows: torch.Tensor) -> None:
+        """Add the next rows ``[b, P]`` with their weights ``[b]``."""
+        first = (
+            -self._waiting % _TOGETHER
+        )  # they complete the group that waits; the others need not be copied behind it
+        for part in (slice(0, first), slice(first, None)):
+            self._weights.append(weights[part])
+            self._rows.append(rows[part])
+            if self._waiting >= _TOGETHER:
+                self._take(self._waiting - self._waiting % _TOGETHER)
+
+    @property
+    def _waiting(self) -> int:
+        return sum(map(len, self._weights))
+
+    def _take(self, number: int) -> None:
+        """Sum the first of those that wait."""
+        weights, rows = _joined(self._weights), _joined(self._rows)
+        for some, group in zip(weights[:number].split(_TOGETHER), rows[:number].split(_TOGETHER), strict=True):
+            part = weighted_sum(some, group)
+            self._total = part if self._total is None else self._total.add_(part)
+        # A copy, because a slice would keep all of the part that it is of.
+        self._weights, self._rows = [weights[number:].clone()], [rows[number:].clone()]
+
+    def total(self) -> torch.Tensor:
+        """The sum ``[P]`` of all that came; nothing may come any more."""
+        if self._waiting or self._total is None:
+            self._take(self._waiting)
+        assert self._total is not None
+        return self._total
+
+
+def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Rows one below the other, without a copy where all are in one part."""
+    some = [part for part in parts if len(part)]
+    return some[0] if len(some) == 1 else torch.cat(parts)
+
+
+def weighted_sum(weights: torch.Tensor, rows: Matrix) -> torch.Tensor:
     """``sum_b w_b rows_b``, ``[P]``, in float64."""
+    if isinstance(rows, Rows):
+        return rows.weighted_sum(weights)
     return torch.cat([weights.double() @ block.double() for block in rows.split(_COLUMNS, dim=1)])
 
 
-def inner(rows: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+def mean(rows: Matrix) -> torch.Tensor:
+    """The mean of the rows, float64 ``[P]``."""
+    return weighted_sum(torch.ones(len(rows), dtype=torch.float64, device=rows.device), rows) / len(rows)
+
+
+def inner(rows: Matrix, vector: torch.Tensor) -> torch.Tensor:
     """``<rows_b, vector>`` for every b, float64 ``[B]``."""
+    if isinstance(rows, Rows):
+        own = _held(rows)
+        return own.each(inner(own.own, vector))
     total = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
     for block, part in zip(rows.split(_COLUMNS, dim=1), vector.split(_COLUMNS), strict=True):
         total += block.double() @ part.double()
     return total
+
+
+def norms(rows: Matrix) -> torch.Tensor:
+    """The Euclidean length of every row, float64 ``[B]``."""
+    if isinstance(rows, Rows):
+        own = _held(rows)
+        return own.each(norms(own.own))
+    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+
+
+def finite(rows: Matrix) -> torch.Tensor:
+    """Which rows hold no NaN or infinity, bool ``[B]``; rows may be of any shape."""
+    if isinstance(rows, Rows):
+        own = _held(rows)
+        return own.each(finite(own.own))
+    # A sum is finite only if every term is, and it needs no second matrix; an overflow of the sum itself (terms beyond
+    # 1e300 in float64) is an update that no model survives either.
+    return torch.isfinite(rows.reshape(len(rows), rows.shape[1:].numel()).sum(dim=1, dtype=torch.float64))
+
+
+def zeroed(rows: Matrix, kept: torch.Tensor) -> Matrix:
+    """The rows with zeros wherever `kept`, bool ``[B]``, is False."""
+    if isinstance(rows, Rows):
+        own = _held(rows)
+        return Sharded(zeroed(own.own, kept[own.place]), own.place, len(own))  # type: ignore[arg-type]
+    return rows.where(kept.view(-1, *(1,) * (rows.dim() - 1)), 0)
+
+
+def whole(rows: Matrix) -> torch.Tensor:
+    """All rows in one tensor, for what has to store them; everybody gets them all."""
+    if isinstance(rows, Rows):
+        own = _held(rows)
+        return processes.whole(own.own, own.place, len(own))
+    return rows
+
+
+def _held(rows: Rows) -> Sharded:
+    """Rows that are held by somebody."""
+    if not isinstance(rows, Sharded):
+        raise RuntimeError("rows that were summed as they came in are asked for one by one")
+    return rows

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnout.core.rows import finite, zeroed
+
 State = dict[str, torch.Tensor]
 """What one piece carries from round to round: named tensors, so that every state can be saved without pickle."""
 
@@ -79,6 +81,10 @@ class Report:
         measured: reports of clients who were asked for measurements alone (their updates have no columns), or None.
         lag: what each was trained from minus the server's present model, ``[B, P]``; the server fills it in, for an
             aggregation of models. None where all were trained from the present one, or nobody asks.
+        good: which reports hold no NaN or infinity, bool ``[B]``, on the host, where that is known already; or None.
+
+    On the server matrices ``[B, P]`` may be `Rows`, which other processes hold, or which are summed already; so its rules
+    touch them through `turnout.core.rows` alone.
 
     A client that was drawn twice has two rows, so that whatever counts reports counts it twice; what is only summed is in
     the first of them, for it was sent once.
@@ -93,6 +99,7 @@ class Report:
     seen: State = field(default_factory=dict)
     measured: Report | None = None
     lag: torch.Tensor | None = None
+    good: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.client)
@@ -110,16 +117,13 @@ class Report:
             {name: value[index] for name, value in self.seen.items()},
             self.measured,
             None if self.lag is None else self.lag[index],
+            None if self.good is None else self.good[rows],
         )
 
     def summed_once(self, once: torch.Tensor) -> Report:
         """The same reports, with zeros in what the server sums where `once`, bool ``[B]``, is False."""
         once = once.to(self.delta.device)
-
-        def rows(value: torch.Tensor) -> torch.Tensor:
-            return value.where(once.view(-1, *(1,) * (value.dim() - 1)), 0)
-
-        return replace(self, extra={name: rows(value) for name, value in self.extra.items()})
+        return replace(self, extra={name: zeroed(value, once) for name, value in self.extra.items()})
 
     @classmethod
     def cat(cls, reports: Iterable[Report]) -> Report:
@@ -135,6 +139,7 @@ class Report:
             torch.cat([part.delta for part in parts]),
             {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra},
             {name: torch.cat([part.seen[name] for part in parts]) for name in parts[0].seen},
+            good=np.concatenate([part.finite() for part in parts]) if parts[0].good is not None else None,
         )
 
     @property
@@ -145,11 +150,11 @@ class Report:
 
     def finite(self) -> np.ndarray:
         """Which reports hold no NaN or infinity anywhere, bool ``[B]``, on the host."""
+        if self.good is not None:
+            return self.good
         good = torch.ones(len(self), dtype=torch.bool, device=self.delta.device)
-        # A sum is finite only if every term is, and it needs no second matrix; an overflow of the sum itself (terms
-        # beyond 1e300 in float64) is an update that no model survives either.
         for value in (self.delta, *self.extra.values(), *self.seen.values()):
-            good &= torch.isfinite(value.reshape(len(self), value.shape[1:].numel()).sum(dim=1, dtype=torch.float64))
+            good &= finite(value)
         return good.cpu().numpy()
 
     def screened(self) -> tuple[Report, int]:

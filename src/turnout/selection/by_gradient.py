@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from turnout.core.algorithm import Measurement, Selection
 from turnout.core.checks import count, not_negative
 from turnout.core.random import fold, stream, uniform
-from turnout.core.rows import inner
+from turnout.core.rows import inner, mean
 from turnout.core.types import Candidates, Report
 from turnout.local.measurements import GradientNorm, Inexactness, StartGradient
 
@@ -71,7 +70,7 @@ class ByAlignment(_ByScore):
     def scores(self, measured: Report) -> np.ndarray:
         """Absolute inner products with the mean gradient."""
         gradient = measured.seen["start_gradient"]
-        return inner(gradient, gradient.mean(dim=0, dtype=torch.float64)).abs().cpu().numpy()
+        return inner(gradient, mean(gradient)).abs().cpu().numpy()
 
 
 @dataclass(frozen=True)
@@ -118,6 +117,6 @@ class ByAlignmentAndInexactness(_ByScore):
     def scores(self, measured: Report) -> np.ndarray:
         """|I_k| of everyone."""
         gradient = measured.seen["start_gradient"]
-        mean = gradient.mean(dim=0, dtype=torch.float64)
-        scores = inner(gradient, mean) - self.psi * measured.seen["inexactness"].double() * mean.dot(mean)
+        of_all = mean(gradient)
+        scores = inner(gradient, of_all) - self.psi * measured.seen["inexactness"].double() * of_all.dot(of_all)
         return scores.abs().cpu().numpy()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from turnout.core.algorithm import Normaliser, Weighting, Weights
+from turnout.core.algorithm import Weighting, Weights
 from turnout.core.checks import known_name, not_negative, positive
 from turnout.core.types import Federation, Report, State
+from turnout.weighting.normalise import ByOneNumber
 
 Q = Literal["derivative", "sigmoid"]
 QS = ("derivative", "sigmoid")
@@ -43,17 +44,21 @@ class Appeal(Weighting):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Multiply by q."""
-        del version, federation
+        return weights * self.factors(report, version, state, federation), state
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """The q of each report."""
+        del version, state, federation
         gap = self.sharpness * report.seen["appeal_gap"].double()
         if self.q == "sigmoid":
-            return weights * gap.sigmoid(), state
+            return gap.sigmoid()
         # In e^-|gap| <= 1 nothing overflows; both factors of s (1 - s) hold it, so neither 1 - s is rounded away.
         small = gap.abs().neg().exp()
-        return weights * small / (1.0 + small).square(), state
+        return small / (1.0 + small).square()
 
 
 @dataclass(frozen=True)
-class DivideBySumPlus(Normaliser):
+class DivideBySumPlus(ByOneNumber):
     """``w_b <- w_b / (sum_b w_b + epsilon)``: the adaptive server step of MaxFL (section 3, below eq. 6).
 
     Weights that are far above epsilon sum to nearly one, so that the step keeps its size where the objective is flat; a round

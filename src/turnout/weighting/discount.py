@@ -59,11 +59,14 @@ class ByStaleness(Weighting):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Multiply by s."""
-        del federation
-        factor = self.factors(version - report.version)
-        return weights * torch.from_numpy(factor).to(weights), state
+        return weights * self.factors(report, version, state, federation).to(weights.device), state
 
-    def factors(self, staleness: np.ndarray) -> np.ndarray:
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """S of each report."""
+        del state, federation
+        return torch.from_numpy(self.of(version - report.version))
+
+    def of(self, staleness: np.ndarray) -> np.ndarray:
         """S of each staleness, float64 of the same shape."""
         tau = staleness.astype(np.float64)
         if self.rule == "polynomial":

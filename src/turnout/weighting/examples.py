@@ -21,5 +21,9 @@ class ByExamples(Weighting):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Multiply by the number of training examples."""
-        del version, federation
-        return weights * torch.from_numpy(report.num_examples).to(weights), state
+        return weights * self.factors(report, version, state, federation).to(weights.device), state
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """The numbers of training examples."""
+        del version, state, federation
+        return torch.from_numpy(report.num_examples).double()

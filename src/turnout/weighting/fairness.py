@@ -9,6 +9,7 @@ import torch
 
 from turnout.core.algorithm import Algorithm, Normaliser, Weights
 from turnout.core.checks import ConfigurationError, not_negative
+from turnout.core.rows import norms
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, Report, State
 
@@ -58,7 +59,7 @@ class DivideByCurvature(Normaliser):
         del version, federation
         loss = report.seen["start_loss"].double().clamp(min=0.0) + _LEAST
         lr = torch.from_numpy(step_size(self.lr, report.version)).to(weights)
-        squared = torch.linalg.vector_norm(report.delta, dim=1, dtype=torch.float64).square()
+        squared = norms(report.delta).square()
         largest = loss.max()  # without it, high powers overflow
         relative = loss / largest
         power = weights * relative**self.q

@@ -53,8 +53,12 @@ class KnownRates(Weighting):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Divide by the rates of those who are there."""
+        return weights * self.factors(report, version, state, federation).to(weights.device), state
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """``1 / p`` of those who are there."""
         del version, federation
-        return weights * state["inverse"][torch.from_numpy(report.client)].to(weights.device), state
+        return state["inverse"][torch.from_numpy(report.client)]
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
         """``1 / p_n`` for everyone."""

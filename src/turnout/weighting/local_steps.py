@@ -40,9 +40,15 @@ class DivideByLocalSteps(Normaliser):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Divide by the steps, and multiply by their mean."""
-        del version, federation
+        times = self.factors(report, version, state, federation).to(weights.device)
         steps = torch.from_numpy(report.num_steps).to(weights)
         total = weights.sum()
         share = (weights / total).where(total != 0, weights)
         effective = share.dot(steps)
-        return (share * effective / steps).where(steps > 0, 0.0), state
+        return share * effective * times, state
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """``1 / tau`` of each report; 0 without a step."""
+        del version, state, federation
+        steps = torch.from_numpy(report.num_steps).double()
+        return (1.0 / steps).where(steps > 0, 0.0)

@@ -53,8 +53,7 @@ class MultiplicativeWeights(Weighting):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Multiply by v, then count those who are not content; who sent two reports counts once."""
-        del version
-        share = self.told(report.client, state, federation)["share"].to(weights.device)
+        share = self.factors(report, version, state, federation).to(weights.device)
         clients, rows = np.unique(report.client, return_index=True)
         unhappy = clients[report.seen["appeal_gap"].cpu().numpy()[rows] >= 0]
         if len(unhappy):
@@ -64,6 +63,11 @@ class MultiplicativeWeights(Weighting):
             state = {"times": state["times"], "log_sum": torch.logaddexp(state["log_sum"], added)}
             state["times"][grown] += 1
         return weights * share / federation.num_clients, state
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """N v of each report."""
+        del version
+        return self.told(report.client, state, federation)["share"]
 
     def told(self, clients: np.ndarray, state: State, federation: Federation) -> State:
         """``share [B]``: N v of each client; 1 on average over all N."""

@@ -10,8 +10,17 @@ from turnout.core.algorithm import Normaliser, Weights
 from turnout.core.types import Federation, Report, State
 
 
+class ByOneNumber(Normaliser):
+    """Divides all weights of a step by one number."""
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """Nothing that differs between reports."""
+        del version, state, federation
+        return torch.ones(len(report), dtype=torch.float64)
+
+
 @dataclass(frozen=True)
-class DivideByClients(Normaliser):
+class DivideByClients(ByOneNumber):
     """``w_b <- w_b / N``: by all clients, there or not (FedAU, Algorithm 1, line 9; "average all")."""
 
     def apply(
@@ -23,7 +32,7 @@ class DivideByClients(Normaliser):
 
 
 @dataclass(frozen=True)
-class DivideByParticipants(Normaliser):
+class DivideByParticipants(ByOneNumber):
     """``w_b <- w_b / B``: by those who are there ("average participating")."""
 
     def apply(
@@ -35,7 +44,7 @@ class DivideByParticipants(Normaliser):
 
 
 @dataclass(frozen=True)
-class DivideBySum(Normaliser):
+class DivideBySum(ByOneNumber):
     """``w_b <- w_b / sum_b w_b``: weights that sum to one (FedAvg by examples). All zero stay zero."""
 
     def apply(
@@ -48,7 +57,7 @@ class DivideBySum(Normaliser):
 
 
 @dataclass(frozen=True)
-class DivideByAbsoluteSum(Normaliser):
+class DivideByAbsoluteSum(ByOneNumber):
     """``w_b <- w_b / sum_b |w_b|``: negative weights subtract, and all have the size of a mean (FOLB, eq. 13 and 18).
 
     All zero stay zero, which leaves the model unchanged.

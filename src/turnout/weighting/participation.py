@@ -81,15 +81,20 @@ class Participation(Weighting):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Weigh by what was known before this round; then settle the intervals that this round ends."""
-        del federation
         if not len(report):
             return weights, state
+        weights = weights * self.factors(report, version, state, federation).to(weights.device)
         clients = report.client
         group, place, size = self._seats(clients)
-        omega = self._omega(state, group, version * size)
         once = np.unique(clients, return_index=True)[1]  # who sent two reports in one round was there once
         self._settle(state, group[once], np.broadcast_to(version * size + place, clients.shape)[once])
-        return weights * torch.from_numpy(omega).to(weights.device), state
+        return weights, state
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """Omega of those who are there."""
+        del federation
+        group, _, size = self._seats(report.client)
+        return torch.from_numpy(self._omega(state, group, version * size))
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
         """``omega`` of everyone in the round to come."""

@@ -1,0 +1,84 @@
+"""Several processes that run one experiment together (`torch.distributed`): which one this is, and how they add up.
+
+Everything is exchanged by sums. Where each process fills rows of its own and has zeros elsewhere, the sum of their bits is
+the whole, exactly; and a sum is the same on all of them, to the last bit, so that they take the same server steps.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from torch import distributed
+
+from turnout.core.checks import TurnoutError
+
+Value = TypeVar("Value")
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class ProcessLost(TurnoutError):
+    """Another process of the same run has died or cannot be reached."""
+
+
+def number() -> int:
+    """How many processes run the experiment; 1 unless `torch.distributed` says otherwise."""
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this is, from 0. Process 0 alone writes files and speaks."""
+    return distributed.get_rank() if number() > 1 else 0
+
+
+def summed(values: torch.Tensor) -> torch.Tensor:
+    """The sum of everybody's tensors, which all have the same shape; `values` is changed in place and returned.
+
+    Raises:
+        ProcessLost: where not everybody is there.
+    """
+    if number() > 1:
+        try:
+            distributed.all_reduce(values)
+        except RuntimeError as error:
+            raise lost(error) from error
+    return values
+
+
+def whole(own: torch.Tensor, place: torch.Tensor, num_rows: int) -> torch.Tensor:
+    """All rows ``[num_rows, ...]``, of which everybody has some, to the last bit.
+
+    Args:
+        own: rows of this process, ``[b, ...]``.
+        place: where they are in the whole, int64 ``[b]``.
+    """
+    bits = own.new_zeros((num_rows, *own.shape[1:])).view(_INTEGERS[own.element_size()])
+    bits[place] = own.contiguous().view(bits.dtype)
+    return summed(bits).view(own.dtype)
+
+
+def told(value: Value) -> Value:
+    """What process 0 has here, for everybody: plain values."""
+    if number() == 1:
+        return value
+    box = [value]
+    try:
+        distributed.broadcast_object_list(box, src=0)
+    except RuntimeError as error:
+        raise lost(error) from error
+    return box[0]
+
+
+def anyone(flag: bool) -> bool:
+    """Whether it is true of any process."""
+    if number() == 1:
+        return flag
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    return bool(summed(torch.tensor(int(flag), device=device)))
+
+
+def lost(error: Exception) -> ProcessLost:
+    """The error for a collective operation that failed."""
+    reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+    return ProcessLost(f"another process of this run was lost ({reason})")
