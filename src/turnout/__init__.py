@@ -8,6 +8,7 @@ from turnout.algorithms import (
     ALGORITHMS,
     average_all,
     average_participating,
+    ditto,
     fedalt,
     fedasync,
     fedau,
@@ -38,6 +39,7 @@ from turnout.comparison import compare, sweep
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, TurnoutError
 from turnout.core.compose import compose
+from turnout.core.own_model import OwnModel
 from turnout.core.personal import Personal
 from turnout.core.schedule import Cosine, Halving
 from turnout.data import ById, ClassesPerClient, Dirichlet, HsuDirichlet, Iid, LabelClusters, LabelGroups, PowerLaw
@@ -158,6 +160,7 @@ __all__ = [
     "Mifa",
     "MultiplicativeWeights",
     "Opting",
+    "OwnModel",
     "Participation",
     "Personal",
     "Population",
@@ -185,6 +188,7 @@ __all__ = [
     "compare",
     "compose",
     "data",
+    "ditto",
     "fedalt",
     "fedasync",
     "fedau",

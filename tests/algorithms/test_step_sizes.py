@@ -12,6 +12,7 @@ from turnout import (
     Prox,
     Sgd,
     UniformWork,
+    ditto,
     fedalt,
     fedavg,
     fedavg_p,
@@ -78,6 +79,7 @@ def test_both_parts_must_have_the_same_gamma():
     [
         fedavg(),
         fedper(),
+        ditto(),
         fedalt(),
         fedavg_p(Sgd(lr=Halving(0.1, start=1, every=1))),
         fedavg_p(Sgd(steps=UniformWork(1, 3))),

@@ -6,7 +6,7 @@ from turnout.algorithms import ALGORITHMS
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 
-PERSONAL = ("fedavg_p", "scaffold_p", "fedsim", "fedalt", "fedrep", "fedper")
+PERSONAL = ("fedavg_p", "scaffold_p", "fedsim", "fedalt", "fedrep", "fedper", "ditto")
 
 
 def shares(settings):

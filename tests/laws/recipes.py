@@ -20,6 +20,7 @@ from turnout import (
     DivideBySumPlus,
     Experiment,
     GradientNoise,
+    OwnModel,
     Participation,
     Personal,
     Population,
@@ -31,6 +32,7 @@ from turnout import (
     WithReplacement,
     average_participating,
     compose,
+    ditto,
     fedalt,
     fedau,
     fedavg,
@@ -82,6 +84,7 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedalt": lambda local: fedalt(local, cohort_size=3),
     "fedrep": lambda local: fedrep(local, share=0.7, cohort_size=3),
     "fedper": lambda local: fedper(local, cohort_size=3),
+    "ditto": lambda local: ditto(local, proximal=0.5, cohort_size=3),
     "scaffold": lambda local: scaffold(local, cohort_size=3),
     "maxfl": lambda local: maxfl(local, cohort_size=3),
     "qffl": lambda local: qffl(local, q=2.0, cohort_size=3),
@@ -114,6 +117,9 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "folb with a personal head": lambda local: folb(local, cohort_size=3, also=(Personal(),)),
     "scaffold, drawn twice, noisy": lambda local: scaffold(
         local, also=(GradientNoise(0.1), Prox(0.1), WithReplacement(4))
+    ),
+    "scaffold with models of one's own, noisy": lambda local: scaffold(
+        local, cohort_size=3, also=(OwnModel(0.2), GradientNoise(0.1))
     ),
     "maxfl, tuned": lambda local: maxfl(local, tuning_steps=2, q="sigmoid", cohort_size=3),
     "maxfl with fedau's weights": lambda local: compose(

@@ -1,8 +1,9 @@
 """FedAvg-P, Scaffold-P, SCAFFOLD and company, client by client, as the papers write them.
 
-A model is one vector whose last ``d`` numbers are personal. ``next(n)`` gives client n's next minibatch, ``gradient(w,
-batch)`` the gradient there, ``full(w, n)`` the one of all of its examples. Every method is a function of (u, S) that
-returns u after a round with the clients S; what clients keep it has for itself, ``v`` and ``c`` among it.
+A model is one vector whose last ``d`` numbers are personal; for Ditto, u and v are both whole models. ``next(n)`` gives
+client n's next minibatch, ``gradient(w, batch)`` the gradient there, ``full(w, n)`` the one of all of its examples. Every
+method is a function of (u, S) that returns u after a round with the clients S; what clients keep it has for itself, ``v``
+and ``c`` among it.
 """
 
 from types import SimpleNamespace
@@ -66,6 +67,22 @@ class FedAlt(FedAvgP):
         return u, v
 
 
+class Ditto(FedAvgP):
+    """Algorithm 1, with the plain mean: the same minibatches for the shared model w and for everyone's own v."""
+
+    def __init__(self, *args, proximal, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.proximal = proximal
+
+    def local(self, i, u0):
+        u, v = u0, self.v[i]
+        for _ in range(self.K):
+            batch = self.p.next(i)
+            u = u - self.gamma_u * self.p.gradient(u, batch)
+            v = v - self.gamma_v * (self.p.gradient(v, batch) + self.proximal * (v - u0))
+        return u, v
+
+
 class ScaffoldP(FedAvgP):
     """Algorithm 2, with line 10 as it is printed."""
 
@@ -117,6 +134,7 @@ METHODS: dict[str, tuple[type[FedAvgP], dict[str, Any]]] = {
     "fedalt": (FedAlt, {"share": 0.5}),
     "fedrep": (FedAlt, {"share": 0.8}),
     "fedper": (FedPer, {}),
+    "ditto": (Ditto, {"proximal": 0.1}),
     "scaffold": (ScaffoldP, {"initial": "zeros"}),
 }
 """Every recipe's transcription and what is its own."""

@@ -16,7 +16,7 @@ from .test_rules import CLASSES, DATA, SEED, SIZES, N, model
 
 T, K, BATCH = 30, 5, 16
 HELD = [tuple(part.numpy() for part in DATA.train.client(n)) for n in range(N)]
-SHARED_ALONE = ("scaffold",)
+SHARED_ALONE, TWICE = ("scaffold",), ("ditto",)
 
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     **{name: (name, {}, {}) for name in personal.METHODS},
@@ -24,6 +24,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "scaffold_p, outer steps": ("scaffold_p", {"lr_factor": 0.4, "outer_lr": 0.6, "server_lr": 1.3}, {}),
     "scaffold_p from zeros": ("scaffold_p", {"initial": "zeros"}, {"initial": "zeros"}),
     "fedalt, another share": ("fedalt", {"share": 0.25}, {"share": 0.25}),
+    "ditto, near": ("ditto", {"proximal": 2.0, "server_lr": 1.3}, {"proximal": 2.0}),
     "scaffold, server_lr": ("scaffold", {"server_lr": 0.7}, {}),
     "scaffold, option I": ("scaffold", {"option": "I"}, {"method": personal.OptionOne}),
     "scaffold from gradients": ("scaffold", {"initial": "gradients"}, {"initial": "gradients"}),
@@ -45,7 +46,7 @@ def theirs(name, options, own, present, lr):
 
     problem = personal.problem(N, SIZES, gradient, minibatch, lambda w, n: gradient(w, HELD[n]))
     w = np.concatenate([p.detach().numpy().ravel() for p in model().parameters()])
-    u, v = (w, w[:0]) if name in SHARED_ALONE else (w[:-CLASSES], w[-CLASSES:])
+    u, v = (w, w if name in TWICE else w[:0]) if name in SHARED_ALONE + TWICE else (w[:-CLASSES], w[-CLASSES:])
     method, also = personal.METHODS[name]
     also = also | own
     eta = {"eta_u": options.get("server_lr", 1.0), "eta_v": options.get("outer_lr", 1.0)}
@@ -67,7 +68,7 @@ def test_recipe_equals_its_transcription(case, engine):
     expected = theirs(name, options, own, present, lr=0.1)
 
     rows = tuple((int(n), int(t), int(t) + 1) for t, n in zip(*np.nonzero(present), strict=True))
-    part = {} if name in SHARED_ALONE else {"personal": "bias"}
+    part = {} if name in SHARED_ALONE + TWICE else {"personal": "bias"}
     algorithm = ALGORITHMS[name](Sgd(lr=0.1, steps=K, batch_size=BATCH), cohort_size=N, **part, **options)
     population = Population(Trace((*rows, (0, T, T + 1))))
     simulation = Simulation(Experiment(DATA, model(), algorithm, population, rounds=T, seed=SEED, engine=engine))

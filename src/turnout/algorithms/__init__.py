@@ -7,7 +7,7 @@ from turnout.algorithms.fedavg import fedavg
 from turnout.algorithms.fedstaleweight import fedasync, fedbuff, fedstaleweight
 from turnout.algorithms.folb import fednova, fednu, fedprox, folb, folb_heterogeneous, folb_two_set
 from turnout.algorithms.maxfl import maxfl, mw_fed, perfedavg, qffl
-from turnout.algorithms.personalization import fedalt, fedavg_p, fedper, fedrep, fedsim, scaffold, scaffold_p
+from turnout.algorithms.personalization import ditto, fedalt, fedavg_p, fedper, fedrep, fedsim, scaffold, scaffold_p
 from turnout.core.algorithm import Algorithm
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
@@ -15,7 +15,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     for recipe in (
         fedavg, fedau, average_participating, average_all, known_statistics, fedvarp, mifa,
         folb, folb_heterogeneous, folb_two_set, fednu, fedprox, fednova,
-        fedavg_p, scaffold_p, fedsim, fedalt, fedrep, fedper, scaffold,
+        fedavg_p, scaffold_p, fedsim, fedalt, fedrep, fedper, ditto, scaffold,
         maxfl, qffl, perfedavg, mw_fed,
         fedstaleweight, fedbuff, fedasync,
     )
@@ -26,6 +26,7 @@ __all__ = [
     "ALGORITHMS",
     "average_all",
     "average_participating",
+    "ditto",
     "fedalt",
     "fedasync",
     "fedau",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from turnout.algorithms.selected import selected
 from turnout.core.algorithm import Algorithm, Piece
 from turnout.core.compose import compose
+from turnout.core.own_model import OwnModel
 from turnout.core.personal import Personal
 from turnout.core.schedule import Schedule
 from turnout.local import Scaffold, Sgd
@@ -168,3 +169,22 @@ def fedper(
     """
     pieces = (Personal(personal), ByExamples(), DivideBySum(), ServerSgd(server_lr))
     return compose(local or Sgd(), *selected(Uniform(cohort_size), also), *pieces, name="fedper")
+
+
+def ditto(
+    local: Sgd | None = None,
+    *,
+    proximal: float = 0.1,
+    cohort_size: int = 10,
+    server_lr: float | Schedule = 1.0,
+    also: tuple[Piece, ...] = (),
+) -> Algorithm:
+    """Ditto: federated averaging with the plain mean, beside which everyone has a whole model, held near the shared one.
+
+    Args:
+        proximal: lambda, how near, see `OwnModel`.
+
+    Reference: Li et al., "Ditto: fair and robust federated learning through personalization", ICML 2021.
+    """
+    pieces = (OwnModel(proximal), DivideByParticipants(), ServerSgd(server_lr))
+    return compose(local or Sgd(), *selected(Uniform(cohort_size), also), *pieces, name="ditto")

@@ -7,6 +7,7 @@ import warnings
 
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import positive
+from turnout.core.personal import Personal
 from turnout.local import Scaffold
 from turnout.selection import AllAvailable, Uniform
 from turnout.weighting import DivideByParticipants
@@ -38,7 +39,7 @@ def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smooth
     lr, steps, server_lr = getattr(local, "lr", None), getattr(local, "steps", None), getattr(server, "lr", None)
     plain = len(algorithm.weighting) == 1 and isinstance(algorithm.weighting[0], DivideByParticipants)
     sampled = isinstance(algorithm.selection, Uniform | AllAvailable)
-    if own is None or not plain or not sampled or own.alternate:
+    if not isinstance(own, Personal) or not plain or not sampled or own.alternate:
         return []
     if not isinstance(lr, float | int) or not isinstance(steps, int) or not isinstance(server_lr, float | int):
         return []

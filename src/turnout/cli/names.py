@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnout.core.algorithm import Piece, Selection
+from turnout.core.own_model import OwnModel
 from turnout.core.personal import Personal
 from turnout.core.schedule import Cosine, Halving, Schedule
 from turnout.data.partition import (
@@ -89,6 +90,7 @@ ALSO: Mapping[str, type[Piece]] = {
     "gradient_noise": GradientNoise,
     "scaffold": Scaffold,
     "personal": Personal,
+    "own_model": OwnModel,
     "clip": Clip,
 }
 """Pieces that can be added to any algorithm."""

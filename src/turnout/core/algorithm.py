@@ -17,7 +17,7 @@ from turnout.core.types import Candidates, Federation, Lanes, Report, ServerStat
 
 if TYPE_CHECKING:
     from turnout.core.clients import Clients
-    from turnout.core.personal import Personal
+    from turnout.core.personal import Own
     from turnout.core.start import Start
 
 Weights = torch.Tensor
@@ -276,7 +276,7 @@ class Algorithm:
     weighting: tuple[Weighting, ...]
     aggregation: Aggregation
     server: Server
-    personal: Personal | None = None
+    personal: Own | None = None
 
     def __post_init__(self) -> None:
         normalisers = [w for w in self.weighting if isinstance(w, Normaliser)]
@@ -366,7 +366,7 @@ class Algorithm:
         """What each client remembers before it first takes part: a row by name.
 
         Args:
-            personal: the model's first personal parameters, ``[P_v]``.
+            personal: what each has of its own at first, if it has any, ``[P_v]``.
         """
         shapes = self.local.memory(federation.num_params)
         shapes |= dict.fromkeys(self.keeps, ((federation.num_params,), federation.dtype))

@@ -18,7 +18,7 @@ from turnout.core.algorithm import (
     Weighting,
 )
 from turnout.core.checks import ConfigurationError
-from turnout.core.personal import Personal
+from turnout.core.personal import Own
 
 
 def _only(kind: type, pieces: Sequence[Piece], slot: str) -> Piece | None:
@@ -57,8 +57,8 @@ def compose(*pieces: Piece, name: str = "custom") -> Algorithm:
     local = _only(Local, pieces, "local") or Sgd()
     aggregation = _only(Aggregation, pieces, "aggregation") or WeightedSum()
     server = _only(Server, pieces, "server") or ServerSgd()
-    personal = _only(Personal, pieces, "personal")
-    assert personal is None or isinstance(personal, Personal)
+    personal = _only(Own, pieces, "personal")
+    assert personal is None or isinstance(personal, Own)
     assert isinstance(selection, Selection)
     assert isinstance(local, Local)
     assert isinstance(aggregation, Aggregation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -25,8 +26,57 @@ KINDS = ("head", "first", "norms", "all", "none")
 _NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.modules.instancenorm._InstanceNorm)
 
 
+class Own(Piece, ABC):
+    """What clients keep of a model for themselves: their row ``personal`` of client memory, which never leaves them."""
+
+    slot: ClassVar[str] = "personal"
+
+    outer_lr: float = 1.0
+    """How much of its update the row takes."""
+
+    @property
+    def columns(self) -> tuple[Correction, ...]:
+        """What it changes of the local steps, behind all corrections."""
+        return ()
+
+    @abstractmethod
+    def chosen(self, module: nn.Module) -> frozenset[str]:
+        """The names of the parameters that are not shared."""
+
+    @abstractmethod
+    def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
+        """The row that everyone begins with, of the model's first parameters ``[P]``."""
+
+    @abstractmethod
+    def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """What each client trains and reports on, from what it received, ``[P_u]`` or ``[B, P_u]``, and its row."""
+
+    @abstractmethod
+    def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """The model that serves each client, ``[B, P]``, from the shared parameters and its row."""
+
+    @abstractmethod
+    def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        """The model ``[P]`` that a client who never trained begins with."""
+
+    @abstractmethod
+    def split(self, report: Report, num_shared: int) -> tuple[Report, torch.Tensor | None]:
+        """The report without anything personal, and the update of the row, if it is in the report."""
+
+    def beside(
+        self, local: Local, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]
+    ) -> torch.Tensor | None:
+        """The update of the row by what clients do beside training for the report; leaves `memory` as it is."""
+        del local, task, memory, clients, corrections
+        return None
+
+    @abstractmethod
+    def adapting(self, local: Local) -> Local:
+        """The rule by which a client that never trained fits what is its own to its data."""
+
+
 @dataclass(frozen=True)
-class Personal(Piece):
+class Personal(Own):
     """Some parameters are personal: minimise ``(1/n) sum_i f_i(u, v_i)`` over a shared u and everyone's own v_i (eq. 1).
 
     A client trains u and v_i side by side with whatever the local rule is, sends the update of u alone, and keeps
@@ -49,8 +99,6 @@ class Personal(Piece):
     References: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization";
     Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
     """
-
-    slot: ClassVar[str] = "personal"
 
     parameters: str | tuple[str, ...] = "head"
     lr_factor: float = 1.0
@@ -107,10 +155,20 @@ class Personal(Piece):
             )
         return chosen
 
+    def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
+        """The personal ones among the model's first parameters, ``[P_v]``."""
+        return initial[num_shared:]
+
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
         """The model of each client, ``[B, P]``: what it received, ``[P_u]`` or ``[B, P_u]``, and its own part."""
         own = memory["personal"].to(params.device)
         return torch.cat([params.expand(len(own), -1), own], dim=1)
+
+    serving = join
+
+    def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        """The shared part and the first own one."""
+        return torch.cat([params, first.to(params.device)])
 
     def split(self, report: Report, num_shared: int) -> tuple[Report, torch.Tensor]:
         """The report without anything personal, and the update of the personal part, ``[B, P_v]``."""
@@ -119,7 +177,7 @@ class Personal(Piece):
 
     def adapting(self, local: Local) -> Local:
         """The rule by which a client that never trained fits its own part to its data, the shared part frozen."""
-        return _OnOwnPart(local.tuning(self.adaptation_steps), replace(self, alternate=1.0).columns)
+        return OnOwnPart(local.tuning(self.adaptation_steps), replace(self, alternate=1.0).columns)
 
     @property
     def columns(self) -> tuple[Correction, ...]:
@@ -128,8 +186,13 @@ class Personal(Piece):
 
 
 @dataclass(frozen=True)
-class _OnOwnPart(Local):
-    """A local rule that moves nothing but the personal part."""
+class OnOwnPart(Local):
+    """A local rule by which a client fits what is its own, with what that changes of its steps.
+
+    Args:
+        rule: the steps.
+        columns: corrections behind all others.
+    """
 
     rule: Local
     columns: tuple[Correction, ...]
@@ -139,7 +202,7 @@ class _OnOwnPart(Local):
         return self.rule.memory(num_params)
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
-        """Its steps, of which the shared part sees nothing."""
+        """Its steps, so changed."""
         return self.rule.train(task, memory, clients, (*corrections, *self.columns))
 
 

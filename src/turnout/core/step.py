@@ -21,9 +21,12 @@ def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Client
     """
     own, update = algorithm.personal, None
     joined = task if own is None else replace(task, params=own.join(task.params, memory))
+    if own is not None and task.phase == "train":
+        update = own.beside(algorithm.local, task, memory, clients, algorithm.corrections)
     report, memory = _PHASES[task.phase](algorithm, joined, memory, clients)
     if own is not None:
-        report, update = own.split(report, clients.objective.layout.num_shared)
+        report, part = own.split(report, clients.objective.layout.num_shared)
+        update = part if update is None else update
     for guard in algorithm.guard:
         report = guard.apply(report, task)
     if task.phase != "measure":

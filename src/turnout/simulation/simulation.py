@@ -79,7 +79,8 @@ class Simulation:
             seed=seed,
         )
         algorithm = experiment.algorithm
-        shared, first = self.objective.initial.tensor_split((self.federation.num_params,))
+        initial, num_shared = self.objective.initial, self.federation.num_params
+        shared, first = initial[:num_shared], initial[num_shared:] if own is None else own.first(initial, num_shared)
         self.state: ServerState = algorithm.init(shared.clone(), self.federation)
         remembered = algorithm.memory(self.federation, first)
         self.memory = ClientMemory(data.num_clients, remembered, experiment.memory_budget)
@@ -146,9 +147,14 @@ class Simulation:
         return Clients(ids, ids, self._train, self.objective, self._transforms)
 
     def models(self, ids: np.ndarray) -> torch.Tensor:
-        """The model of each of these clients, ``[B, P]``: the shared part and its own, as far as it has one."""
+        """The model that serves each of these clients, ``[B, P]``: with what is its own, as far as it has something."""
         params, own = self.state.params, self.experiment.algorithm.personal
-        return params.expand(len(ids), -1) if own is None else own.join(params, self.memory.gather(ids))
+        return params.expand(len(ids), -1) if own is None else own.serving(params, self.memory.gather(ids))
+
+    def _trained(self, ids: np.ndarray) -> torch.Tensor:
+        """The model that each of these clients would train, ``[B, P]``."""
+        params, own = self.state.params, self.experiment.algorithm.personal
+        return (params if own is None else own.join(params, self.memory.gather(ids))).expand(len(ids), -1)
 
     def candidates(self) -> Candidates:
         """Whom the selection of the round to come can choose from."""
@@ -286,7 +292,7 @@ class Simulation:
         if (metrics := self.experiment.gradients) is not None:
             n, selection = self.federation.num_clients, self.experiment.algorithm.selection
             share = metrics.share(getattr(selection, "cohort_size", None), n)
-            row |= gradient_figures(self.models, self._clients, n, share, self.lanes)
+            row |= gradient_figures(self._trained, self._clients, n, share, self.lanes)
         return row | self.standing.figures(self.state.version)
 
     def unseen(self) -> dict[str, float]:
@@ -298,7 +304,7 @@ class Simulation:
         train, n = self._placed(data.unseen_train), self.federation.num_clients
         audience = Audience(train, test, self.objective, self._transforms, first=n)
         task = Task(self.state.params, self.state.version, self.experiment.seed)
-        first = self.objective.initial[self.federation.num_params :]
+        first = algorithm.personal.first(self.objective.initial, self.federation.num_params)
         return unseen_figures(algorithm.personal, algorithm.local, task, first, audience, self.lanes)
 
     def finish(self) -> None:

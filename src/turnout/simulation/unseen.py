@@ -6,13 +6,13 @@ import numpy as np
 import torch
 
 from turnout.core.algorithm import Local
-from turnout.core.personal import Personal
+from turnout.core.personal import Own
 from turnout.core.types import Task
 from turnout.simulation.audience import Audience
 
 
 def unseen_figures(
-    own: Personal, local: Local, task: Task, first: torch.Tensor, audience: Audience, lanes: int
+    own: Own, local: Local, task: Task, first: torch.Tensor, audience: Audience, lanes: int
 ) -> dict[str, float]:
     """Loss and accuracy over all examples of clients who received the shared part and fitted their own to their data.
 
@@ -24,7 +24,7 @@ def unseen_figures(
         audience: the clients.
         lanes: how many of them to go through side by side.
     """
-    whole = torch.cat([task.params, first.to(task.params.device)])
+    whole = own.newcomer(task.params, first)
     scores = audience.scores_after(own.adapting(local), lambda _: whole, task, "personal parts of the unseen", lanes)
     row = {}
     for split, shards in audience.splits.items():
