@@ -1,4 +1,4 @@
-"""The command line: ``turnout run | compare | sweep | reproduce | report | list | data``."""
+"""The command line: ``turnout run | compare | sweep | reproduce | report | bench | list | data``."""
 
 from turnout.allocator import keep_large_buffers
 from turnout.cli.app import app

@@ -93,7 +93,7 @@ def run(
             )
         settings = Settings.of(saved(resume), *own)
     else:
-        settings = _settings([layers.read(config), *own] if config else own, algorithm)
+        settings = one_algorithm([layers.read(config), *own] if config else own, algorithm)
     experiment = settings.experiment()
     target = resume or folder or _free(f"runs/{settings.name}-{experiment.data.name}-{experiment.seed}")
     if not quiet:
@@ -161,7 +161,7 @@ def final(history: History) -> str:
     return f"{metric.replace('_', ' ')} {history.final(metric):.2%} after {history.last_round} rounds"
 
 
-def _settings(given: Sequence[Table], algorithm: str | None) -> Settings:
+def one_algorithm(given: Sequence[Table], algorithm: str | None) -> Settings:
     """Settings from layers; of a file for several algorithms, those of the one that was asked for."""
     found = Layers.of(given)
     if algorithm is not None:

@@ -1,0 +1,63 @@
+"""What this machine can do: the rates of a large matrix product and of a convolution."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional as F
+
+from turnout.core.machine import num_processors
+
+_SECONDS = 0.4  # for each rate
+
+
+def matrix_rate(device: torch.device | str = "cpu", size: int = 1024) -> float:
+    """Floating-point operations a second of products of two float32 matrices ``[size, size]``, with all processors.
+
+    The best of many repetitions: what the machine can do when nothing else wants it.
+    """
+    a, b = (torch.randn(size, size, device=device) for _ in range(2))
+    return 2 * size**3 / _least_seconds(lambda: a @ b, torch.device(device))
+
+
+def convolution_rate(device: torch.device | str = "cpu", batch: int = 16, channels: int = 64, side: int = 28) -> float:
+    """Floating-point operations a second of a 3 x 3 convolution, forwards and backwards, with all processors.
+
+    Images are ``[batch, channels, side, side]`` with the channels of a pixel side by side, and so is the output.
+    """
+    order = {"device": device, "memory_format": torch.channels_last}
+    x = torch.randn(batch, channels, side, side).to(**order).requires_grad_()
+    weight = torch.randn(channels, channels, 3, 3).to(**order).requires_grad_()
+    back = torch.randn(batch, channels, side, side).to(**order)
+
+    def both_ways() -> None:
+        torch.autograd.grad(F.conv2d(x, weight, padding=1), (x, weight), back)
+
+    # Forwards, for the inputs and for the weights: three times the products of one pass.
+    return 3 * 2 * x.numel() * channels * 9 / _least_seconds(both_ways, torch.device(device))
+
+
+def _least_seconds(call: Callable[[], object], device: torch.device) -> float:
+    """How long a call takes at best."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(threads, num_processors()))
+    try:
+        call()
+        seconds: list[float] = []
+        while not seconds or sum(seconds) < _SECONDS:
+            synchronise(device)
+            begin = time.perf_counter()
+            call()
+            synchronise(device)
+            seconds.append(time.perf_counter() - begin)
+        return min(seconds)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for whatever a device has been given to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,98 @@
+"""What the system says of this process and those it started: age, processor time, memory."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_BEGUN = time.monotonic()
+_PROC = Path("/proc")
+
+
+def age() -> float:
+    """Seconds since this process was started; where the system does not say so, since this module was loaded."""
+    try:
+        ticks = int(_fields("self")[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        return time.monotonic() - _BEGUN
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Processor seconds so far.
+
+    Attributes:
+        own: of this process and those it started.
+        machine: of everything on the machine; None where the system does not say.
+    """
+
+    own: float
+    machine: float | None
+
+    @classmethod
+    def now(cls) -> Usage:
+        """As of now."""
+        own = sum(os.times()[:4]) + sum(_cpu_seconds(pid) for pid in _family() if pid != os.getpid())
+        try:
+            user, nice, system, _, _, *interrupts = map(int, (_PROC / "stat").read_text().split("\n")[0].split()[1:9])
+        except OSError:
+            return cls(own, None)
+        return cls(own, (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK"))
+
+
+def peaks() -> list[float]:
+    """Peak resident memory in MiB (VmHWM) of this process and of those it started that still live, largest first."""
+    found = [peak for pid in _family() if (peak := _peak(pid)) is not None]
+    if not found:  # no Linux; ru_maxrss is in bytes on macOS, in KiB elsewhere
+        import resource  # which Windows does not have
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        found = [most / 2**20 if sys.platform == "darwin" else most / 2**10]
+    return sorted(found, reverse=True)
+
+
+def minor_faults() -> int | None:
+    """Pages that this process was given so far, without reading them from a disk; None where the system does not say."""
+    try:
+        return int(_fields("self")[7])
+    except OSError:
+        return None
+
+
+def _family() -> list[int]:
+    """This process and its descendants."""
+    children: dict[int, list[int]] = {}
+    for folder in _PROC.glob("[0-9]*"):
+        try:
+            children.setdefault(int(_fields(folder.name)[1]), []).append(int(folder.name))
+        except OSError:  # it has ended by now
+            continue
+    found, todo = [], [os.getpid()]
+    while todo:
+        found.append(todo.pop())
+        todo += children.get(found[-1], [])
+    return found
+
+
+def _fields(pid: str) -> list[str]:
+    """The fields of a process's ``stat`` behind its name, which may have blanks in it."""
+    return (_PROC / pid / "stat").read_text().rpartition(")")[2].split()
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        return sum(map(int, _fields(str(pid))[11:15])) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0.0
+
+
+def _peak(pid: int) -> float | None:
+    try:
+        lines = (_PROC / str(pid) / "status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), None)

@@ -1,0 +1,110 @@
+"""Time in stages: a simulation that says how long it spends on what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from turnout.core.types import Report, Task
+from turnout.experiment import Experiment
+from turnout.local import Sgd
+from turnout.simulation.simulation import Simulation
+
+
+class Stopwatch:
+    """Seconds in each stage; while an inner stage lasts, the outer one stands still."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {"training": 0.0, "server": 0.0, "evaluation": 0.0}
+        self.present: list[str] = []
+        self._since = 0.0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count the time of a block to a stage."""
+        self._settle()
+        self.present.append(name)
+        try:
+            yield
+        finally:
+            self._settle()
+            self.present.pop()
+
+    def _settle(self) -> None:
+        """Give the time since the last change to the stage it was spent in."""
+        now = time.perf_counter()
+        if self.present:
+            self.seconds[self.present[-1]] += now - self._since
+        self._since = now
+
+
+class TimedSimulation(Simulation):
+    """A simulation whose stages are timed, and whose clients' local steps are counted.
+
+    Stages are ``training`` (all that clients do), ``evaluation``, and ``server`` (the rest of a round, from the choice of
+    its cohort to its records).
+
+    On a GPU a stage ends when the work has been handed over: what is left of it counts where the host waits for it.
+
+    Attributes:
+        watch: what is timed.
+        num_trained: how many updates there were so far.
+        num_examples_used: over how many examples gradients were taken in local steps.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._begin()
+        super().__init__(experiment)
+        self._begin()  # of the start nothing counts
+
+    def _begin(self) -> None:
+        self.watch, self.num_trained, self.num_examples_used = Stopwatch(), 0, 0.0
+        self._last: list[np.ndarray] = []
+
+    def round(self) -> None:
+        """A round, whose rest is the server's."""
+        self._last = []
+        with self.watch.stage("server"):
+            super().round()
+
+    def evaluate(self) -> dict[str, float]:
+        """Scores of the present model."""
+        with self.watch.stage("evaluation"):
+            return super().evaluate()
+
+    def unseen(self) -> dict[str, float]:
+        """Scores of clients who never train."""
+        with self.watch.stage("evaluation"):
+            return super().unseen()
+
+    def _give(self, ids: np.ndarray, task: Task) -> Report:
+        with self.watch.stage("training"):
+            report = super()._give(ids, task)
+        if task.phase == "train":
+            local = self.experiment.algorithm.local
+            minibatch = np.minimum(getattr(local, "batch_size", np.inf), report.num_examples)
+            self._last.append(ids)
+            self.num_trained += len(ids)
+            self.num_examples_used += float((report.num_steps * minibatch).sum()) * getattr(local, "per_step", 1)
+        return report
+
+    def data_seconds(self) -> float | None:
+        """Seconds that choosing and gathering the minibatches of the last round take by themselves, for all rounds so far.
+
+        Engines gather in the middle of a traced step or in several threads, so this is timed apart, after the rounds. None
+        for a local rule that plans no minibatches.
+        """
+        local, trained = self.experiment.algorithm.local, sum(map(len, self._last))
+        if not isinstance(local, Sgd):
+            return None
+        begin = time.perf_counter()
+        for ids in self._last:
+            clients, task = self._clients(ids), Task(self.state.params, self.state.version, self.experiment.seed)
+            examples = local.plan(task, self.memory.gather(ids), clients).examples
+            for minibatch in torch.from_numpy(examples).to(self.federation.device).unbind(1):
+                clients.minibatch(minibatch, None)
+        return (time.perf_counter() - begin) * self.num_trained / max(trained, 1)

@@ -1,0 +1,124 @@
+"""Four workloads on which simulators of federated learning are compared, with data that are drawn and mean nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.core.checks import count
+from turnout.core.random import stream
+from turnout.data.federated import FederatedData, Shards
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Federated averaging over N clients of one size, with a model and plain SGD: what is timed when all else is equal.
+
+    Attributes:
+        name: what tables call it.
+        title: what it is, in a line.
+        shape: of one example.
+        num_clients: N.
+        num_examples: of each client.
+        num_classes: C.
+        cohort_size: clients of a round, drawn uniformly.
+        rounds: how many to time where nobody says.
+        model: the model's name and options, as settings have them.
+        local: the options of SGD.
+        centres: how far the classes are apart, in standard deviations of an input; None are texts of C characters, of
+            which the last one says the label, mostly.
+        scale: factor of all inputs.
+    """
+
+    name: str
+    title: str
+    shape: tuple[int, ...]
+    num_clients: int
+    num_examples: int
+    num_classes: int
+    cohort_size: int
+    rounds: int
+    model: Mapping[str, Any] = field(default_factory=dict)
+    local: Mapping[str, Any] = field(default_factory=dict)
+    centres: float | None = 0.05
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("num_clients", "num_examples", "cohort_size", "rounds"):
+            count(name, getattr(self, name))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All but the data, as a layer of settings; nothing is evaluated before the end."""
+        return {
+            "name": self.name,
+            "algorithm": "average_participating",
+            "availability": "everyone",
+            "selection": {"name": "uniform", "cohort_size": self.cohort_size},
+            "model": dict(self.model),
+            "local": dict(self.local),
+            "evaluate_every": 10**9,
+            "evaluation_examples": 4000,
+        }
+
+    def data(self, seed: int = 0) -> FederatedData:
+        """The clients' data, which depend on the seed alone."""
+        generator = torch.Generator().manual_seed(stream(f"workload {self.name}", seed))
+        total = self.num_clients * self.num_examples
+        y = torch.randint(self.num_classes, (total,), generator=generator)
+        x = self._texts(y, generator) if self.centres is None else self._points(y, self.centres, generator)
+        offsets = np.arange(self.num_clients + 1) * self.num_examples
+        return FederatedData(self.name, Shards(x, y, offsets), self.num_classes)
+
+    def _points(self, y: torch.Tensor, centres: float, generator: torch.Generator) -> torch.Tensor:
+        """Normal noise around a centre for each class, float32 ``[n, *shape]``; centres of images are coarse."""
+        images = len(self.shape) == 3
+        coarse = torch.randn((self.num_classes, self.shape[0], 4, 4) if images else (self.num_classes, *self.shape),
+                             generator=generator)  # fmt: skip
+        middle = centres * (torch.nn.functional.interpolate(coarse, self.shape[1:]) if images else coarse)
+        x = torch.empty(len(y), *self.shape).normal_(generator=generator)
+        for rows in torch.arange(len(y)).split(self.num_examples):  # a client at a time: no second copy of all inputs
+            x[rows[0] : rows[-1] + 1] += middle[y[rows]]
+        return x.mul_(self.scale)
+
+    def _texts(self, y: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Characters, of which some are more frequent than others, int64 ``[n, T]``; sets the labels `y` too."""
+        frequency = 1 / (1 + torch.arange(self.num_classes))
+        drawn = torch.multinomial(frequency, len(y) * (self.shape[0] + 1), replacement=True, generator=generator)
+        x, other = drawn.view(len(y), -1).split([self.shape[0], 1], dim=1)
+        follows = torch.randperm(self.num_classes, generator=generator)
+        says = torch.rand(len(y), generator=generator) < 0.8
+        y.copy_(torch.where(says, follows[x[:, -1]], other[:, 0]))
+        return x.contiguous()
+
+
+WORKLOADS: Mapping[str, Workload] = {
+    workload.name: workload
+    for workload in (
+        Workload(
+            "W1", "CNN on 3 x 32 x 32 images, 551,786 parameters, cohort 25, 5 steps of 16",
+            (3, 32, 32), 250, 200, 10, 25, 12,
+            {"name": "cnn", "hidden": [256, 64]}, {"lr": 0.05, "steps": 5, "batch_size": 16}, centres=0.5,
+        ),
+        Workload(
+            "W2", "logistic regression 784-10, cohort 10, 20 steps of 10",
+            (784,), 1000, 60, 10, 10, 60,
+            {"name": "logistic"}, {"lr": 0.05, "steps": 20, "batch_size": 10}, scale=0.25,
+        ),
+        Workload(
+            "W3", "MLP 784-64-30-10, cohort 5, 30 steps of 32",
+            (784,), 100, 300, 10, 5, 60,
+            {"name": "mlp", "hidden": [64, 30]}, {"lr": 0.05, "steps": 30, "batch_size": 32},
+        ),
+        Workload(
+            "W4", "character LSTM 2 x 100 on 80 characters, cohort 10, 10 steps of 10",
+            (80,), 100, 100, 80, 10, 8,
+            {"name": "char_lstm", "hidden": 100}, {"lr": 0.5, "steps": 10, "batch_size": 10}, centres=None,
+        ),
+    )
+}  # fmt: skip
+"""The workloads by name; shapes, sizes and steps are those on which other simulators were measured."""
