@@ -4,6 +4,7 @@ import importlib
 import io
 import sys
 import tarfile
+import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -229,6 +230,27 @@ def test_only_the_named_members_leave_an_archive(offer, server, tmp_path):
     (root / "toy/two.bin").write_bytes(b"TWO")
     fetch("toy", root)
     assert (root / "toy/two.bin").read_bytes() == b"two"
+
+
+def test_a_zip_archive_gives_its_members_to_another_folder(server, monkeypatch, tmp_path):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as zipped:
+        for name in ("gzip/one.gz", "gzip/two.gz", "../evil"):
+            zipped.writestr(name, name)
+    server.files["gzip.zip"] = buffer.getvalue()
+    checksum = "md5:" + hashlib.md5(buffer.getvalue()).hexdigest()
+    members = (("Toy/raw/one.gz", ""), ("Toy/raw/two.gz", ""))
+    file = RemoteFile("Toy/gzip.zip", server.url + "gzip.zip", checksum, members, inside="gzip")
+    monkeypatch.setitem(REMOTE, "toy", (file,))
+    root = tmp_path / "root"
+    assert fetch("toy", root) == root / "Toy" / "raw"
+    assert files(tmp_path) == {"root/Toy/raw/one.gz", "root/Toy/raw/two.gz"}
+    assert (root / "Toy/raw/two.gz").read_text() == "gzip/two.gz"
+    fetch("toy", root)
+    assert len(server.log) == 1, "files without a checksum of their own are right where they are there"
+    (root / "Toy/raw/one.gz").unlink()
+    fetch("toy", root)
+    assert len(server.log) == 2
 
 
 def test_unknown_names_are_refused():

@@ -67,7 +67,8 @@ def catalogue(directory: Directory = None) -> None:
 @guarded
 def fetch(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="mnist, fashion_mnist, mnist_by_writer, cifar10 or shakespeare.")
+        str,
+        typer.Argument(metavar="NAME", help="mnist, fashion_mnist, emnist, mnist_by_writer, cifar10 or shakespeare."),
     ],
     directory: Directory = None,
     force: Annotated[bool, typer.Option("--force", help="Download again what is there.")] = False,

@@ -41,6 +41,7 @@ BY_DATA: Mapping[str, Table] = {
     "digits": {"data": {"num_clients": 100, **_DIRICHLET}, "model": {"name": "mlp"}},
     "mnist": {"data": {"num_clients": 250, **_DIRICHLET}, "model": {"name": "cnn"}},
     "fashion_mnist": {"data": {"num_clients": 250, **_DIRICHLET}, "model": {"name": "cnn"}},
+    "emnist": {"data": {"num_clients": 500, **_DIRICHLET}, "model": {"name": "cnn"}, "evaluation_examples": 10_000},
     "mnist_by_writer": {"data": _BY_ID, "model": {"name": "cnn"}},
     "digits_binary": _TWO_PARTS,
     "mnist_binary": _TWO_PARTS,
@@ -68,6 +69,7 @@ OWN_TESTS: Mapping[str, Table] = {
     "digits": {"data": {"test_fraction": 0.0, "client_test_fraction": 0.2}},
     "mnist": _OWN_TESTS,
     "fashion_mnist": _OWN_TESTS,
+    "emnist": _OWN_TESTS,
     "cifar10": _OWN_TESTS,
 }
 """Under all else where an algorithm has a personal part: only a client's own test examples can judge what is its own."""

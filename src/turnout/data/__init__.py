@@ -5,6 +5,7 @@ from turnout.data.catalogue import SOURCES, describe, inventory, load
 from turnout.data.cifar import cifar10
 from turnout.data.digits import digits
 from turnout.data.directory import data_directory
+from turnout.data.emnist import emnist
 from turnout.data.federated import FederatedData, Shards
 from turnout.data.femnist import femnist
 from turnout.data.fetch import fetch
@@ -72,6 +73,7 @@ __all__ = [
     "data_directory",
     "describe",
     "digits",
+    "emnist",
     "fashion_mnist",
     "femnist",
     "fetch",

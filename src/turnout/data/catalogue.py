@@ -14,6 +14,7 @@ from turnout.data.binary import digits_binary, mnist_binary
 from turnout.data.cifar import CIFAR10, cifar10
 from turnout.data.digits import digits
 from turnout.data.directory import Place
+from turnout.data.emnist import EMNIST, emnist
 from turnout.data.femnist import FEMNIST, femnist
 from turnout.data.idx import FASHION_MNIST, MNIST, fashion_mnist, mnist
 from turnout.data.qmnist import QMNIST, mnist_by_writer
@@ -27,6 +28,7 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "digits": digits,
     "mnist": mnist,
     "fashion_mnist": fashion_mnist,
+    "emnist": emnist,
     "mnist_by_writer": mnist_by_writer,
     "digits_binary": digits_binary,
     "mnist_binary": mnist_binary,
@@ -42,6 +44,7 @@ SOURCES: dict[str, Callable[..., Source]] = {
 _PLACES: dict[str, tuple[Place, ...]] = {
     "mnist": (MNIST,),
     "fashion_mnist": (FASHION_MNIST,),
+    "emnist": (EMNIST,),
     "mnist_by_writer": (MNIST, QMNIST),
     "mnist_binary": (MNIST,),
     "cifar10": (CIFAR10,),

@@ -6,9 +6,12 @@ import errno
 import os
 import shutil
 import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from turnout.core.checks import ConfigurationError, DataError, known_name
 from turnout.data.directory import data_directory
@@ -27,7 +30,7 @@ def fetch(
     call goes on from there. Every file is checked against its checksum before it gets its name.
 
     Args:
-        name: mnist, fashion_mnist, qmnist, mnist_by_writer, cifar10 or shakespeare.
+        name: mnist, fashion_mnist, emnist, qmnist, mnist_by_writer, cifar10 or shakespeare.
         directory: the data directory; by default as `turnout.data.directory.data_directory` says.
         force: download again what is there, and from its beginning.
         progress: show a progress bar, where there is a terminal.
@@ -131,11 +134,11 @@ def _download(name: str, file: RemoteFile, root: Path, progress: bool) -> None:
 def _extract(file: RemoteFile, root: Path) -> None:
     """Take the members out of a checked archive, by name, so that it cannot write anywhere else; then remove it."""
     archive_path = root / file.path
-    with tarfile.open(archive_path) as archive:
+    with _opened(archive_path) as read:
         for path, _ in file.members:
             target = root / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            member = archive.extractfile(path)
+            member = read(f"{file.inside}/{target.name}" if file.inside else path)
             assert member is not None  # the archive has its checksum, so this is the plain file that it should be
             with member, _part(target).open("wb") as out:
                 shutil.copyfileobj(member, out)
@@ -143,10 +146,21 @@ def _extract(file: RemoteFile, root: Path) -> None:
     archive_path.unlink()
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[Callable[[str], IO[bytes] | None]]:
+    """What opens a member of an archive by its name."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            yield archive.open
+    else:
+        with tarfile.open(path) as archive:
+            yield archive.extractfile
+
+
 def _has_md5(path: Path, md5: str) -> bool:
     import pooch
 
-    return path.is_file() and pooch.file_hash(str(path), alg="md5") == md5
+    return path.is_file() and (not md5 or pooch.file_hash(str(path), alg="md5") == md5)
 
 
 def _part(path: Path) -> Path:

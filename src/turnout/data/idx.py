@@ -91,20 +91,27 @@ def _grey_images(
     place: Place, directory: str | os.PathLike[str] | None, normalise: Normalise, standardise: bool
 ) -> Source:
     folder = place.locate(directory)
-    x, y = _read_pair(folder / _FILES[0], folder / _FILES[1], place)
-    test_x, test_y = _read_pair(folder / _FILES[2], folder / _FILES[3], place)
+    x, y = read_pair(folder / _FILES[0], folder / _FILES[1], place)
+    test_x, test_y = read_pair(folder / _FILES[2], folder / _FILES[3], place)
+    x, test_x = x.float().div_(255.0), test_x.float().div_(255.0)
     source = Source(place.name, x, y, 10, test_x, test_y, transforms=(normalise,), recipe={"source": place.name})
     return standardised(source, epsilon=0.001 / 255.0) if standardise else source
 
 
-def _read_pair(images_path: Path, labels_path: Path, place: Place) -> tuple[torch.Tensor, torch.Tensor]:
+def read_pair(
+    images_path: Path, labels_path: Path, place: Place, num_classes: int = 10, first: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images, bytes ``[n, 1, 28, 28]``, and their labels from 0 on, int64 ``[n]``; in the file labels begin with `first`.
+
+    Raises:
+        DataError: for damaged files, other sizes, labels that are not as many as images, or none of the classes.
+    """
     images, labels = read_idx(images_path, place, ndim=3), read_idx(labels_path, place, ndim=1)
     if images.shape[1:] != (28, 28):
         raise place.damaged(images_path, found=f"images of shape {list(images.shape[1:])}", expected="[28, 28]")
     if len(images) != len(labels):
         raise place.damaged(labels_path, found=f"{len(labels)} labels", expected=f"{len(images)}, one per image")
-    if len(labels) and labels.max() > 9:
-        raise place.damaged(labels_path, found=f"the label {labels.max()}", expected="labels from 0 to 9")
-    pixels = images.astype(np.float32)
-    pixels /= 255.0
-    return torch.from_numpy(pixels).unsqueeze(1), torch.from_numpy(labels.astype(np.int64))
+    last = first + num_classes - 1
+    if len(wrong := labels[(labels < first) | (labels > last)]):
+        raise place.damaged(labels_path, found=f"the label {wrong[0]}", expected=f"labels from {first} to {last}")
+    return torch.from_numpy(images.astype(np.uint8)).unsqueeze(1), torch.from_numpy(labels.astype(np.int64) - first)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.data.emnist import FOLDER, SPLITS, files_of
+
 
 @dataclass(frozen=True)
 class RemoteFile:
@@ -13,13 +15,16 @@ class RemoteFile:
         path: where it goes, relative to the data directory.
         url: where it comes from.
         checksum: its SHA-256, or ``"md5:..."``.
-        members: for an archive: (path in the archive and in the data directory, MD5) of each file to take out of it.
+        members: for an archive, tar or zip: (path in the archive and in the data directory, MD5) of each file to take out
+            of it. Without an MD5 a file that is there counts as right.
+        inside: the folder of the members in the archive, where it is another one than here.
     """
 
     path: str
     url: str
     checksum: str
     members: tuple[tuple[str, str], ...] = ()
+    inside: str = ""
 
 
 def _files(folder: str, base: str, checksums: dict[str, str]) -> tuple[RemoteFile, ...]:
@@ -70,6 +75,16 @@ _CIFAR10 = (
             ("cifar-10-batches-bin/data_batch_5.bin", "53f37980c15c3d472c316c40844f3f0d"),
             ("cifar-10-batches-bin/test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),
         ),
+    ),
+)
+
+_EMNIST = (
+    RemoteFile(
+        "EMNIST/gzip.zip",
+        "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
+        "md5:58c8d27c78d21e728a6bc7b3cc06412e",
+        members=tuple((f"{FOLDER}/{name}", "") for split in SPLITS for name in files_of(split)),
+        inside="gzip",
     ),
 )
 
@@ -124,6 +139,7 @@ REMOTE: dict[str, tuple[RemoteFile, ...]] = {
     "qmnist": _QMNIST,
     "mnist_by_writer": _MNIST + _QMNIST,
     "cifar10": _CIFAR10,
+    "emnist": _EMNIST,
     "shakespeare": _SHAKESPEARE,
 }
 """Files of each data set that can be downloaded."""
