@@ -264,7 +264,7 @@ BUFFER = Buffered(3)
             {"algorithm": fedavg(also=(WithReplacement(3),)), "pace": Rounds(deadline=1.0)},
             "WithReplacement cannot be enlarged, nor be cut short by a clock",
         ),
-        ({"algorithm": compose(Scaffold())}, r"the server's mean of what they keep \(control\)"),
+        ({"algorithm": compose(Scaffold())}, r"of what they keep \(control\) minus their own; these cancel over all"),
         (
             {"algorithm": mw_fed(also=(AllAvailable(),))},
             "MultiplicativeWeights tells clients what depends on all reports so far",

@@ -50,8 +50,9 @@ def check(experiment: Experiment) -> None:
         )
     if algorithm.keeps:
         raise ConfigurationError(
-            f"clients correct their steps by the server's mean of what they keep ({', '.join(algorithm.keeps)}), and it is "
-            f"that of one version while {name} may mix several: leave the correction out, or write {otherwise}"
+            f"clients correct their steps by the server's mean of what they keep ({', '.join(algorithm.keeps)}) minus their "
+            f"own; these cancel over all clients where the mean is of one version, and {name} may mix several: leave the "
+            f"correction out, or write {otherwise}"
         )
     if told := [type(piece).__name__ for piece in algorithm.weighting if type(piece).told is not Weighting.told]:
         raise ConfigurationError(
