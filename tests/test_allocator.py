@@ -1,30 +1,113 @@
 """Keeping large buffers in the process."""
 
 import ctypes
+import os
+import subprocess
 import sys
 
 import pytest
 
 from turnout import allocator
 
+FAULTS = """
+import sys, resource
+import torch
+from turnout.allocator import keep_large_buffers, setting
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc is set on Linux only")
-def test_glibc_takes_both_settings(monkeypatch):
+took = keep_large_buffers() if sys.argv[1] == "keep" else None
+torch.set_num_threads(1)
+for _ in range(3):
+    torch.ones(16 << 20)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    torch.ones(16 << 20)
+print(took, setting(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+"""Makes and drops 64 MB, twenty times, and prints how many pages the kernel had to give for that."""
+
+
+@pytest.fixture(autouse=True)
+def untouched(monkeypatch):
+    """An environment without settings, and a process in which nothing was set."""
+    for name in [name for name in os.environ if name.startswith("MALLOC_")] + ["LD_PRELOAD", allocator.SWITCH]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    monkeypatch.setattr(allocator, "_kept", {"bytes": 0})
+
+
+def library(monkeypatch, most):
+    """A C library whose malloc takes thresholds up to `most`; returns what it is asked for."""
     calls = []
 
     class Library:
         @staticmethod
         def mallopt(name: int, value: int) -> int:
             calls.append((name, value))
-            return 1
+            return int(name != -3 or value <= most)
+
+        gnu_get_libc_version = None
 
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Library)
+    return calls
+
+
+def test_glibc_takes_both_settings(monkeypatch):
+    calls = library(monkeypatch, 1 << 40)
+    assert allocator.setting() == "default"
     assert allocator.keep_large_buffers()
     assert calls == [(-3, 1 << 30), (-1, 1 << 30)]
+    assert allocator.setting() == str(1 << 30)
 
 
-def test_another_c_library_or_system_is_left_alone(monkeypatch):
+def test_old_versions_take_as_much_as_they_can(monkeypatch):
+    calls = library(monkeypatch, 1 << 25)
+    assert allocator.keep_large_buffers()
+    assert calls == [(-3, 1 << 30), (-3, 1 << 25), (-1, 1 << 30)]
+    assert allocator.setting() == str(1 << 25)
+    library(monkeypatch, 0)
+    assert not allocator.keep_large_buffers()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MALLOC_MMAP_THRESHOLD_", "1000"),
+        ("MALLOC_ARENA_MAX", "2"),
+        ("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=1000"),
+        ("LD_PRELOAD", "/usr/lib/libjemalloc.so.2"),
+        ("TURNOUT_ALLOCATOR", "default"),
+    ],
+)
+def test_what_the_user_has_settled_is_left_alone(monkeypatch, name, value):
+    calls = library(monkeypatch, 1 << 40)
+    monkeypatch.setenv(name, value)
+    assert not allocator.keep_large_buffers()
+    assert not calls
+    assert allocator.setting() == ("1000" if name == "MALLOC_MMAP_THRESHOLD_" else "default")
+
+
+@pytest.mark.parametrize("error", [OSError, TypeError])
+def test_another_c_library_or_system_is_left_alone(monkeypatch, error):
+    def none(_):
+        raise error
+
     monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
     assert not allocator.keep_large_buffers()
-    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(ctypes, "CDLL", none)
     assert not allocator.keep_large_buffers()
+
+
+def run(argument):
+    """What the program above prints, in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", FAULTS, argument], capture_output=True, text=True, check=True)
+    took, setting, faults = done.stdout.split()
+    return took, setting, int(faults)
+
+
+@pytest.mark.skipif(allocator._mallopt() is None, reason="this C library is not glibc")
+def test_large_buffers_are_kept_once_it_was_called_and_by_import_alone_they_are_not():
+    took, setting, kept = run("keep")
+    assert (took, setting) == ("True", str(1 << 30))
+    _, setting, given_back = run("leave")
+    assert setting == "default"
+    assert kept < 200 < given_back  # even huge pages would be 32 for each block

@@ -35,6 +35,7 @@ from turnout.algorithms import (
     scaffold,
     scaffold_p,
 )
+from turnout.allocator import keep_large_buffers
 from turnout.comparison import compare, sweep
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, TurnoutError
@@ -206,6 +207,7 @@ __all__ = [
     "folb",
     "folb_heterogeneous",
     "folb_two_set",
+    "keep_large_buffers",
     "known_statistics",
     "maxfl",
     "mifa",

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from turnout import allocator
 from turnout.bench import flops, machine, process
 from turnout.bench.stopwatch import TimedSimulation
 from turnout.core.checks import count
@@ -80,7 +81,7 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
         "device": experiment.device,
         "parameters": objective.initial.numel(),
         "loadavg_1m_at_end": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "malloc_mmap_threshold": os.environ.get("MALLOC_MMAP_THRESHOLD_", "default"),
+        "malloc_mmap_threshold": allocator.setting(),
         "versions": {key: environment()[key] for key in ("turnout", "python", "torch", "numpy")},
     }
 
