@@ -212,3 +212,23 @@ def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, t
     result = turnout("reproduce", *arguments)
     assert result.exit_code == 2
     assert f"Error: {message}" in result.stderr
+
+
+def test_a_figure_without_runs_is_drawn_at_once(turnout: Turnout) -> None:
+    result = turnout("reproduce", "maxfl/figure-6")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "figure: runs/maxfl-figure-6/figure-6.png\n"
+    assert "Mean estimation with three clients" in result.stderr
+    assert Path("runs/maxfl-figure-6/figure-6.png").read_bytes().startswith(b"\x89PNG")
+    assert list(Path("runs/maxfl-figure-6").iterdir()) == [Path("runs/maxfl-figure-6/figure-6.png")]
+    for given in ("local.lr=0.1", "--rounds=3"):
+        refused = turnout("reproduce", "maxfl/figure-6", given)
+        assert refused.exit_code == 2
+        said = " ".join(refused.stderr.split())
+        assert "maxfl/figure-6 is computed without runs and has no settings: leave " in said
+
+
+def test_the_list_has_figures_that_share_runs_and_figures_without_any(turnout: Turnout) -> None:
+    listed = turnout("reproduce").stdout
+    assert "maxfl/figure-3, figure-4" in listed
+    assert "maxfl/figure-5" in listed

@@ -92,3 +92,11 @@ def test_names_are_told_and_a_file_of_ones_own_is_read(declared, tmp_path):
     assert load(str(tmp_path / "made.toml")).name == "made"
     with pytest.raises(ConfigurationError, match=r"none.toml: cannot be read as a TOML file"):
         load(str(Path(tmp_path) / "none.toml"))
+
+
+def test_a_figure_that_other_runs_show_is_another_name_of_them():
+    assert load("maxfl/figure-4").name == "maxfl/figure-3"
+    assert load("maxfl/table-5").also == ("table-5",)
+    assert "maxfl/figure-4" not in names(), "listed once"
+    with pytest.raises(ConfigurationError, match="unknown reproduction 'maxfl/figur-4': did you mean 'maxfl/figure-4'"):
+        load("maxfl/figur-4")

@@ -27,6 +27,7 @@ from turnout.reporting import RunRecord
 from turnout.reproduce import Outcome, Panel, Reproduction, load
 from turnout.reproduce import names as known
 from turnout.reproduce import table as tables
+from turnout.reproduce.drawn import DRAWN
 from turnout.reproduce.page import write_outcome
 from turnout.tables import replace_files
 
@@ -106,8 +107,13 @@ def reproduce(
     if not names:
         show(_listing())
         return
-    reproduction = load(_name(names))
-    overrides = [text for text in names if "=" in text]
+    name, overrides = _name(names), [text for text in names if "=" in text]
+    if name in DRAWN:
+        if given := [*overrides, *(text for text in (only, seeds, rounds) if text is not None)]:
+            raise ConfigurationError(f"{name} is computed without runs and has no settings: leave {given[0]} out")
+        _draw(name, folder or Path("runs") / name.replace("/", "-"), quiet)
+        return
+    reproduction = load(name)
     over = [flags.layer(seeds=seeds, rounds=rounds, device=device), *map(layers.override, overrides)]
     wanted = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
     plans = panels.plans(reproduction, wanted, over)
@@ -139,6 +145,16 @@ def _name(names: Sequence[str]) -> str:
         said = f"got {' '.join(wanted)}" if wanted else "got settings only"
         raise ConfigurationError(f"name one reproduction, {said}: turnout reproduce {known()[0]}")
     return wanted[0]
+
+
+def _draw(name: str, folder: Path, quiet: bool) -> None:
+    """Draw a figure that needs no runs."""
+    drawn = DRAWN[name]
+    if not quiet:
+        say(f"{drawn.title}. {drawn.reference}")
+    figure, path = drawn.draw(), folder / f"{name.rpartition('/')[2]}.png"
+    replace_files({path: lambda part: figure.savefig(part, dpi=150, format="png")})
+    typer.echo(f"figure: {path}")
 
 
 def _outcome(
@@ -179,7 +195,9 @@ def _listing() -> Table:
         reproduction = load(name)
         used = dict.fromkeys(_data_of(reproduction, panel) for panel in reproduction.chosen(None))
         data = [each if entries[each].path else f"{each} ({entries[each].remedy})" for each in used]
-        table.add_row(Text(name), Text(reproduction.title), Text(", ".join(data)))
+        table.add_row(Text(", ".join((name, *reproduction.also))), Text(reproduction.title), Text(", ".join(data)))
+    for name, drawn in DRAWN.items():
+        table.add_row(Text(name), Text(drawn.title), Text("none"))
     return table
 
 

@@ -95,6 +95,7 @@ class Reproduction:
         common: settings of all panels, with those of single algorithms under ``algorithms``.
         panels: by name.
         claims: what the paper says.
+        also: other tables and figures that the same runs show, ``("figure-4",)``; names of it as good as its own.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Reproduction:
     measures: tuple[Measure, ...] = (Measure("final", "test_accuracy"),)
     curves: tuple[Curve, ...] = (Curve("test_accuracy"),)
     claims: tuple[Claim, ...] = ()
+    also: tuple[str, ...] = ()
 
     @property
     def algorithms(self) -> list[str]:
@@ -133,6 +135,15 @@ def names() -> list[str]:
     return sorted(str(path.relative_to(HERE).with_suffix("")) for path in HERE.glob("*/*.toml"))
 
 
+def other_names() -> dict[str, str]:
+    """For tables and figures that another reproduction shows as well, its name: ``{"maxfl/figure-4": "maxfl/figure-3"}``."""
+    found = {}
+    for name in names():
+        for other in tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8")).get("also", ()):
+            found[f"{name.partition('/')[0]}/{other}"] = name
+    return found
+
+
 def load(name: str) -> Reproduction:
     """A reproduction that comes with the package, or one from a TOML file of the user's own.
 
@@ -141,7 +152,9 @@ def load(name: str) -> Reproduction:
     """
     if name.endswith(".toml"):
         return read(Path(name), Path(name).stem)
-    return read(HERE / f"{known_name('reproduction', name, names())}.toml", name)
+    known = {**{each: each for each in names()}, **other_names()}
+    found = known[known_name("reproduction", name, known)]
+    return read(HERE / f"{found}.toml", found)
 
 
 def read(path: Path, name: str) -> Reproduction:
@@ -181,6 +194,7 @@ def _reproduction(name: str, table: dict[str, Any]) -> Reproduction:
         measures=measures,
         curves=tuple(_curve(each) for each in table.get("curves", ["test_accuracy"])),
         claims=tuple(_claim(each, table["algorithms"], panels) for each in table.get("claims", [])),
+        also=tuple(table.get("also", ())),
         **{key: table[key] for key in ("title", "reference", "about", "seeds") if key in table},
     )
 
