@@ -99,3 +99,52 @@ def test_layers_of_every_kind_are_replayed_bit_for_bit(make, masked, monkeypatch
         losses, gradients = objective.gradient(*arguments)
         assert torch.equal(losses, eager[0])
         assert torch.equal(gradients, eager[1])
+
+
+def test_arguments_that_change_in_place_change_once_a_call(monkeypatch):
+    monkeypatch.setattr(replay, "_COST", -1.0)
+
+    def step(total, x):
+        return total.add_(x)
+
+    replayed, total = Replayed(step, changes=(0,)), torch.zeros(3)
+    for _ in range(4):
+        replayed(total, torch.ones(3))
+    assert total.tolist() == [4.0, 4.0, 4.0]
+
+
+def test_what_depends_on_shapes_alone_is_computed_once(monkeypatch):
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    seen = []
+    listed = replay._without_python
+    monkeypatch.setattr(
+        replay, "_without_python", lambda traced, tensors: seen.append(traced) or listed(traced, tensors)
+    )
+
+    def function(x):
+        return x + torch.ones_like(x).mul(3).div(2) + torch.arange(3)
+
+    replayed = Replayed(function)
+    for low in range(3):
+        x = torch.arange(3.0) + low
+        assert torch.equal(replayed(x), function(x))
+    names = [node.target.__name__ for node in seen[0].graph.nodes if node.op == "call_function"]
+    assert names == ["add.Tensor", "add.Tensor"]
+
+
+def test_a_constant_that_is_changed_in_place_is_made_anew(monkeypatch):
+    monkeypatch.setattr(replay, "_COST", -1.0)
+
+    def function(x):
+        return torch.zeros_like(x).add_(x)
+
+    replayed = Replayed(function)
+    for value in (1.0, 2.0, 3.0):
+        assert replayed(torch.full((2,), value)).tolist() == [value, value]
+
+
+def test_random_numbers_are_no_constants(monkeypatch):
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    replayed = Replayed(lambda x: x + torch.rand_like(x))
+    assert not torch.equal(replayed(torch.zeros(5)), replayed(torch.zeros(5)))
+    assert not torch.equal(replayed(torch.zeros(5)), replayed(torch.zeros(5)))

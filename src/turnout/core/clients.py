@@ -66,12 +66,23 @@ class Clients:
             keys: 64 random bits a client, ``[B]``; every example of a minibatch has its own augmentation from them. None
                 leaves random transforms out.
         """
-        flat = examples.reshape(-1)
-        x, y = self.shards.x.index_select(0, flat), self.shards.y.index_select(0, flat)
-        if self.transforms:
-            own = None
-            if keys is not None:
-                own = fold(keys[:, None], torch.arange(examples.shape[1], device=keys.device)).reshape(-1)
-            x = apply_transforms(self.transforms, x, own, training=own is not None)
-        shape = tuple(examples.shape)
-        return x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:])
+        return minibatch(self.shards.x, self.shards.y, examples, keys, self.transforms)
+
+
+def minibatch(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    examples: torch.Tensor,
+    keys: torch.Tensor | None,
+    transforms: tuple[Transform, ...],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` of flat data `x` and `y`; see `Clients.minibatch`."""
+    flat = examples.reshape(-1)
+    x, y = x.index_select(0, flat), y.index_select(0, flat)
+    if transforms:
+        own = None
+        if keys is not None:
+            own = fold(keys[:, None], torch.arange(examples.shape[1], device=keys.device)).reshape(-1)
+        x = apply_transforms(transforms, x, own, training=own is not None)
+    shape = tuple(examples.shape)
+    return x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:])

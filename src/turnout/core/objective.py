@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import Any, Literal, cast
 
 import torch
@@ -118,9 +118,8 @@ class Objective:
         self._constants = frozen | {n: b for n, b in self.module.named_buffers() if n not in self._key_names}
         self._images_last = device.type == "cpu" and any(isinstance(m, nn.Conv2d) for m in self.module.modules())
         one = grad_and_value(self._loss_of_one)
-        # A trace holds what the layers did in the mode that they were in, so each mode has traces of its own.
-        plain, masked = vmap(one, in_dims=(0, 0, 0, None, 0)), vmap(one, in_dims=(0, 0, 0, 0, 0))
-        self._all = {training: (Replayed(plain), Replayed(masked)) for training in (True, False)}
+        self._all = (vmap(one, in_dims=(0, 0, 0, None, 0)), vmap(one, in_dims=(0, 0, 0, 0, 0)))
+        self._replays: dict[Hashable, Replayed] = {}
 
     def outputs(self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor | None = None) -> torch.Tensor:
         """The model's outputs ``[b, ...]`` at one vector ``[P]``; `key` seeds dropout in training mode."""
@@ -153,6 +152,7 @@ class Objective:
         mask: torch.Tensor | None,
         key: torch.Tensor,
         training: bool = True,
+        replay: bool = True,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss ``[B]`` and gradient ``[B, P]`` at `params` ``[B, P]`` on minibatches ``[B, b, ...]`` of B clients.
 
@@ -160,17 +160,31 @@ class Objective:
             mask: 1 for examples and 0 for padding, ``[B, b]``; None where nothing is padded.
             key: 64 random bits a client, ``[B]``, for dropout.
             training: whether layers are in training mode, in which dropout drops.
+            replay: False inside of a function that is replayed itself.
         """
         if self.module.training != training:
             self.module.train(training)
         if self.engine == "vectorised":
-            gradients, losses = self._all[training][mask is not None](params, x, y, mask, key)
+            of_all = self._all[mask is not None]
+            if replay:  # a trace holds what layers did in the mode that they were in, so each mode has one of its own
+                of_all = self.replayed(("gradient", training, mask is not None), of_all)
+            gradients, losses = of_all(params, x, y, mask, key)
             return losses, gradients
         pairs = [
             self._gradient_of_one(params[i], x[i], y[i], None if mask is None else mask[i], key[i])
             for i in range(len(params))
         ]
         return torch.stack([loss for loss, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
+
+    def replayed(
+        self, key: Hashable, function: Callable[..., Any], changes: tuple[int, ...] = ()
+    ) -> Callable[..., Any]:
+        """The function, replayed where clients train together; `key` says what it is, the same in every round."""
+        if self.engine != "vectorised":
+            return function
+        if key not in self._replays:
+            self._replays[key] = Replayed(function, changes)
+        return self._replays[key]
 
     def _gradient_of_one(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor

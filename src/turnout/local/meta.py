@@ -9,7 +9,8 @@ import torch
 
 from turnout.core.checks import known_name, positive
 from turnout.core.clients import Clients
-from turnout.local.sgd import GradientAt, Sgd
+from turnout.local.local_step import GradientAt
+from turnout.local.sgd import Sgd
 
 Hessian = Literal["none", "difference"]
 HESSIANS = ("none", "difference")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -15,11 +15,18 @@ from turnout.core.clients import Clients
 from turnout.core.random import fold
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Lanes, Report, State, Task
+from turnout.local.local_step import GradientAt, LocalStep
 from turnout.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
 from turnout.local.work import Work
 
-GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
-"""Loss ``[B]`` and gradient ``[B, P]`` at some parameters ``[B, P]``, on a step's minibatch of this number."""
+
+def _mask(planned: Plan, order: np.ndarray, like: torch.Tensor) -> torch.Tensor | None:
+    """1 for examples and 0 for padding, ``[S, B, b]``, rows in this order; None where nothing is padded."""
+    width = planned.examples.shape[2]
+    if (planned.counts == width)[planned.counts > 0].all():
+        return None
+    inside = np.arange(width) < planned.counts[order].T[:, :, None]
+    return torch.from_numpy(inside).to(like)
 
 
 @dataclass(frozen=True)
@@ -146,7 +153,8 @@ class Sgd(Local):
         order = np.argsort(-num_steps, kind="stable")
         lanes = Lanes(order, num_steps[order])
         begun = tuple(correction.begin(task, memory, clients, lanes) for correction in corrections)
-        delta, loss = self._descend(task, planned, lanes, clients, begun)
+        pure = all(mine is given for mine, given in zip(begun, corrections, strict=True))
+        delta, loss = self._descend(task, planned, lanes, clients, begun, pure)
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
         back = torch.from_numpy(np.argsort(order)).to(delta.device)
@@ -161,47 +169,37 @@ class Sgd(Local):
         )
 
     def _descend(
-        self, task: Task, planned: Plan, lanes: Lanes, clients: Clients, corrections: tuple[Correction, ...]
+        self, task: Task, planned: Plan, lanes: Lanes, clients: Clients, corrections: tuple[Correction, ...], pure: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Updates ``[B, P]`` and mean losses ``[B]``, rows as the lanes are."""
+        """Updates ``[B, P]`` and mean losses ``[B]``, rows as the lanes are; `pure` corrections hold nothing of a round."""
         device, order, num_steps = task.params.device, lanes.order, lanes.num_steps
-        examples = torch.from_numpy(planned.examples[order]).to(device)
-        counts = torch.from_numpy(planned.counts[order]).to(device)
-        full = bool((planned.counts == examples.shape[2])[planned.counts > 0].all())
-        versions = task.versions(len(clients))
-        numbers = torch.arange(examples.shape[1], device=device)
-        keys = fold(clients.keys("local step", task.seed, task.draws(len(clients)), order), numbers[:, None])  # [S, B]
-        lr = torch.from_numpy(step_size(self.lr, versions[order])).to(device, task.params.dtype)[:, None]
+        examples = torch.from_numpy(planned.examples[order].swapaxes(0, 1).copy()).to(device)  # [S, B, b]
+        keys = fold(
+            clients.keys("local step", task.seed, task.draws(len(clients)), order),
+            torch.arange(len(examples), device=device)[:, None],
+        )
+        mask = _mask(planned, order, task.params)
+        lr = torch.from_numpy(step_size(self.lr, task.versions(len(clients))[order]))
+        lr = lr.to(device, task.params.dtype)[:, None]
         rows, known = torch.from_numpy(order).to(device), self._known(clients)
         start = task.params.expand(len(clients), -1) if task.params.dim() == 1 else task.params[rows]
         params, velocity = start.clone(), torch.zeros_like(start) if self.momentum else None
         total = torch.zeros(len(clients), dtype=task.params.dtype, device=device)
-        places = torch.arange(examples.shape[2], device=device)
-
-        def gradient_at(params: torch.Tensor, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-            active = len(params)
-            key = keys[number, :active]
-            x, y = clients.minibatch(examples[:active, number], key)
-            mask = None if full else (places < counts[:active, number, None]).to(params.dtype)
-            return clients.objective.gradient(params, x, y, mask, key)
-
-        steps = np.arange(len(numbers) // self.per_step)
-        for step, active in enumerate(np.searchsorted(-num_steps, -steps).tolist()):  # the rows with num_steps > step
-            if step == 0 and known is not None:
-                loss, gradient = known[0][rows[:active]], known[1][rows[:active]]
-            else:
-                first = step * self.per_step
-                loss, gradient = self._gradient(
-                    params[:active], lambda at, part, first=first: gradient_at(at, first + part)
-                )
-            total[:active] += loss
-            if self.weight_decay:
-                gradient = gradient.add(params[:active], alpha=self.weight_decay)
-            for correction in corrections:
-                gradient = correction.correct(gradient, params[:active], start[:active])
-            if velocity is not None:
-                gradient = velocity[:active].mul_(self.momentum).add_(gradient)
-            params[:active].addcmul_(gradient, lr[:active], value=-1)
+        step = LocalStep(
+            clients.objective, clients.transforms, self._gradient, corrections, self.momentum, self.weight_decay
+        )
+        advance = step.replayed if pure else partial(step, replay=True)
+        data = clients.shards.x, clients.shards.y
+        steps = np.arange(len(examples) // self.per_step)
+        working = np.searchsorted(-num_steps, -steps).tolist()  # so many rows have num_steps > step
+        for number, active in enumerate(working):
+            moving = None if velocity is None else velocity[:active]
+            here = params[:active], start[:active], moving, total[:active], lr[:active]
+            if number == 0 and known is not None:
+                step.move(*here, known[0][rows[:active]], known[1][rows[:active]])
+                continue
+            now = slice(number * self.per_step, (number + 1) * self.per_step), slice(active)
+            advance(*here, *data, examples[now], None if mask is None else mask[now], keys[now])
         return params.sub_(start), total / torch.from_numpy(np.maximum(num_steps, 1)).to(device)
 
     def _gradient(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,102 @@
+"""One local step of B clients, as a function of tensors alone: what the engine replays without the Python around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from turnout.core.algorithm import Correction
+from turnout.core.clients import minibatch
+from turnout.core.objective import Objective
+from turnout.data.transforms import Transform
+
+GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
+"""Loss ``[B]`` and gradient ``[B, P]`` at some parameters ``[B, P]``, on a step's minibatch of this number."""
+
+Direction = Callable[[torch.Tensor, GradientAt], tuple[torch.Tensor, torch.Tensor]]
+"""Loss ``[B]`` and direction ``[B, P]`` of a step, from parameters and gradients."""
+
+
+@dataclass(frozen=True, eq=False)
+class LocalStep:
+    """Minibatches, gradients, corrections, momentum and the step itself.
+
+    Args:
+        objective: model and loss.
+        transforms: what happens to a minibatch before the model sees it.
+        direction: what to descend, before corrections.
+        corrections: of the gradient, begun for these clients.
+        momentum: of the heavy ball.
+        weight_decay: L2 penalty's factor.
+    """
+
+    objective: Objective
+    transforms: tuple[Transform, ...]
+    direction: Direction
+    corrections: tuple[Correction, ...]
+    momentum: float
+    weight_decay: float
+
+    @property
+    def replayed(self) -> Callable[..., torch.Tensor]:
+        """The step without its Python, which is possible where corrections hold nothing of a client or a round."""
+        key = (self.direction, self.transforms, self.corrections, self.momentum, self.weight_decay)
+        return self.objective.replayed(key, self, changes=(0, 2, 3))
+
+    def __call__(
+        self,
+        params: torch.Tensor,
+        start: torch.Tensor,
+        velocity: torch.Tensor | None,
+        total: torch.Tensor,
+        lr: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        examples: torch.Tensor,
+        mask: torch.Tensor | None,
+        keys: torch.Tensor,
+        replay: bool = False,
+    ) -> torch.Tensor:
+        """Move `params` by one step, and give them back.
+
+        Args:
+            params: where the clients are, ``[B, P]``; changed in place.
+            start: where they began, ``[B, P]``.
+            velocity: ``[B, P]``, changed in place; None without momentum.
+            total: sum of the losses so far, ``[B]``; changed in place.
+            lr: step sizes, ``[B, 1]``.
+            x, y: all examples, end to end.
+            examples: positions in them of the step's minibatches, ``[parts, B, b]``.
+            mask: 1 for examples and 0 for padding, ``[parts, B, b]``; None where nothing is padded.
+            keys: 64 random bits of each minibatch, ``[parts, B]``.
+            replay: whether gradients are replayed by themselves, where the step as a whole is not.
+        """
+
+        def gradient_at(params: torch.Tensor, part: int) -> tuple[torch.Tensor, torch.Tensor]:
+            some_x, some_y = minibatch(x, y, examples[part], keys[part], self.transforms)
+            own_mask = None if mask is None else mask[part]
+            return self.objective.gradient(params, some_x, some_y, own_mask, keys[part], replay=replay)
+
+        return self.move(params, start, velocity, total, lr, *self.direction(params, gradient_at))
+
+    def move(
+        self,
+        params: torch.Tensor,
+        start: torch.Tensor,
+        velocity: torch.Tensor | None,
+        total: torch.Tensor,
+        lr: torch.Tensor,
+        loss: torch.Tensor,
+        gradient: torch.Tensor,
+    ) -> torch.Tensor:
+        """The step with a loss ``[B]`` and a direction ``[B, P]`` that are known."""
+        total += loss
+        if self.weight_decay:
+            gradient = gradient.add(params, alpha=self.weight_decay)
+        for correction in self.corrections:
+            gradient = correction.correct(gradient, params, start)
+        if velocity is not None:
+            gradient = velocity.mul_(self.momentum).add_(gradient)
+        return params.addcmul_(gradient, lr, value=-1)
