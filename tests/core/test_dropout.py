@@ -70,11 +70,11 @@ def test_lanes_have_their_own_masks_under_vmap():
     objective = Objective(nn.Sequential(nn.Linear(3, 40), nn.Dropout(0.5)), loss=lambda out, _: out.sum(dim=1))
     params, x = objective.initial.expand(3, -1), torch.ones(3, 5, 3)
     keys = torch.tensor([1, 2, 1])
-    outputs = vmap(objective.outputs)(params, x, keys)
+    outputs = vmap(objective.network.outputs)(params, x, keys)
     assert torch.equal(outputs[0], outputs[2])
     assert not torch.equal(outputs[0], outputs[1])
     for k in range(3):
-        assert torch.equal(objective.outputs(params[k], x[k], keys[k]), outputs[k])
+        assert torch.equal(objective.network.outputs(params[k], x[k], keys[k]), outputs[k])
 
 
 def test_a_layer_that_is_used_twice_drops_other_units_the_second_time():
@@ -87,9 +87,9 @@ def test_a_layer_that_is_used_twice_drops_other_units_the_second_time():
             return torch.stack([self.drop(x * self.weight), self.drop(x * self.weight)], dim=1)
 
     objective = Objective(Twice())
-    out = objective.outputs(objective.initial, torch.ones(10, 40), torch.tensor(3))
+    out = objective.network.outputs(objective.initial, torch.ones(10, 40), torch.tensor(3))
     assert 0.35 < float((out[:, 0] == out[:, 1]).float().mean()) < 0.65
-    assert torch.equal(objective.outputs(objective.initial, torch.ones(10, 40), torch.tensor(3)), out)
+    assert torch.equal(objective.network.outputs(objective.initial, torch.ones(10, 40), torch.tensor(3)), out)
 
 
 def test_every_dropout_layer_is_replaced_in_a_copy():

@@ -126,7 +126,7 @@ def test_a_loss_of_the_users_own():
     objective = Objective(net().double(), loss=lambda out, y: (out[:, 0] - y) ** 2)
     params, x, y, key = lanes(objective)
     losses, _ = objective.gradient(params.double(), x.double(), y, None, key)
-    expected = ((objective.outputs(params[2].double(), x[2].double())[:, 0] - y[2]) ** 2).mean()
+    expected = ((objective.network.outputs(params[2].double(), x[2].double())[:, 0] - y[2]) ** 2).mean()
     torch.testing.assert_close(losses[2], expected)
 
 

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -6,15 +8,13 @@ from turnout.core import replay
 from turnout.local.work import UniformWork
 from turnout.simulation import Simulation
 
-plain = {"lr": 0.1, "batch_size": 4}
+plain: dict[str, Any] = {"lr": 0.1, "batch_size": 4}
 
 
-def simulation(local, also=(), **more):
+def simulation(local, also=()):
     data = to.data.digits().split(to.Dirichlet(alpha=0.5), num_clients=8)
     algorithm = to.average_participating(local, also=(to.Uniform(5), *also))
-    return Simulation(
-        to.Experiment(data=data, model=to.models.Mlp(hidden=(9,)), algorithm=algorithm, **{"rounds": 3} | more)
-    )
+    return Simulation(to.Experiment(data=data, model=to.models.Mlp(hidden=(9,)), algorithm=algorithm, rounds=3))
 
 
 def model_after(run):

@@ -33,7 +33,7 @@ class Noise(Transform):
 
 
 def run(local, *pieces, ids: Sequence[int] = range(8), engine: Engine = "vectorised", done=0, **options):
-    """The report, and how many gradients of how many clients were computed."""
+    """The report, and for each gradient of a client that was computed whether it was one of training."""
     numbers = np.asarray(ids)
     objective = Objective(options.get("model", models.Mlp(hidden=(7,))).build((16,), 4), engine=engine)
     data = classification(options.get("sizes", SIZES)).train
@@ -43,7 +43,7 @@ def run(local, *pieces, ids: Sequence[int] = range(8), engine: Engine = "vectori
     gradient = objective.gradient
 
     def counted(*arguments, **options):
-        calls.append(options.get("training", True))
+        calls.extend([options.get("training", True)] * len(arguments[0]))
         return gradient(*arguments, **options)
 
     objective.gradient = counted  # type: ignore[method-assign]
@@ -70,7 +70,7 @@ def test_one_call_is_saved_and_nothing_else_changes(options, measured, engine):
     plain, needed = run(local, Prox(0.3), engine=engine)
     shared, calls = run(local, Prox(0.3), measured, engine=engine)
     assert_equal_but_for_rounding(plain, shared)
-    assert calls == [False] + [True] * (len(needed) - 1)  # the measurement is the first step
+    assert calls == [False] * 8 + [True] * (len(needed) - 8)  # the measurement is the first step
 
 
 def test_so_it_is_in_the_middle_of_a_life():
@@ -79,7 +79,7 @@ def test_so_it_is_in_the_middle_of_a_life():
     plain, _ = run(local, done=5)
     shared, calls = run(local, StartGradient(), done=5)
     assert_equal_but_for_rounding(plain, shared)
-    assert calls == [False, True]
+    assert calls == [False] * 8 + [True] * 8
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_loss_alone_has_no_gradient_to_share():
     plain, needed = run(local)
     measured, calls = run(local, StartLoss())
     assert torch.equal(plain.delta, measured.delta)
-    assert calls == needed == [True, True]
+    assert calls == needed == [True] * 16
 
 
 def test_whether_it_is_shared_depends_on_no_cohort():
@@ -112,12 +112,12 @@ def test_whether_it_is_shared_depends_on_no_cohort():
     local = Sgd(batch_size=48, lr=0.3, steps=2)  # enough for all but client 7
     together, _ = run(local, StartGradient())
     some, calls = run(local, StartGradient(), ids=[0, 1, 4])
-    assert calls.count(True) == 2
+    assert calls.count(True) == 2 * 3
     assert torch.equal(some.delta, together.delta[[0, 1, 4]])
     local = Sgd(batch_size=64, lr=0.3, steps=2)
     together, _ = run(local, StartGradient())
     some, calls = run(local, StartGradient(), ids=[0, 1, 4])
-    assert calls.count(True) == 1
+    assert calls.count(True) == 3
     assert torch.equal(some.delta, together.delta[[0, 1, 4]])
 
 
@@ -126,4 +126,4 @@ def test_several_blocks_are_shared_too():
     plain, _ = run(local, sizes=sizes, ids=range(4))
     shared, calls = run(local, StartGradient(), sizes=sizes, ids=range(4))
     assert_equal_but_for_rounding(plain, shared)
-    assert calls.count(True) == 1
+    assert calls.count(True) == 4

@@ -15,5 +15,6 @@ def test_as_many_as_fit_the_budget_and_at_least_one():
     assert lanes_per_chunk(objective, X, Y, one // 2) == 1
 
 
-def test_one_by_one_is_one_at_a_time():
-    assert lanes_per_chunk(Objective(nn.Linear(50, 3), engine="one_by_one"), X, Y, 1 << 40) == 1
+def test_one_by_one_only_vectors_are_held_side_by_side():
+    objective = Objective(nn.Linear(50, 3), engine="one_by_one")
+    assert lanes_per_chunk(objective, X, Y, 10 * 4 * 4 * 153) == 10

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Hashable, Iterator
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import grad_and_value, vmap
 
 from turnout.core.checks import ConfigurationError, known_name
-from turnout.core.dropout import KeyedDropout, with_keyed_dropout
-from turnout.core.parameters import Layout
+from turnout.core.crew import Crew
+from turnout.core.network import Network
 from turnout.core.replay import Replayed
 
 # Unless asked not to, Intel's matrix library rounds by where in memory an operand lies, so a client's bits would depend on
@@ -33,27 +33,6 @@ def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Softmax cross-entropy of each example, ``[b]``, from logits ``[b, C]`` and labels ``[b]``."""
     # As torch.nn.functional.cross_entropy, without the tests for labels to ignore, which cost more than a small model.
     return -outputs.log_softmax(dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-
-
-def _refuse_what_cannot_be_right(module: nn.Module) -> None:
-    """Refuse layers whose meaning over many clients is not the one their user expects."""
-    for name, child in module.named_modules():
-        kind = type(child).__name__
-        if isinstance(child, nn.modules.batchnorm._BatchNorm):
-            raise ConfigurationError(
-                f"layer {name!r} is a {kind}: its running statistics are no parameters, so they are neither averaged nor "
-                "reproducible, and statistics of a small client's minibatch couple examples that are not alike. Write "
-                f"GroupNorm(num_groups, {child.num_features}) instead"
-            )
-        if isinstance(child, nn.RNNBase) and child.dropout > 0:
-            raise ConfigurationError(
-                f"layer {name!r} is a {kind} with dropout={child.dropout}, whose random numbers cannot be reproduced for "
-                "each client: stack single layers with nn.Dropout between them"
-            )
-        if isinstance(child, nn.AlphaDropout | nn.FeatureAlphaDropout | nn.RReLU):
-            raise ConfigurationError(
-                f"layer {name!r} is a {kind}, whose random numbers cannot be reproduced for each client: use nn.Dropout"
-            )
 
 
 def _choose(module: nn.Module, engine: Engine, device: torch.device) -> tuple[str, str]:
@@ -87,7 +66,10 @@ class Objective:
         personal: names of the parameters that stay with their client.
 
     Attributes:
+        network: the model.
         layout: which stretch of the vector is which parameter.
+        initial: the module's own parameters, ``[P]``.
+        crew: the threads that share what is computed.
         engine: the engine in use; `reason` says why.
 
     Raises:
@@ -102,39 +84,21 @@ class Objective:
         device: torch.device | None = None,
         personal: Collection[str] = (),
     ) -> None:
-        device = device or torch.device("cpu")
-        _refuse_what_cannot_be_right(module)
-        self.module, self._key_names = with_keyed_dropout(module)
-        self.module.to(device)
-        self._dropouts = [m for m in self.module.modules() if isinstance(m, KeyedDropout)]
-        self.layout = Layout.of(self.module, lambda name: name in personal)
-        self.initial = self.layout.flatten(self.module)
-        self.loss, self.device = loss, device
-        self.engine, self.reason = _choose(module, engine, device)
-        for layer in self.module.modules():
-            if hasattr(layer, "alone"):
-                cast("Any", layer).alone = self.engine == "one_by_one"
-        frozen = {n: p.detach() for n, p in self.module.named_parameters() if not p.requires_grad}
-        self._constants = frozen | {n: b for n, b in self.module.named_buffers() if n not in self._key_names}
-        self._images_last = device.type == "cpu" and any(isinstance(m, nn.Conv2d) for m in self.module.modules())
+        self.device, self.loss = device or torch.device("cpu"), loss
+        self.engine, self.reason = _choose(module, engine, self.device)
+        self.network = Network(module, self.device, personal, alone=self.engine == "one_by_one")
+        self.layout, self.initial = self.network.layout, self.network.initial
+        self.crew = Crew(None if self.device.type == "cpu" else 1)
+        self._images_last = self.device.type == "cpu" and any(isinstance(m, nn.Conv2d) for m in module.modules())
         one = grad_and_value(self._loss_of_one)
         self._all = (vmap(one, in_dims=(0, 0, 0, None, 0)), vmap(one, in_dims=(0, 0, 0, 0, 0)))
         self._replays: dict[Hashable, Replayed] = {}
-
-    def outputs(self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor | None = None) -> torch.Tensor:
-        """The model's outputs ``[b, ...]`` at one vector ``[P]``; `key` seeds dropout in training mode."""
-        named = self.layout.split(params) | self._constants
-        for dropout in self._dropouts:
-            dropout.uses = 0
-        if key is not None:
-            named |= dict.fromkeys(self._key_names, key)
-        return functional_call(self.module, named, (x,))
 
     def _loss_of_one(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
     ) -> torch.Tensor:
         """Mean loss over a minibatch of one client; `mask` ``[b]`` is 1 for examples and 0 for padding."""
-        losses = self.loss(self.outputs(params, x, key), y)
+        losses = self.loss(self.network.outputs(params, x, key), y)
         if mask is None:
             return losses.mean()
         return (losses * mask).sum() / mask.sum()
@@ -142,7 +106,7 @@ class Objective:
     @property
     def draws(self) -> bool:
         """Whether the model draws random numbers in training: it has dropout."""
-        return bool(self._dropouts)
+        return self.network.draws
 
     def gradient(
         self,
@@ -162,19 +126,20 @@ class Objective:
             training: whether layers are in training mode, in which dropout drops.
             replay: False inside of a function that is replayed itself.
         """
-        if self.module.training != training:
-            self.module.train(training)
+        self.network.mode(training)
         if self.engine == "vectorised":
             of_all = self._all[mask is not None]
             if replay:  # a trace holds what layers did in the mode that they were in, so each mode has one of its own
                 of_all = self.replayed(("gradient", training, mask is not None), of_all)
             gradients, losses = of_all(params, x, y, mask, key)
             return losses, gradients
-        pairs = [
-            self._gradient_of_one(params[i], x[i], y[i], None if mask is None else mask[i], key[i])
-            for i in range(len(params))
-        ]
-        return torch.stack([loss for loss, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
+
+        def of_one(i: int) -> tuple[torch.Tensor, torch.Tensor]:
+            self.network.mode(training)
+            return self._gradient_of_one(params[i], x[i], y[i], None if mask is None else mask[i], key[i])
+
+        losses, gradients = zip(*self.crew.map(of_one, range(len(params))), strict=True)
+        return torch.stack(losses), torch.stack(gradients)
 
     def replayed(
         self, key: Hashable, function: Callable[..., Any], changes: tuple[int, ...] = ()
@@ -183,7 +148,7 @@ class Objective:
         if self.engine != "vectorised":
             return function
         if key not in self._replays:
-            self._replays[key] = Replayed(function, changes)
+            self._replays[key] = Replayed(function, changes, self.crew)
         return self._replays[key]
 
     def _gradient_of_one(
@@ -215,9 +180,8 @@ class Objective:
 
         Correct (1, else 0) means that the largest of the outputs is the label's; NaN where targets are no labels.
         """
-        self.module.eval()
-        scores = [self._scores_of_one(params, self._in_order(x), y) for x, y in batches]
-        return torch.cat([loss for loss, _ in scores]), torch.cat([correct for _, correct in scores])
+        losses, correct = zip(*self.crew.map(lambda batch: self._scores_of_one(params, *batch), batches), strict=True)
+        return torch.cat(losses), torch.cat(correct)
 
     @torch.no_grad()
     def scores(self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -227,24 +191,34 @@ class Objective:
             params: the vectors, ``[B, P]``.
             x, y: some examples of each client, ``[B, b, ...]``.
         """
-        self.module.eval()
         if self.engine == "vectorised":
-            return vmap(self._scores_of_one)(params, x, y)
-        pairs = [self._scores_of_one(params[i], self._in_order(x[i]), y[i]) for i in range(len(params))]
-        return torch.stack([loss for loss, _ in pairs]), torch.stack([correct for _, correct in pairs])
+            self.network.mode(training=False)
+            return vmap(self._scores)(params, x, y)
+        pairs = self.crew.map(lambda i: self._scores_of_one(params[i], x[i], y[i]), range(len(params)))
+        losses, correct = zip(*pairs, strict=True)
+        return torch.stack(losses), torch.stack(correct)
 
+    @torch.no_grad()
     def _scores_of_one(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Loss and correctness of each example ``[b]``, in whichever thread."""
+        self.network.mode(training=False)
+        return self._scores(params, self._in_order(x), y)
+
+    def _scores(self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss and correctness of each example ``[b]``."""
-        outputs = self.outputs(params, x)
+        outputs = self.network.outputs(params, x)
         loss = self.loss(outputs, y).double()
         if y.is_floating_point():
             return loss, torch.full_like(loss, torch.nan)
         return loss, (outputs.argmax(dim=-1) == y).double()
 
     def bytes_per_lane(self, x: torch.Tensor, y: torch.Tensor) -> int:
-        """Estimate the memory that one client's step on a minibatch takes: saved activations, twice, and 4 vectors."""
+        """Estimate the memory that a client takes: 4 vectors, and if all train together, saved activations twice."""
+        vectors = 4 * self.initial.numel() * self.initial.element_size()
+        if self.engine == "one_by_one":
+            return vectors
         saved = 0
 
         def count(value: torch.Tensor) -> torch.Tensor:
@@ -255,7 +229,7 @@ class Objective:
         with torch.autograd.graph.saved_tensors_hooks(count, lambda value: value):
             leaf = self.initial.detach().requires_grad_()
             self._loss_of_one(leaf, x, y, None, torch.zeros((), dtype=torch.int64, device=self.device))
-        return 2 * saved + 4 * self.initial.numel() * self.initial.element_size()
+        return 2 * saved + vectors
 
     def check(self, x: torch.Tensor, y: torch.Tensor) -> None:
         """Try the model on a minibatch, so that what cannot work is said before the first round.
@@ -264,11 +238,14 @@ class Objective:
             ConfigurationError: where the model does not take these inputs, returns something that the loss or the
                 labels do not fit, draws random numbers of its own, or changes its buffers.
         """
-        self.module.train()
-        random, constants = self._random_state(), {name: value.clone() for name, value in self._constants.items()}
+        self.network.mode(training=True)
+        random, constants = (
+            self._random_state(),
+            {name: value.clone() for name, value in self.network.constants.items()},
+        )
         key = torch.zeros((), dtype=torch.int64, device=self.device)
         try:
-            losses = self.loss(self.outputs(self.initial, x, key), y)
+            losses = self.loss(self.network.outputs(self.initial, x, key), y)
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
             raise ConfigurationError(
                 f"the model does not fit the data: inputs {tuple(x.shape)} ({x.dtype}) and targets {tuple(y.shape)} "
@@ -284,7 +261,7 @@ class Objective:
                 "the model draws random numbers in forward(), which no seed of a client controls: use nn.Dropout layers, "
                 "which are made reproducible for each client"
             )
-        changed = [name for name, value in constants.items() if not torch.equal(value, self._constants[name])]
+        changed = [name for name, value in constants.items() if not torch.equal(value, self.network.constants[name])]
         if changed:
             raise ConfigurationError(
                 f"the model changes its buffer {changed[0]!r} in forward(); buffers are neither averaged nor sent, so one "

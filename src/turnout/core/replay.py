@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.fx.passes.shape_prop import ShapeProp, TensorMetadata
+
+from turnout.core.crew import Crew
 
 _COST = 0.1  # seconds that tracing a small function takes; a large one takes that of 20 calls more
 _VIEWS = {torch.ops.aten.expand.default, torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
@@ -37,10 +40,11 @@ class Replayed:
     Args:
         function: takes tensors (or None) and returns tensors.
         changes: numbers of the arguments that it changes in place.
+        crew: threads that may call it; what traces looks at other threads' operations too, so it waits for them.
     """
 
-    def __init__(self, function: Callable[..., Any], changes: tuple[int, ...] = ()) -> None:
-        self._function, self._changes = function, changes
+    def __init__(self, function: Callable[..., Any], changes: tuple[int, ...] = (), crew: Crew | None = None) -> None:
+        self._function, self._changes, self._crew = function, changes, crew or Crew(1)
         self._spent: dict[Any, float] = {}
         self._last: dict[Any, float] = {}
         self._traced: dict[Any, Callable[..., Any]] = {}
@@ -54,7 +58,8 @@ class Replayed:
                 return traced(*tensors)
         cost = _COST * (1 + 20 * self._last.get(shape, 0.0) / 0.1)
         if self._spent.get(shape, 0.0) > cost and len(self._traced) < _MOST:
-            self._traced[shape] = self._trace(arguments)
+            self._spent[shape] = -math.inf  # this is enough to be traced once
+            self._crew.when_idle(lambda: self._traced.update({shape: self._trace(arguments)}))
         begin = time.perf_counter()
         value = self._function(*arguments)
         if self._spent:  # the very first call loads half of torch, which says nothing of the next ones

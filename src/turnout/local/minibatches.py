@@ -31,6 +31,11 @@ class Plan:
     counts: np.ndarray
     num_steps: np.ndarray
 
+    @property
+    def full(self) -> bool:
+        """Whether nothing is padded."""
+        return bool((self.counts == self.examples.shape[2])[self.counts > 0].all())
+
 
 def batches_per_pass(sizes: np.ndarray, batch_size: int, drop_last: bool) -> np.ndarray:
     """How many minibatches one pass over each client's data has, int64 ``[B]``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -20,13 +21,17 @@ from turnout.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pas
 from turnout.local.work import Work
 
 
-def _mask(planned: Plan, order: np.ndarray, like: torch.Tensor) -> torch.Tensor | None:
-    """1 for examples and 0 for padding, ``[S, B, b]``, rows in this order; None where nothing is padded."""
-    width = planned.examples.shape[2]
-    if (planned.counts == width)[planned.counts > 0].all():
-        return None
-    inside = np.arange(width) < planned.counts[order].T[:, :, None]
-    return torch.from_numpy(inside).to(like)
+def _together(parts: Sequence[torch.Tensor], rows: list[torch.Tensor]) -> torch.Tensor:
+    """All parts as one batch, each of which has these rows of it."""
+    whole = parts[0].new_empty((sum(map(len, rows)), *parts[0].shape[1:]))
+    for part, its_rows in zip(parts, rows, strict=True):
+        whole[its_rows] = part
+    return whole
+
+
+def _mask(counts: np.ndarray, examples: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """1 for examples ``[S, b, M]`` and 0 for padding, from how many are examples ``[b, S]``."""
+    return torch.from_numpy(np.arange(examples.shape[2]) < counts.T[:, :, None]).to(like)
 
 
 @dataclass(frozen=True)
@@ -151,44 +156,62 @@ class Sgd(Local):
         num_steps = planned.num_steps // self.per_step
         # Longest first: the clients still at work are always the first rows, and a slice of a matrix costs nothing.
         order = np.argsort(-num_steps, kind="stable")
-        lanes = Lanes(order, num_steps[order])
-        begun = tuple(correction.begin(task, memory, clients, lanes) for correction in corrections)
-        pure = all(mine is given for mine, given in zip(begun, corrections, strict=True))
-        delta, loss = self._descend(task, planned, lanes, clients, begun, pure)
+        objective = clients.objective
+        products = self.batch_size * self.per_step * objective.layout.num_params
+        parts = objective.crew.parts(num_steps[order], products, single=objective.engine == "one_by_one")
+
+        def begin(part: slice) -> tuple[Lanes, tuple[Correction, ...]]:
+            lanes = Lanes(order[part], num_steps[order[part]])
+            return lanes, tuple(correction.begin(task, memory, clients, lanes) for correction in corrections)
+
+        def descend(begun: tuple[Lanes, tuple[Correction, ...]]) -> tuple[torch.Tensor, torch.Tensor]:
+            alike = all(mine is given for mine, given in zip(begun[1], corrections, strict=True))
+            return self._descend(task, planned, *begun, clients, alike)
+
+        begun = [begin(part) for part in parts]
+        deltas, losses = zip(*objective.crew.map(descend, begun), strict=True)
+        changes = [{k: v for one in own for k, v in one.changes().items()} for _, own in begun]
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
-        back = torch.from_numpy(np.argsort(order)).to(delta.device)
+        rows = [torch.from_numpy(order[part]).to(task.params.device) for part in parts]
         return Report(
             client=clients.ids,
             version=task.versions(len(clients)),
             num_examples=clients.num_examples,
             num_steps=num_steps,
-            delta=delta[back],
-            extra={name: change[back] for one in begun for name, change in one.changes().items()},
-            seen={"loss": loss[back]},
+            delta=_together(deltas, rows),
+            extra={name: _together([change[name] for change in changes], rows) for name in changes[0]},
+            seen={"loss": _together(losses, rows)},
         )
 
     def _descend(
-        self, task: Task, planned: Plan, lanes: Lanes, clients: Clients, corrections: tuple[Correction, ...], pure: bool
+        self,
+        task: Task,
+        planned: Plan,
+        lanes: Lanes,
+        corrections: tuple[Correction, ...],
+        clients: Clients,
+        alike: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Updates ``[B, P]`` and mean losses ``[B]``, rows as the lanes are; `pure` corrections hold nothing of a round."""
+        """Updates ``[b, P]`` and mean losses ``[b]`` of some lanes; corrections are `alike` that hold nothing of a round."""
         device, order, num_steps = task.params.device, lanes.order, lanes.num_steps
-        examples = torch.from_numpy(planned.examples[order].swapaxes(0, 1).copy()).to(device)  # [S, B, b]
+        minibatches = slice(int(num_steps[0]) * self.per_step)
+        examples = torch.from_numpy(planned.examples[order, minibatches].swapaxes(0, 1).copy()).to(device)  # [S, b, M]
         keys = fold(
             clients.keys("local step", task.seed, task.draws(len(clients)), order),
             torch.arange(len(examples), device=device)[:, None],
         )
-        mask = _mask(planned, order, task.params)
+        mask = None if planned.full else _mask(planned.counts[order, minibatches], examples, task.params)
         lr = torch.from_numpy(step_size(self.lr, task.versions(len(clients))[order]))
         lr = lr.to(device, task.params.dtype)[:, None]
         rows, known = torch.from_numpy(order).to(device), self._known(clients)
-        start = task.params.expand(len(clients), -1) if task.params.dim() == 1 else task.params[rows]
+        start = task.params.expand(len(order), -1) if task.params.dim() == 1 else task.params[rows]
         params, velocity = start.clone(), torch.zeros_like(start) if self.momentum else None
-        total = torch.zeros(len(clients), dtype=task.params.dtype, device=device)
+        total = torch.zeros(len(order), dtype=task.params.dtype, device=device)
         step = LocalStep(
             clients.objective, clients.transforms, self._gradient, corrections, self.momentum, self.weight_decay
         )
-        advance = step.replayed if pure else partial(step, replay=True)
+        advance = step.replayed if alike else partial(step, replay=True)
         data = clients.shards.x, clients.shards.y
         steps = np.arange(len(examples) // self.per_step)
         working = np.searchsorted(-num_steps, -steps).tolist()  # so many rows have num_steps > step

@@ -8,12 +8,10 @@ from turnout.core.objective import Objective
 
 
 def lanes_per_chunk(objective: Objective, x: torch.Tensor, y: torch.Tensor, memory_budget: int) -> int:
-    """How many clients to train in one call: as many as fit the memory budget, or one with the engine one by one.
+    """How many clients to train in one call: as many as fit the memory budget.
 
     Args:
         x, y: a minibatch of one client.
         memory_budget: bytes for the parameters, gradients and activations of the clients in flight.
     """
-    if objective.engine == "one_by_one":
-        return 1
     return max(1, memory_budget // objective.bytes_per_lane(x, y))
