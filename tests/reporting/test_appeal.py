@@ -14,6 +14,8 @@ from turnout.reporting.report import write_report
 from turnout.reporting.style import label
 from turnout.reporting.table import COLUMNS, appeal_cells, comparison, csv, rich_tables
 
+from .test_report import Page
+
 SEEN = {"appeal_test": 0.375, "appeal_train": 0.4, "client_accuracy": 0.701, "preferred_accuracy": 0.883}
 
 
@@ -101,6 +103,8 @@ def test_a_pool_has_whole_ticks():
 def test_the_page_has_tables_and_pictures_of_them(tmp_path, six_by_three):
     records = [run(unseen_appeal_test=0.39), run("fedavg", pool=2, unseen_appeal_test=0.07)]
     page = write_report(records, tmp_path / "r.html").read_text(encoding="utf-8")
+    whole = Page(page)  # every tag is closed
+    assert len(whole.ids) == len(set(whole.ids))
     assert "<h2>What clients require</h2>" in page
     assert "<h3>Unseen clients</h3>" in page
     for name in ("appeal_test", "preferred_accuracy", "unseen_appeal_test", "pool"):
