@@ -49,9 +49,9 @@ APPEAL_COLUMNS = ("appeal_test", "appeal_train", "client_accuracy", "preferred_a
 
 JUDGED = {
     "": "",
-    "unseen_": "unseen clients",
-    "tuned_": "after tuning",
-    "unseen_tuned_": "unseen clients, after tuning",
+    "unseen_": "unseen",
+    "tuned_": "tuned",
+    "unseen_tuned_": "unseen, tuned",
 }
 """Kinds of clients that `AppealMetrics` tells apart: what their columns begin with, and in words; without, all that train."""
 

@@ -14,6 +14,8 @@ from turnout.reporting.report import write_report
 from turnout.reporting.style import label
 from turnout.reporting.table import COLUMNS, appeal_cells, comparison, csv, rich_tables
 
+from .test_report import Page
+
 SEEN = {"appeal_test": 0.375, "appeal_train": 0.4, "client_accuracy": 0.701, "preferred_accuracy": 0.883}
 
 
@@ -33,20 +35,20 @@ def text_of(records):
 
 
 def test_columns_have_the_papers_names_for_all_kinds_of_clients():
-    assert label("appeal_test") == "GM-Appeal, test data"
-    assert label("unseen_appeal_train") == "GM-Appeal, training data, unseen clients"
-    assert label("tuned_preferred_accuracy") == "preferred-model accuracy, after tuning (%)"
-    assert label("unseen_tuned_client_accuracy") == "test accuracy, mean over clients, unseen clients, after tuning (%)"
+    assert label("appeal_test") == "GM-Appeal (test)"
+    assert label("unseen_appeal_train") == "GM-Appeal (train), unseen"
+    assert label("tuned_preferred_accuracy") == "preferred-model accuracy, tuned (%)"
+    assert label("unseen_tuned_client_accuracy") == "mean test accuracy of clients, unseen, tuned (%)"
     assert label("pool") == "clients in the pool"
     assert label("unseen_test_accuracy") == "unseen test accuracy (%)", "no column of appeal"
 
 
 def test_a_comparison_shows_them_beneath_its_results():
     text = text_of([run(), run("fedavg", pool=2, appeal_test=0.04)])
-    assert "How clients stand to the model" in text
+    assert "What clients require" in text
     assert re.search(r"maxfl +0\.38 +0\.40 +70\.1 +88\.3 +44", text), "the pool is a whole number: 43.5 rounds to even"
     assert re.search(r"fedavg +0\.04 +0\.40 +70\.1 +88\.3 +2\b", text)
-    assert "unseen" not in text
+    assert "Unseen" not in text
     assert "tuning" not in text
 
 
@@ -59,7 +61,7 @@ def test_every_kind_of_clients_has_a_table_of_its_own():
         ("tuned_appeal_test", "0.55"),
         ("unseen_tuned_appeal_test", "0.56"),
     ]
-    assert list(found)[1] == "How clients stand to the model: unseen clients"
+    assert list(found)[1] == "Unseen clients"
 
 
 def test_runs_without_requirements_show_none(six_by_three):
@@ -101,8 +103,10 @@ def test_a_pool_has_whole_ticks():
 def test_the_page_has_tables_and_pictures_of_them(tmp_path, six_by_three):
     records = [run(unseen_appeal_test=0.39), run("fedavg", pool=2, unseen_appeal_test=0.07)]
     page = write_report(records, tmp_path / "r.html").read_text(encoding="utf-8")
+    whole = Page(page)  # every tag is closed
+    assert len(whole.ids) == len(set(whole.ids))
     assert "<h2>What clients require</h2>" in page
-    assert "<h3>How clients stand to the model: unseen clients</h3>" in page
+    assert "<h3>Unseen clients</h3>" in page
     for name in ("appeal_test", "preferred_accuracy", "unseen_appeal_test", "pool"):
         assert f'<th scope="col">{COLUMNS[name].title}</th>' in page
         assert re.search(rf'aria-label="{re.escape(label(name).removesuffix(" (%)"))} against rounds', page)

@@ -117,6 +117,7 @@ def test_what_happens_is_what_the_schedule_says(pace):
     lost = sum(number for outcome, number in timeline.outcomes().items() if outcome != "used")
     assert history.total("num_unused") == lost > 0
     np.testing.assert_allclose(history.client_column("influence").sum(), 1)
+    np.testing.assert_allclose(history.client_column("fair_share"), 1 / N)
 
 
 def test_plain_weights_give_influence_as_clients_report():

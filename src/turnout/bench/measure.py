@@ -41,7 +41,7 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
         - ``stages_s``: seconds in all rounds together: of ``data`` (choosing and gathering minibatches, see
           `TimedSimulation.data_seconds`), ``training`` (what else clients do), ``server`` and ``evaluation``;
         - ``cpu_s_per_round``, ``cores_used`` of this process and its children, ``other_cpu_share``: of all processors' time,
-          what others took meanwhile;
+          what others took meanwhile; ``minor_faults`` of this process, and of it in a round;
         - ``peak_rss_mb``, ``peak_rss_sum_mb``: peak memory of the largest process, and of all; ``data_mb`` of the examples;
         - ``initial_loss``, ``final_loss`` on the training examples that evaluations look at;
         - ``gflop_per_update``, ``gflops``: operations of the gradients of local steps, and a second of the rounds;
@@ -119,13 +119,17 @@ def _load(since: tuple[float, process.Usage], rounds: int) -> dict[str, Any]:
     """Processor time since the end of the first round."""
     begin, before = since
     seconds, now = time.perf_counter() - begin, process.Usage.now()
-    own, share = now.own - before.own, None
+    own, share, faults = now.own - before.own, None, None
     if now.machine is not None and before.machine is not None:
         share = round(max(0.0, now.machine - before.machine - own) / (seconds * (os.cpu_count() or 1)), 3)
+    if now.faults is not None and before.faults is not None:
+        faults = round((now.faults - before.faults) / rounds)
     return {
         "cpu_s_per_round": round(own / rounds, 4),
         "cores_used": round(own / seconds, 2),
         "other_cpu_share": share,
+        "minor_faults": now.faults,
+        "minor_faults_per_round": faults,
     }
 
 
@@ -137,7 +141,6 @@ def _memory(experiment: Experiment) -> dict[str, Any]:
         "peak_rss_sum_mb": round(sum(peaks), 1),
         "processes": len(peaks),
         "data_mb": round((train.x.nbytes + train.y.nbytes) / 2**20, 1),
-        "minor_faults": process.minor_faults(),
     }
 
 

@@ -23,15 +23,17 @@ def age() -> float:
 
 @dataclass(frozen=True)
 class Usage:
-    """Processor seconds so far.
+    """Processor seconds and pages so far.
 
     Attributes:
         own: of this process and those it started.
         machine: of everything on the machine; None where the system does not say.
+        faults: pages that this process was given without reading them from a disk; None where the system does not say.
     """
 
     own: float
     machine: float | None
+    faults: int | None
 
     @classmethod
     def now(cls) -> Usage:
@@ -40,8 +42,9 @@ class Usage:
         try:
             user, nice, system, _, _, *interrupts = map(int, (_PROC / "stat").read_text().split("\n")[0].split()[1:9])
         except OSError:
-            return cls(own, None)
-        return cls(own, (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK"))
+            return cls(own, None, None)
+        busy = user + nice + system + sum(interrupts)
+        return cls(own, busy / os.sysconf("SC_CLK_TCK"), int(_fields("self")[7]))
 
 
 def peaks() -> list[float]:
@@ -53,14 +56,6 @@ def peaks() -> list[float]:
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         found = [most / 2**20 if sys.platform == "darwin" else most / 2**10]
     return sorted(found, reverse=True)
-
-
-def minor_faults() -> int | None:
-    """Pages that this process was given so far, without reading them from a disk; None where the system does not say."""
-    try:
-        return int(_fields("self")[7])
-    except OSError:
-        return None
 
 
 def _family() -> list[int]:

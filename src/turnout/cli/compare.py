@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from turnout.cli import flags, layers
+from turnout.cli import flags, layers, own
 from turnout.cli.errors import guarded
 from turnout.cli.output import announce, introduce, jobs_of, show, watched
 from turnout.cli.run import save
@@ -40,6 +40,8 @@ turnout compare fedau average_all --seeds 0,3,7 local.lr=0.1 average_all.server_
 turnout compare fedau fedau_inf fedau_inf.algorithm=fedau fedau_inf.cutoff=none
 
 turnout compare fedavg average_participating --to-accuracy 0.8
+
+turnout compare examples/patient.py:patient fedstaleweight fedbuff
 
 turnout compare --config examples/demo.toml --jobs 2
 
@@ -92,11 +94,11 @@ def compare(
         data=data, model=model, availability=availability, pace=pace, rounds=rounds, evaluate_every=every, engine=engine,
         device=device, seeds=seeds, to_accuracy=to_accuracy,
     )  # fmt: skip
-    wanted = [name for name in names or () if "=" not in name]
+    wanted, recipes = own.named([name for name in names or () if "=" not in name])
     overrides = [layers.override(text) for text in names or () if "=" in text]
     if any("name" in as_table("algorithm", layer.get("algorithm", {})) for layer in overrides):
         raise ConfigurationError("algorithm is not for comparisons: write the names of algorithms without algorithm=")
-    found = Layers.of([*([layers.read(config)] if config else []), given, *overrides], wanted)
+    found = Layers.of([*([layers.read(config)] if config else []), recipes, given, *overrides], wanted)
     plan = _plan(found, wanted)
     if found.to_accuracy is not None:
         check_accuracy(found.to_accuracy)

@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any
 
 from turnout.algorithms import ALGORITHMS
-from turnout.cli import defaults
+from turnout.cli import defaults, own
 from turnout.cli.layers import merge
 from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PACES, PARTITIONS, SELECTIONS
 from turnout.cli.options import Table, arguments, build, convert, options_of, part, placed, unknown_option
@@ -76,7 +76,9 @@ class Settings:
         table = merge(under, reduce(merge, given, under))
         kind = _chosen("availability", table["availability"], AVAILABILITY)
         table = merge({"availability": defaults.availability(kind, table["availability"], data)}, table)
-        settings = cls({"name": table["algorithm"]["name"], **table})
+        if "personal" in options_of(_chosen("algorithm", table["algorithm"], ALGORITHMS)):
+            table = merge({"algorithm": defaults.PERSONAL.get(table["model"].get("name"), {})}, table)
+        settings = cls({"name": own.short(table["algorithm"]["name"]), **table})
         settings.check()
         if own_tests or settings.algorithm().personal is not None:
             settings = cls(merge(defaults.OWN_TESTS.get(data, {}), settings.table))
@@ -143,7 +145,7 @@ class Settings:
     def algorithm(self) -> Algorithm:
         """The algorithm, with the local rule, selection and further pieces that the settings have for it."""
         table = self.table["algorithm"]
-        recipe = _chosen("algorithm", table, ALGORITHMS)
+        recipe = own.recipe(table.get("name", "")) or _chosen("algorithm", table, ALGORITHMS)
         ready: dict[str, Any] = {"also": self._also()}
         options = {key: value for key, value in table.items() if key != "name"}
         if local := {**self.table.get("local", {}), **options.pop("local", {})}:
@@ -152,7 +154,12 @@ class Settings:
             if kind is None:
                 raise ConfigurationError(f"local: {recipe.__name__} has no local rule with options: leave it out")
             ready["local"] = build(kind, local, "local")
-        return build(recipe, options, "algorithm", **ready).named(self.name)
+        algorithm = build(recipe, options, "algorithm", **ready)
+        if not isinstance(algorithm, Algorithm):
+            raise refuse(
+                table["name"], given=algorithm, needed="an algorithm", instead="Return what to.compose(...) makes"
+            )
+        return algorithm.named(self.name)
 
     def data(self) -> FederatedData:
         """Load the data and give them to clients."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from turnout.cli import own as own_recipes
 from turnout.cli.options import Table
 from turnout.cli.settings import KEYS, Settings
 from turnout.core.checks import ConfigurationError, refuse
@@ -71,7 +72,7 @@ class Layers:
         recipe = next(
             (table[name]["algorithm"] for table in reversed(self.own) if "algorithm" in table.get(name, {})), name
         )
-        layers: list[Table] = [{"name": name}]
+        layers: list[Table] = [{"name": own_recipes.short(name)}]
         for i, (common, own) in enumerate(zip(self.common, self.own, strict=True)):
             options = {key: value for key, value in own.get(name, {}).items() if key != "algorithm"}
             parts = {key: options.pop(key) for key in _PARTS if key in options}

@@ -12,7 +12,22 @@ from turnout.core.rows import RunningSum, Summed
 from turnout.core.types import Federation, Report, ServerState, State
 
 
-class EarlySum:
+class Parts:
+    """Takes the reports of a step a few at a time, and keeps them."""
+
+    def __init__(self) -> None:
+        self._parts: list[Report] = []
+
+    def add(self, report: Report) -> None:
+        """Take the next reports."""
+        self._parts.append(report)
+
+    def reports(self) -> Report:
+        """All reports; of at least one part, which may be empty."""
+        return Report.cat(self._parts)
+
+
+class EarlySum(Parts):
     """Takes the reports of a step a few at a time, and keeps of their vectors nothing but sums.
 
     Weights are known up to one number, which the rest of the reports decides (`Weighting.factors`), so updates are summed
@@ -26,37 +41,37 @@ class EarlySum:
     """
 
     def __init__(self, algorithm: Algorithm, state: ServerState, federation: Federation) -> None:
+        super().__init__()
         self._algorithm, self._state, self._federation = algorithm, state, federation
-        self._parts: list[Report] = []
         self._factors: list[torch.Tensor] = []
         self._sums: dict[str, RunningSum] = {}
 
     def add(self, report: Report) -> None:
-        """Take the next reports; no client may be in two."""
+        """Take the next reports; no client may be in two of them."""
         good = report.finite()
         report = replace(report, good=good)
         factors = self._of(report)
-        kept = torch.from_numpy(good.nonzero()[0]).to(factors.device)
+        kept = slice(None) if good.all() else torch.from_numpy(good.nonzero()[0]).to(factors.device)
         for name, rows in {"": report.delta, **report.extra}.items():
-            times = torch.ones_like(factors[kept]) if name else factors[kept]
-            self._sums.setdefault(name, RunningSum()).add(times, rows if good.all() else rows[kept])
+            times = torch.ones_like(factors) if name else factors
+            self._sums.setdefault(name, RunningSum()).add(times[kept], rows[kept])
         self._factors.append(factors)
         nothing = {name: rows.new_zeros((len(rows), 0)) for name, rows in report.extra.items()}
-        self._parts.append(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
+        super().add(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
 
     def _of(self, report: Report) -> torch.Tensor:
         """The product of all factors, float64 ``[b]``; 0 for reports that will be dropped."""
         assert report.good is not None
         product = torch.from_numpy(report.good).to(self._state.params.device, torch.float64)
-        for i, piece in enumerate(self._algorithm.weighting):
+        for i, piece in enumerate(self._algorithm.weighting if report.delta.shape[1] else ()):
             slot = self._state.slots[f"weighting.{i}"]
             factors = piece.factors(report, self._state.version, slot, self._federation).to(product.device)
             product = (product * factors).where(product != 0, 0.0)
         return product
 
     def reports(self) -> Report:
-        """All reports, at least one."""
-        report, factors = Report.cat(self._parts), torch.cat(self._factors)
+        """All reports, with sums in place of vectors."""
+        report, factors = super().reports(), torch.cat(self._factors)
         even = torch.from_numpy(report.finite()).to(factors.device, torch.float64)
 
         extra = {name: Summed(self._sums[name].total(), even, rows.dtype) for name, rows in report.extra.items()}

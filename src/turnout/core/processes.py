@@ -38,7 +38,7 @@ def summed(values: torch.Tensor) -> torch.Tensor:
     Raises:
         ProcessLost: where not everybody is there.
     """
-    if number() > 1:
+    if number() > 1 and values.numel():
         try:
             distributed.all_reduce(values)
         except RuntimeError as error:

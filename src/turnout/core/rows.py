@@ -7,6 +7,8 @@ are not held any more. Server rules use these functions and nothing else on it, 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -195,11 +197,22 @@ def finite(rows: Matrix) -> torch.Tensor:
     return torch.isfinite(rows.reshape(len(rows), rows.shape[1:].numel()).sum(dim=1, dtype=torch.float64))
 
 
-def zeroed(rows: Matrix, kept: torch.Tensor) -> Matrix:
-    """The rows with zeros wherever `kept`, bool ``[B]``, is False."""
+def joined(parts: Sequence[Matrix]) -> Any:
+    """Some rows and then others, in a matrix of the kind that they are; of vectors too."""
+    tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+    if len(tensors) == len(parts):
+        return torch.cat(tensors)
+    some = [_held(part) for part in parts if isinstance(part, Rows)]
+    before = [sum(map(len, some[:i])) for i in range(len(some) + 1)]
+    place = torch.cat([part.place + low for part, low in zip(some, before[:-1], strict=True)])
+    return Sharded(torch.cat([part.own for part in some]), place, before[-1])
+
+
+def zeroed(rows: Matrix, kept: torch.Tensor) -> Any:
+    """The matrix, of the kind that it is, with zeros wherever `kept`, bool ``[B]``, is False."""
     if isinstance(rows, Rows):
         own = _held(rows)
-        return Sharded(zeroed(own.own, kept[own.place]), own.place, len(own))  # type: ignore[arg-type]
+        return Sharded(zeroed(own.own, kept[own.place]), own.place, len(own))
     return rows.where(kept.view(-1, *(1,) * (rows.dim() - 1)), 0)
 
 

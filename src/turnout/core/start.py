@@ -175,7 +175,7 @@ class _Blocks:
         """Inputs and targets ``[b, width, ...]`` of the first b clients, how many are no padding ``[b]``, and the width."""
         begin = self.clients.shards.offsets[self.clients.rows][self.order]
         # As wide as the data need and whoever else is in the cohort: sums must not depend on how a cohort is cut.
-        width = min(BLOCK, int(self.clients.shards.sizes.max(initial=1)))
+        width = min(BLOCK, max(self.clients.shards.largest, 1))
         for low in range(0, int(self.sizes.max(initial=0)), width):
             active = int((self.sizes > low).sum())
             counts = np.minimum(self.sizes[:active] - low, width)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.core.rows import finite, zeroed
+from turnout.core.rows import finite, joined, zeroed
 
 State = dict[str, torch.Tensor]
 """What one piece carries from round to round: named tensors, so that every state can be saved without pickle."""
@@ -136,9 +136,9 @@ class Report:
             np.concatenate([part.version for part in parts]),
             np.concatenate([part.num_examples for part in parts]),
             np.concatenate([part.num_steps for part in parts]),
-            torch.cat([part.delta for part in parts]),
-            {name: torch.cat([part.extra[name] for part in parts]) for name in parts[0].extra},
-            {name: torch.cat([part.seen[name] for part in parts]) for name in parts[0].seen},
+            joined([part.delta for part in parts]),
+            {name: joined([part.extra[name] for part in parts]) for name in parts[0].extra},
+            {name: joined([part.seen[name] for part in parts]) for name in parts[0].seen},
             good=np.concatenate([part.finite() for part in parts]) if parts[0].good is not None else None,
         )
 

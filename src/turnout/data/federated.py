@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -52,6 +53,11 @@ class Shards:
     def sizes(self) -> np.ndarray:
         """Number of examples of each client, int64 ``[N]``."""
         return np.diff(self.offsets)
+
+    @cached_property
+    def largest(self) -> int:
+        """Number of examples of the client who holds most, 0 without clients; found once, for rounds ask for it."""
+        return int(self.sizes.max(initial=0))
 
     def client(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs and targets of client `k`, as views."""

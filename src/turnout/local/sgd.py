@@ -236,4 +236,4 @@ class Sgd(Local):
         """
         if clients.start is None or clients.objective.draws or clients.transforms or self.sampling == "replacement":
             return None
-        return clients.start.known if self.batch_size >= clients.shards.sizes.max(initial=0) else None
+        return clients.start.known if self.batch_size >= clients.shards.largest else None

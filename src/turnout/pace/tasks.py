@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -23,6 +24,7 @@ class OpenTasks:
         self.asked = 0
         self.of: dict[int, int] = {}
         self._open: dict[int, tuple[int, int]] = {}  # task -> (client, version), in ascending order of tasks
+        self._number: Counter[int] = Counter()  # of open tasks, by version
 
     def __len__(self) -> int:
         return len(self._open)
@@ -42,6 +44,8 @@ class OpenTasks:
             self._open[task] = client, version
             self.of[client] = task
         self.asked = first + len(clients)
+        if clients:
+            self._number[version] += len(clients)
         return Ask(range(first, self.asked), clients, version)
 
     def why_not(self, task: int, client: int) -> Literal["ended", "unknown"] | None:
@@ -54,6 +58,9 @@ class OpenTasks:
         """Close a task; returns the version it was asked to train from."""
         client, version = self._open.pop(task)
         del self.of[client]
+        self._number[version] -= 1
+        if not self._number[version]:
+            del self._number[version]
         return version
 
     def end_of(self, clients: Iterable[int]) -> tuple[list[int], list[int]]:
@@ -66,7 +73,7 @@ class OpenTasks:
 
     def versions(self) -> set[int]:
         """The versions that are being trained from."""
-        return {version for _, version in self._open.values()}
+        return set(self._number)
 
     def state(self) -> dict[str, np.ndarray]:
         """All of it as int64 arrays."""
@@ -78,3 +85,4 @@ class OpenTasks:
         self.asked = int(state["asked"])
         self._open = {task: (client, version) for task, client, version in state["open"].tolist()}
         self.of = {client: task for task, (client, _) in self._open.items()}
+        self._number = Counter(version for _, version in self._open.values())

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from turnout.reporting import figures
 from turnout.reporting.cost_figure import cost_figure
+from turnout.reporting.influence import client_table
+from turnout.reporting.influence_figure import influence_figure
 from turnout.reporting.page import Drawing, draw, render_page, write_page
 from turnout.reporting.partition_figure import partition_figure
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
 from turnout.reporting.settings import environment as this_environment
 from turnout.reporting.settings import settings
 from turnout.reporting.style import name_of, styles
-from turnout.reporting.table import APPEAL, COLUMNS, RESULTS, Row, appeal_cells, cells, comparison
+from turnout.reporting.table import APPEAL, COLUMNS, INFLUENCE, RESULTS, Row, appeal_cells, cells, comparison
 from turnout.reporting.target import Target, accuracy_target, cost_cells, costs
 
 if TYPE_CHECKING:
@@ -77,6 +79,9 @@ def render(
         clients=cells(rows, CLIENTS),
         appeal=appeal_cells(rows),
         standing=_standing(records),
+        influence=cells(rows, INFLUENCE),
+        heard=client_table(records),
+        hearing=_influence(records),
         communication=cells(rows, COMMUNICATION),
         target=target,
         reached=None if target is None else cost_cells(costs(records, target)),
@@ -183,6 +188,17 @@ def _clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, Dra
             lambda: figures.participation_raster(seen, colour),
         ),
     }
+
+
+def _influence(records: Sequence[RunRecord]) -> Drawing:
+    """How much each client is heard."""
+    return draw(
+        "Who is heard",
+        "One dot per client. On the dotted diagonal clients count as often as they report, on the dashed line all count "
+        "alike.",
+        "Scatter plot of each client's share of the weights against its share of the reports, both in fair shares.",
+        lambda: influence_figure(records),
+    )
 
 
 def _cost(records: Sequence[RunRecord], target: Target | None) -> Drawing:

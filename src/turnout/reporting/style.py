@@ -40,9 +40,9 @@ _NAMES = {
     "pool": "clients in the pool",
 }
 _APPEAL = {
-    "appeal_test": "GM-Appeal, test data",
-    "appeal_train": "GM-Appeal, training data",
-    "client_accuracy": "test accuracy, mean over clients",
+    "appeal_test": "GM-Appeal (test)",
+    "appeal_train": "GM-Appeal (train)",
+    "client_accuracy": "mean test accuracy of clients",
     "preferred_accuracy": "preferred-model accuracy",
 }
 

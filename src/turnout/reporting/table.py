@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from turnout.columns import APPEAL_COLUMNS, JUDGED
+from turnout.reporting.influence import influence_figures
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
 from turnout.reporting.style import label, name_of
 from turnout.reporting.target import COSTS, Cost
@@ -73,8 +74,8 @@ class Column:
 
 _PERCENT = {"scale": 100.0, "better": max}
 _APPEAL = {
-    "appeal_test": {"short": "GM-Appeal, test", "decimals": 2, "better": max},
-    "appeal_train": {"short": "GM-Appeal, train", "decimals": 2, "better": max},
+    "appeal_test": {"short": "GM-Appeal (test)", "decimals": 2, "better": max},
+    "appeal_train": {"short": "GM-Appeal (train)", "decimals": 2, "better": max},
     "client_accuracy": {"short": "client test %", **_PERCENT},
     "preferred_accuracy": {"short": "preferred %", **_PERCENT},
 }
@@ -95,18 +96,27 @@ COLUMNS = {
     "server_megabytes": Column("memory of the server (MB)", "server MB", scale=1e-6, spread=False),
     "num_dropped": Column("updates refused (NaN or infinity)", "refused", exceptional=True),
     "seconds": Column("time (s)", "seconds", spread=False),
+    "staleness": Column("mean staleness (steps)", "staleness", decimals=2),
+    "influence_least": Column("least influence (fair share = 1)", "least", decimals=2, better=max),
+    "influence_most": Column("most influence (fair share = 1)", "most", decimals=2, better=min),
+    "influence_beyond": Column("influence beyond fair shares (%)", "beyond fair %", scale=100.0, better=min),
 }
 """Every column a comparison can have, by key."""
+
+INFLUENCE = ("staleness", "influence_least", "influence_most", "influence_beyond")
+"""Columns about how much clients have to say, of runs by the clock."""
 
 RESULTS = ("train_accuracy", "test_accuracy", "test_loss", "client_spread", "client_worst", "seconds")
 """The columns that are shown where no others are asked for."""
 
 APPEAL = {
-    (f"How clients stand to the model{kind and ': '}{text}"): (
-        *(kind + key for key in APPEAL_COLUMNS),
-        *(["pool"] if not kind else []),
-    )
-    for kind, text in JUDGED.items()
+    title: (*(kind + key for key in APPEAL_COLUMNS), *(["pool"] if not kind else []))
+    for title, kind in {
+        "What clients require": "",
+        "Unseen clients": "unseen_",
+        "After local tuning": "tuned_",
+        "Unseen clients, after local tuning": "unseen_tuned_",
+    }.items()
 }
 """Columns about what clients require, with a heading for each kind of clients."""
 
@@ -149,8 +159,10 @@ def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[tu
 
 
 def rich_tables(rows: Sequence[Row]) -> Group:
-    """The comparison for a terminal: results, and beneath them what clients require, where runs recorded it."""
-    return Group(rich_table(rows), *(rich_table(rows, APPEAL[title], title) for title in appeal_cells(rows)))
+    """The comparison for a terminal: results, and what clients require and how they are heard, where it was recorded."""
+    heard = [rich_table(rows, INFLUENCE, "Influence of a client (fair share = 1)")] if cells(rows, INFLUENCE)[0] else []
+    required = [rich_table(rows, APPEAL[title], title) for title in appeal_cells(rows)]
+    return Group(rich_table(rows), *required, *heard)
 
 
 def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = "") -> Table:
@@ -207,6 +219,7 @@ def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, flo
         summary |= {f"client_{name}": value for name, value in fair.items()}
     renamed = {"bytes_up": "megabytes_up", "bytes_down": "megabytes_down", "server_bytes": "server_megabytes"}
     figures = {renamed.get(name, name): value for name, value in summary.items()}
+    figures |= influence_figures(record)
     for key in itertools.chain(*APPEAL.values()):
         if key in record.history.column_names and len(record.history.column(key)[1]):
             figures[key] = record.history.final(key, window)

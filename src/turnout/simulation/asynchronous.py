@@ -24,8 +24,8 @@ from turnout.simulation.influence import Influence
 if TYPE_CHECKING:
     from turnout.experiment import Experiment
 
-Train = Callable[[np.ndarray, Task], Report]
-"""Give different clients, no more than fit the memory budget, a task: ``params [P]`` or ``[B, P]``."""
+Train = Callable[[np.ndarray, Callable[[slice], Task], bool], Report]
+"""Give different clients their tasks, by stretches of them; the flag is whether updates may be summed as they come in."""
 
 
 class Asynchronous:
@@ -36,8 +36,7 @@ class Asynchronous:
         availability: who is there.
         num_steps: local steps of a task.
         nbytes: size of a report, and of what a client receives.
-        train: how a task is done.
-        lanes: how many clients train side by side.
+        train: how tasks are done.
 
     Attributes:
         virtual: the pace in motion.
@@ -52,7 +51,6 @@ class Asynchronous:
         num_steps: NumSteps,
         nbytes: tuple[int, int],
         train: Train,
-        lanes: int,
     ) -> None:
         population, seed, n = experiment.population, experiment.seed, experiment.data.num_clients
         assert population.speed is not None
@@ -68,8 +66,7 @@ class Asynchronous:
         )
         self.models: dict[int, torch.Tensor] = {}
         self.influence = Influence(n)
-        self._seed, self._train, self._lanes = seed, train, lanes
-        self._of_models = experiment.algorithm.aggregation.of_models
+        self._seed, self._train, self._algorithm = seed, train, experiment.algorithm
         # The version each client last trained from, and how often it had done so before: with Buffered(waits="never") it
         # can come back within one step, and should not draw the same random numbers again.
         self._last, self._again = np.full(n, -1), np.zeros(n, dtype=np.int64)
@@ -92,7 +89,7 @@ class Asynchronous:
                 f"nobody is at work after second {before:g}, and nobody will be: write waits='never' or another availability"
             )
         report = self._trained(step)
-        if self._of_models and len(report):
+        if self._algorithm.aggregation.of_models and len(report):
             used, place = np.unique(report.version, return_inverse=True)
             behind = torch.stack([self.models[version] - state.params for version in used.tolist()])
             report = replace(report, lag=behind[torch.from_numpy(place).to(behind.device)])
@@ -116,25 +113,22 @@ class Asynchronous:
         order = np.argsort(clients, kind="stable")
         clients, versions = clients[order], versions[order]
         turn = np.arange(len(clients)) - np.searchsorted(clients, clients)  # 0 for a client's first report, then 1, ...
-        found, rows = [], []
-        for this in range(int(turn.max(initial=-1)) + 1):
-            now = np.flatnonzero(turn == this)
-            who = clients[now]
-            self._again[who] = np.where(self._last[who] == versions[now], self._again[who] + 1, 0)
-            self._last[who] = versions[now]
-            for low in range(0, len(now), self._lanes):
-                some = now[low : low + self._lanes]
-                found.append(self._train(clients[some], self._task(clients[some], versions[some])))
-                rows.append(some)
-        if not found:
-            return self._train(clients, self._task(clients, versions))
-        whole = Report.cat(found)
-        return whole if len(found) == 1 else whole.take(np.argsort(np.concatenate(rows)))
+        num_turns = int(turn.max(initial=0)) + 1
+        early = self._algorithm.sums_early and num_turns == 1
+        turns = [np.flatnonzero(turn == this) for this in range(num_turns)]
+        found = [self._turn(clients[now], versions[now], early) for now in turns]
+        return found[0] if num_turns == 1 else Report.cat(found).take(np.argsort(np.concatenate(turns)))
+
+    def _turn(self, clients: np.ndarray, versions: np.ndarray, early: bool) -> Report:
+        """Train different clients from these versions."""
+        self._again[clients] = np.where(self._last[clients] == versions, self._again[clients] + 1, 0)
+        self._last[clients] = versions
+        return self._train(clients, lambda part: self._task(clients[part], versions[part]), early)
 
     def _task(self, clients: np.ndarray, versions: np.ndarray) -> Task:
         """Train from these versions."""
         used, place = np.unique(versions, return_inverse=True)
-        models = [self.models[version] for version in used.tolist()] or [*self.models.values()][-1:]
+        models = [self.models[version] for version in used.tolist()]
         params = models[0]
         if len(models) > 1:
             params = torch.stack(models)[torch.from_numpy(place).to(params.device)]

@@ -29,12 +29,13 @@ class Influence:
             np.add.at(self._shares, clients, np.abs(weights) / total)
 
     def columns(self) -> dict[str, np.ndarray]:
-        """``contributions``, ``mean_staleness`` (NaN without any) and ``influence``, ``[N]``."""
+        """``contributions``, ``mean_staleness`` (NaN without any), ``influence`` and ``fair_share``, ``[N]``."""
         with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
             return {
                 "contributions": self._contributions,
                 "mean_staleness": self._staleness / self._contributions,
                 "influence": self._shares / self._shares.sum(),
+                "fair_share": np.full(len(self._shares), 1 / len(self._shares)),
             }
 
     def state(self) -> dict[str, np.ndarray]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from turnout.core.objective import Objective
@@ -15,3 +17,8 @@ def lanes_per_chunk(objective: Objective, x: torch.Tensor, y: torch.Tensor, memo
         memory_budget: bytes for the parameters, gradients and activations of the clients in flight.
     """
     return max(1, memory_budget // objective.bytes_per_lane(x, y))
+
+
+def chunks(rows: slice, lanes: int) -> Iterator[slice]:
+    """A stretch of clients in stretches of at most so many."""
+    return (slice(low, min(low + lanes, rows.stop)) for low in range(rows.start, rows.stop, lanes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import torch
 from turnout import checkpoint
 from turnout.core.checks import CheckpointError
 from turnout.core.clients import Clients
+from turnout.core.early import EarlySum, Parts
 from turnout.core.objective import Objective
 from turnout.core.start import BLOCK
 from turnout.core.step import client_step, server_prepares, server_step
@@ -31,8 +33,9 @@ from turnout.simulation.asynchronous import Asynchronous
 from turnout.simulation.audience import Audience
 from turnout.simulation.clock import round_seconds
 from turnout.simulation.fitting import by_the_clock, check
-from turnout.simulation.lanes import lanes_per_chunk
+from turnout.simulation.lanes import chunks, lanes_per_chunk
 from turnout.simulation.memory import ClientMemory
+from turnout.simulation.sharding import check_agreement, remember, share, together
 from turnout.simulation.standing import Standing
 from turnout.simulation.unseen import unseen_figures
 
@@ -127,8 +130,7 @@ class Simulation:
             self.availability,
             num_steps if local.varies else num_steps(everyone, 0),
             (report.nbytes, self.state.params.nbytes + 8),
-            self._give,
-            self.lanes,
+            self._work,
         )
 
     def _place(self, shards: Shards, device: torch.device) -> tuple[Shards, tuple[Transform, ...]]:
@@ -177,7 +179,7 @@ class Simulation:
         algorithm = self.experiment.algorithm
         if self.state.version > 0 or not any(correction.asks_everyone for correction in algorithm.corrections):
             return None
-        reports = self._ask(np.arange(self.federation.num_clients), "prepare")
+        reports = self._ask(np.arange(self.federation.num_clients), "prepare", early=True)
         self.state = server_prepares(algorithm, self.state, reports, self.federation)
         return reports
 
@@ -194,24 +196,48 @@ class Simulation:
         """Train a cohort from the present model; a client that is in it twice trains once and reports twice."""
         return self._ask(cohort, "train")
 
-    def _ask(self, cohort: np.ndarray, phase: str) -> Report:
-        """Give a cohort its task, as many clients at a time as fit the memory budget."""
+    def _ask(self, cohort: np.ndarray, phase: str, early: bool = False) -> Report:
+        """Give a cohort its task; `early` as in `_work`."""
         clients, first, rows = np.unique(cohort, return_index=True, return_inverse=True)
         version = self.state.version if phase != "prepare" else -1  # minibatches that no round has
         shared = self.experiment.algorithm.shared(self.state)
         task = Task(self.state.params, version, self.experiment.seed, phase, shared)
-        reports = [self._give(clients[low : low + self.lanes], task) for low in range(0, len(clients), self.lanes)]
-        found = Report.cat(reports) if reports else self._nothing()
-        if len(clients) == len(cohort):
+        different = len(clients) == len(cohort)
+        found = self._work(clients, lambda _: task, early and different, remembers=phase != "measure")
+        if different:
             return found
         once = torch.zeros(len(cohort), dtype=torch.bool)
         once[torch.from_numpy(first)] = True
         return found.take(rows).summed_once(once)
 
+    def _work(
+        self, clients: np.ndarray, task_of: Callable[[slice], Task], early: bool, remembers: bool = True
+    ) -> Report:
+        """Have different clients do their tasks, as many at a time as fit the memory budget.
+
+        Of several processes each has its share of the clients; one without any does what another does, and reports
+        nothing of it, to know what is in a report.
+
+        Args:
+            clients: who they are.
+            task_of: the task of a stretch of them.
+            early: whether updates may be summed as they come in; they are not held all at once then.
+            remembers: whether they remember it afterwards.
+        """
+        if not len(clients):
+            return self._nothing()
+        mine = share(len(clients))
+        idle = mine.start == mine.stop
+        parts = EarlySum(self.experiment.algorithm, self.state, self.federation) if early else Parts()
+        for some in chunks(slice(0, 1) if idle else mine, self.lanes):
+            report = self._give(clients[some], task_of(some))
+            parts.add(report.take(np.arange(0)) if idle else report)
+        if remembers:
+            remember(self.memory, clients, self.federation.device)
+        return together(parts.reports(), len(clients))
+
     def _give(self, ids: np.ndarray, task: Task) -> Report:
         """Have different clients, no more than fit the memory budget, do their task and remember it."""
-        if not len(ids):
-            return self._nothing()
         report, memory = self._done(ids, task)
         if task.phase != "measure":
             self.memory.scatter(ids, memory)
@@ -242,6 +268,7 @@ class Simulation:
         row = whole | row | {name: whole[name] + more for name, more in extra.items()}
         every, last = self.experiment.evaluate_every, self.state.version == self.experiment.rounds
         if self.state.version % every == 0 or last:
+            check_agreement(self.state.params)
             row |= self.evaluate()
         if last:
             row |= self.unseen()
@@ -252,8 +279,8 @@ class Simulation:
         """The reports of a synchronous round, and the columns of the table of rounds that only such a round has."""
         prepared, pool = self.prepare(), self.standing.pool(self.state.version)
         measured = self.measure()
-        reports = replace(self.train(self.cohort(measured)), measured=measured)
         algorithm, row = self.experiment.algorithm, {}
+        reports = replace(self._ask(self.cohort(measured), "train", algorithm.sums_early), measured=measured)
         if self.speed is not None:
             least = self.experiment.population.seconds_per_round or 0.0
             row["simulated_seconds"] = round_seconds(

@@ -1,0 +1,119 @@
+"""Asynchronous training: steps a second and memory, against clients in flight and against the size of the buffer.
+
+All clients are at work at all times, at unequal speeds; FedStaleWeight weighs what they report, a logistic regression is
+what they train, on 16 examples each. Steps of the federations take turns, so that a change of the machine's speed hits all
+alike. Memory is what making the federation and its steps add, examples included; beside it the versions of the model that
+are kept because somebody still works from them.
+
+    python benchmarks/asynchronous.py                          # in flight 100 to 100,000; buffers of 1 to 1,000
+    python benchmarks/asynchronous.py --steps 500 10000:100    # 10,000 in flight, a buffer of 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+import turnout as to
+from turnout.data.federated import FederatedData, Shards
+from turnout.pace import Buffered
+from turnout.population import Speed, delay
+from turnout.simulation import Simulation
+
+FEATURES, CLASSES, EXAMPLES = 64, 10, 16
+DEFAULT = ("100:100", "1000:100", "10000:100", "100000:100", "10000:1", "10000:10", "10000:1000")
+
+
+@dataclass
+class Run:
+    """One federation.
+
+    Attributes:
+        in_flight: clients, all of them at work.
+        buffer_size: reports in a step.
+        simulation: what is timed.
+        megabytes: what making it and its steps have added to the process at its largest.
+        seconds: of each timed step, by what it took in all and what of that went without training and without a model.
+        most_versions: of the model, kept at a time.
+    """
+
+    in_flight: int
+    buffer_size: int
+    simulation: Simulation
+    megabytes: float
+    seconds: list[float] = field(default_factory=list)
+    most_versions: int = 0
+
+    @classmethod
+    def of(cls, in_flight: int, buffer_size: int) -> Run:
+        """Make it."""
+        before = peak()
+        rng = np.random.default_rng(0)
+        x = torch.from_numpy(rng.standard_normal((EXAMPLES * in_flight, FEATURES), dtype=np.float32))
+        y = torch.from_numpy(rng.integers(0, CLASSES, EXAMPLES * in_flight))
+        experiment = to.Experiment(
+            data=FederatedData("random", Shards(x, y, EXAMPLES * np.arange(in_flight + 1)), CLASSES),
+            model=to.models.Logistic(),
+            algorithm=to.fedstaleweight(to.Sgd(lr=0.01, steps=5, batch_size=16)),
+            population=to.Population(speed=Speed(compute=delay.Uniform(1, 2), spread=1.0)),
+            pace=Buffered(buffer_size),
+            rounds=10**6,
+            evaluate_every=10**6,
+        )
+        return cls(in_flight, buffer_size, Simulation(experiment), peak() - before)
+
+    def step(self, timed: bool) -> None:
+        """Take a step."""
+        before, begin = peak(), time.perf_counter()
+        self.simulation.round()
+        took = time.perf_counter() - begin
+        self.megabytes += peak() - before
+        if timed:
+            self.seconds.append(took)
+        assert self.simulation.asynchronous is not None
+        self.most_versions = max(self.most_versions, len(self.simulation.asynchronous.models))
+
+    def result(self) -> dict[str, float]:
+        """What was measured."""
+        took = sum(self.seconds) / len(self.seconds)
+        return {
+            "in_flight": self.in_flight,
+            "buffer_size": self.buffer_size,
+            "updates_a_second": round(self.buffer_size / took),
+            "steps_a_second": round(1 / took, 1),
+            "median_milliseconds_a_step": round(1e3 * statistics.median(self.seconds), 2),
+            "megabytes": round(self.megabytes, 1),
+            "of_which_examples": round(self.simulation.experiment.data.train.x.nbytes / 2**20, 1),
+            "versions_kept": self.most_versions,
+        }
+
+
+def peak() -> float:
+    """The most memory that this process ever had, in megabytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    """Time them all, in turns."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", default=DEFAULT, metavar="IN_FLIGHT:BUFFER", help="federations")
+    parser.add_argument("--steps", type=int, default=200, help="timed steps of each (default: 200)")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    runs = [Run.of(*map(int, text.split(":"))) for text in options.runs]
+    for turn in range(options.steps + 20):
+        for run in runs:
+            run.step(timed=turn >= 20)
+    for run in runs:
+        print(json.dumps(run.result()), flush=True)
+
+
+if __name__ == "__main__":
+    main()

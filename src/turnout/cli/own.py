@@ -1,0 +1,74 @@
+"""Algorithms of one's own on the command line: a recipe in a Python file, named ``FILE.py:FUNCTION``.
+
+The function is a recipe like those of `turnout.algorithms`: it takes ``local: Sgd | None`` and ``also``, has options of its
+own if it likes, and returns what `compose` makes. It is run wherever its name is read: in every process of a comparison,
+and when a run is resumed, where the file has to be in the same place.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+from turnout.algorithms import ALGORITHMS
+from turnout.cli.options import Table
+from turnout.core.algorithm import Algorithm
+from turnout.core.checks import ConfigurationError, nearest
+
+
+def short(name: str) -> str:
+    """What reports call an algorithm: of ``FILE.py:FUNCTION`` the function."""
+    return name.rpartition(":")[2] if ".py:" in name else name
+
+
+def named(names: Sequence[str]) -> tuple[list[str], Table]:
+    """Short names in place of ``FILE.py:FUNCTION``, and a layer of settings that says which recipe each is.
+
+    Raises:
+        ConfigurationError: where a short name is that of another algorithm.
+    """
+    own = {short(name): name for name in names if ".py:" in name}
+    for label, name in own.items():
+        if label in ALGORITHMS or [short(other) for other in names].count(label) > 1:
+            raise ConfigurationError(
+                f"{name}: there is another algorithm called {label}: give the function another name"
+            )
+    return [*map(short, names)], {"algorithms": {label: {"algorithm": name} for label, name in own.items()}}
+
+
+@cache
+def recipe(name: str) -> Callable[..., Algorithm] | None:
+    """The recipe that ``FILE.py:FUNCTION`` names; None for any other name.
+
+    Raises:
+        ConfigurationError: where there is no such file, it cannot be run, or it holds no such recipe.
+    """
+    if ".py:" not in name:
+        return None
+    file, _, function = name.rpartition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise ConfigurationError(f"{name}: there is no file {file}: needed FILE.py:FUNCTION, as seen from {Path.cwd()}")
+    spec = importlib.util.spec_from_file_location(f"turnout_own.{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # annotations are looked up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigurationError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
+    functions = [
+        key for key, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == spec.name
+    ]
+    if function not in functions:
+        hint = nearest(function, functions) if functions else "it has no functions"
+        raise ConfigurationError(f"{file} has no function {function!r}: {hint}")
+    found = getattr(module, function)
+    if not {"local", "also"} <= inspect.signature(found).parameters.keys():
+        raise ConfigurationError(f"{name} is no recipe: write def {function}(local: Sgd | None = None, also=())")
+    return found

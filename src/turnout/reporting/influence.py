@@ -1,0 +1,89 @@
+"""How much each client had to say, in numbers: contributions, staleness, and influence against the fair share.
+
+Influence is a client's share of the weights of all steps; the fair share is 1 / N. Runs by the clock record both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.reporting.records import RunRecord
+from turnout.reporting.style import evenly
+
+MOST_ROWS = 20
+
+_COUNTED = {"contributions": ("contributions", "{:,.0f}"), "mean_staleness": ("mean staleness", "{:.2f}")}
+
+
+@dataclass(frozen=True)
+class ClientTable:
+    """Single clients, a row each, those who contributed most first.
+
+    Attributes:
+        seed: of whose runs.
+        num_clients: of how many clients these are.
+        titles: of the columns.
+        rows: the cells.
+    """
+
+    seed: int
+    num_clients: int
+    titles: list[str]
+    rows: list[list[str]]
+
+
+def recorded(record: RunRecord) -> bool:
+    """Whether a run says how much influence each client had."""
+    names = record.history.clients.column_names
+    return "influence" in names and not np.isnan(record.history.client_column("influence")).all()
+
+
+def influence_figures(record: RunRecord) -> dict[str, float]:
+    """Mean staleness of all reports; least and most influence, in fair shares; and how much of it is beyond fair shares.
+
+    That last one is ``sum_n max(influence_n - 1/N, 0)``: 0 where all are heard alike, 1 - 1/N where one client decides
+    alone. Empty where a run did not record influence.
+    """
+    if not recorded(record):
+        return {}
+    contributions, staleness, influence = (
+        np.nan_to_num(record.history.client_column(name)) for name in ("contributions", "mean_staleness", "influence")
+    )
+    n = len(influence)
+    return {
+        "staleness": float(contributions @ staleness / contributions.sum()),
+        "influence_least": float(n * influence.min()),
+        "influence_most": float(n * influence.max()),
+        "influence_beyond": float(np.maximum(influence - 1 / n, 0).sum()),
+    }
+
+
+def client_table(records: Sequence[RunRecord]) -> ClientTable | None:
+    """Clients of the first seed, at most 20, evenly spaced by how much they contributed; None if no run has influence.
+
+    What is the same under all algorithms, as contributions on one schedule are, is one column for all.
+    """
+    having = [record for record in records if recorded(record)]
+    if not having:
+        return None
+    runs = [record for record in having if record.seed == having[0].seed]
+    n = len(runs[0].history.clients)
+    order = np.argsort(-np.nan_to_num(runs[0].history.client_column("contributions")), kind="stable")
+    shown = order[evenly(n, MOST_ROWS)]
+    titles, columns = ["client"], [[str(client) for client in shown]]
+    for name, (title, form) in _COUNTED.items():
+        values = [record.history.client_column(name) for record in runs]
+        alike = all(np.array_equal(values[0], other, equal_nan=True) for other in values)
+        titles += [title] if alike else [f"{title}, {record.algorithm}" for record in runs]
+        columns += [_texts(each[shown], form) for each in (values[:1] if alike else values)]
+    titles += ["fair share (%)", *(f"influence (%), {record.algorithm}" for record in runs)]
+    columns += [[f"{100 / n:.3g}"] * len(shown)]
+    columns += [_texts(100 * record.history.client_column("influence")[shown], "{:.3g}") for record in runs]
+    return ClientTable(runs[0].seed, n, titles, [list(row) for row in zip(*columns, strict=True)])
+
+
+def _texts(values: np.ndarray, form: str) -> list[str]:
+    return ["–" if np.isnan(value) else form.format(value) for value in values]

@@ -1,0 +1,104 @@
+"""A cohort's work, dealt out to several processes, and what they tell each other of it.
+
+Scalars and clients' memory go to everybody. Vectors ``[P]`` stay where they were made (`Sharded`), or are summed at once
+(`Summed`), so every process takes the same server step without having seen most of the updates.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+
+from turnout.core import processes
+from turnout.core.checks import TurnoutError
+from turnout.core.rows import Matrix, Sharded, Summed
+from turnout.core.types import Report, State
+
+if TYPE_CHECKING:
+    from turnout.simulation.memory import ClientMemory
+
+
+class ProcessesDiffer(TurnoutError):
+    """Processes of one run do not have the same model."""
+
+
+def share(number: int) -> slice:
+    """Which of so many things are this process's: neighbours, as many as anybody's, or one less."""
+    of, rank = processes.number(), processes.rank()
+    return slice(*(number // of * r + min(r, number % of) for r in (rank, rank + 1)))
+
+
+def together(report: Report, number: int) -> Report:
+    """Everybody's reports as one batch, in the order of the shares.
+
+    Args:
+        report: those of this process's share; where that is empty, no reports that are like the others.
+        number: how many they are together.
+    """
+    if processes.number() == 1:
+        return report
+    mine, device = share(number), report.delta.device
+    place = torch.arange(mine.start, mine.stop, device=device)
+    numbers = {name: getattr(report, name) for name in ("client", "version", "num_examples", "num_steps")}
+    scalars = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in numbers.items()}
+    scalars["good"] = torch.from_numpy(report.finite())
+    scalars |= {f"seen.{name}": value for name, value in report.seen.items() if value.dim() == 1}
+    vectors = {"delta": report.delta} | {f"extra.{name}": value for name, value in report.extra.items()}
+    vectors |= {f"seen.{name}": value for name, value in report.seen.items() if value.dim() > 1}
+    scalars |= {name: value.weights for name, value in vectors.items() if isinstance(value, Summed)}
+    # One table for all scalars, because what takes time is that everybody waits for everybody.
+    table = processes.whole(torch.stack([_bits(value.to(device)) for value in scalars.values()], dim=1), place, number)
+    found = {name: _value(column, scalars[name].dtype) for name, column in zip(scalars, table.T, strict=True)}
+
+    def rows(name: str, value: Matrix) -> torch.Tensor:
+        if isinstance(value, Summed):
+            return cast("torch.Tensor", Summed(processes.summed(value.total), found[name], value.dtype))
+        assert isinstance(value, torch.Tensor)
+        return cast("torch.Tensor", Sharded(value, place, number))
+
+    found |= {name: rows(name, value) for name, value in vectors.items()}
+    client, version, num_examples, num_steps, good = (found[name].cpu().numpy() for name in (*numbers, "good"))
+    extra, seen = ({name: found[f"{kind}.{name}"] for name in getattr(report, kind)} for kind in ("extra", "seen"))
+    return Report(client, version, num_examples, num_steps, found["delta"], extra, seen, good=good)
+
+
+def remember(memory: ClientMemory, clients: np.ndarray, device: torch.device) -> None:
+    """Tell everybody what these clients remember by now; each knows it of its own share."""
+    if processes.number() == 1:
+        return
+    mine = share(len(clients))
+    place = torch.arange(mine.start, mine.stop, device=device)
+    rows: State = {}
+    for name, own in memory.gather(clients[mine]).items():
+        rows[name] = processes.whole(own.to(device), place, len(clients)).cpu()
+    memory.scatter(clients, rows)
+
+
+def check_agreement(params: torch.Tensor) -> None:
+    """Make sure that all processes have the same model, to the last bit.
+
+    Raises:
+        ProcessesDiffer: where they do not.
+    """
+    if processes.number() == 1:
+        return
+    bits = _bits(params)
+    digest = (bits * torch.arange(1, 2 * len(bits), 2, device=bits.device)).sum()  # odd factors lose no bit
+    rank = torch.tensor([processes.rank()], device=bits.device)
+    if (processes.whole(digest[None], rank, processes.number()) != digest).any():
+        raise ProcessesDiffer(
+            "the processes of this run do not have the same model any more: they must run the same versions of everything, "
+            "with the same settings, on processors that round alike"
+        )
+
+
+def _bits(values: torch.Tensor) -> torch.Tensor:
+    """Numbers ``[b]`` as int64 with the same bits, or the same value if they are integers."""
+    return values.double().view(torch.int64) if values.is_floating_point() else values.long()
+
+
+def _value(bits: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """What `_bits` was made of."""
+    return bits.contiguous().view(torch.float64).to(dtype) if dtype.is_floating_point else bits.to(dtype)

@@ -1,0 +1,101 @@
+"""Algorithms of one's own, from a file of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from turnout.cli import own
+from turnout.cli.settings import Settings
+from turnout.core.checks import ConfigurationError
+from turnout.pace import Buffered
+from turnout.weighting import DivideBySum
+
+EXAMPLE = f"{Path(__file__).parents[2] / 'examples' / 'patient.py'}:patient"
+
+
+def test_a_recipe_from_a_file_has_its_options_and_a_short_name() -> None:
+    made = Settings.of({"algorithm": {"name": EXAMPLE, "power": 2, "local": {"lr": 0.3}}})
+    algorithm = made.algorithm()
+    assert made.name == algorithm.name == "patient"
+    assert repr(algorithm.weighting[0]) == "Patience(power=2.0)"
+    assert isinstance(algorithm.weighting[1], DivideBySum)
+    assert getattr(algorithm.local, "lr", None) == 0.3
+    with pytest.raises(ConfigurationError, match=r"unknown option 'algorithm.powr' of patient: did you mean 'power'"):
+        Settings.of({"algorithm": {"name": EXAMPLE, "powr": 2}})
+
+
+def test_it_is_compared_with_the_others_by_one_command(
+    turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path
+) -> None:
+    call = ("compare", EXAMPLE, "fedbuff", "patient.power=3", *small, "--seeds", "1", "--rounds", "8", "--jobs", "1")
+    call = (*call, "--pace", "buffered", "pace.buffer_size=3", "--folder", tmp_path / "out", "--quiet")
+    result = turnout(*call)
+    assert result.exit_code == 0, result.output
+    assert "patient" in result.stdout
+    weights = [
+        pq.read_table(tmp_path / "out" / name / "seed-0" / "clients.parquet")["influence"].to_pylist()
+        for name in ("patient", "fedbuff")
+    ]
+    assert weights[0] != weights[1]
+    again = turnout(*call)
+    assert again.stdout == result.stdout
+
+
+def test_a_run_of_it_goes_on(turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path) -> None:
+    options = ("--algorithm", EXAMPLE, "--pace", "buffered", "pace.buffer_size=3", *small, "--quiet")
+    result = turnout("run", *options, "--rounds", "3", "--folder", tmp_path / "half")
+    assert result.exit_code == 0, result.output
+    assert turnout("run", *options, "--rounds", "5", "--folder", tmp_path / "whole").exit_code == 0
+    result = turnout("run", "--resume", tmp_path / "half", "--rounds", "5", "--quiet")
+    assert result.exit_code == 0, result.output
+    half, whole = (pq.read_table(tmp_path / name / "rounds.parquet")["update_norm"] for name in ("half", "whole"))
+    assert half.to_pylist() == whole.to_pylist()
+
+
+def test_all_of_a_comparison_with_late_reports_go_by_the_clock() -> None:
+    names, layer = own.named([EXAMPLE, "fedbuff"])
+    assert names == ["patient", "fedbuff"]
+    assert layer == {"algorithms": {"patient": {"algorithm": EXAMPLE}}}
+    assert Settings.of({"algorithm": EXAMPLE}, pace="buffered").pace() == Buffered()
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        (None, "own.py:mine", "own.py:mine: there is no file own.py: needed FILE.py:FUNCTION, as seen from"),
+        ("1 / 0", "own.py:mine", "own.py cannot be run: ZeroDivisionError: division by zero"),
+        ("", "own.py:mine", "own.py has no function 'mine': it has no functions"),
+        ("def mean(local, also): pass", "own.py:mine", "own.py has no function 'mine': did you mean 'mean'"),
+        (
+            "def mine(): pass",
+            "own.py:mine",
+            r"own.py:mine is no recipe: write def mine\(local: Sgd \| None = None, also=\(\)\)",
+        ),
+        (
+            "import turnout as to\ndef mine(local: to.Sgd | None = None, also=()): return to.DivideBySum()",
+            "own.py:mine",
+            r"own.py:mine: got DivideBySum\(\), needed an algorithm. return what to.compose\(...\) makes",
+        ),
+    ],
+)
+def test_what_is_no_recipe(
+    text: str | None, name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.recipe.cache_clear()
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / "own.py").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=f"(?i){message}"):
+        Settings.of({"algorithm": name}).algorithm()
+
+
+def test_short_names_are_different() -> None:
+    with pytest.raises(ConfigurationError, match=r"a\.py:fedbuff: there is another algorithm called fedbuff"):
+        own.named(["a.py:fedbuff"])
+    with pytest.raises(ConfigurationError, match=r"b\.py:mine: there is another algorithm called mine"):
+        own.named(["a.py:mine", "b.py:mine"])

@@ -1,0 +1,52 @@
+"""Several processes that train a cohort together come to what one comes to, whatever the algorithm."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from .recipes import RECIPES
+from .workers import outcome
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """What each of two processes has after every recipe."""
+    folder = tmp_path_factory.mktemp("processes")
+    command = [sys.executable, "-m", "tests.laws.workers"]
+    pair = [subprocess.Popen([*command, str(rank), "2", str(folder)], cwd=ROOT) for rank in range(2)]
+    assert [process.wait(timeout=240) for process in pair] == [0, 0]
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+
+
+def assert_alike(one, other, name=""):
+    """The same names and texts, and numbers that are as near as two orders of summation."""
+    if isinstance(one, torch.Tensor):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5, equal_nan=True, msg=lambda text: f"{name}: {text}")
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), name
+        for key in one:
+            assert_alike(one[key], other[key], f"{name}/{key}")
+    elif isinstance(one, list):
+        assert len(one) == len(other), name
+        for i, pair in enumerate(zip(one, other, strict=True)):
+            assert_alike(*pair, f"{name}/{i}")
+    elif isinstance(one, float):
+        assert one == pytest.approx(other, rel=1e-4, abs=1e-5, nan_ok=True), name
+    else:
+        assert one == other, name
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_processes_are_one(name, together):
+    alone, (first, second) = outcome(name), (every[name] for every in together)
+    assert_alike(first, alone)
+    assert str(first["tables"]) == str(second["tables"])
+    assert torch.equal(first["params"], second["params"])
+    for kind in ("slots", "memory"):
+        assert first[kind].keys() == second[kind].keys()
+        assert all(torch.equal(value, second[kind][key]) for key, value in first[kind].items())

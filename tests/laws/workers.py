@@ -1,0 +1,33 @@
+"""One of several processes that run every recipe together: ``python -m tests.laws.workers RANK PROCESSES FOLDER``."""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import distributed
+
+from .recipes import RECIPES, experiment, tables, trained
+
+
+def outcome(name):
+    """All that a run of a recipe ends with, as plain values and tensors."""
+    simulation = trained(experiment(name, rounds=5), lanes=2)
+    state, memory = simulation.state, simulation.memory.state()
+    order = memory["clients"].argsort() if memory else torch.empty(0)
+    return {
+        "params": state.params,
+        "slots": {f"{place}.{name}": value for place, slot in state.slots.items() for name, value in slot.items()},
+        "memory": {name: rows[order] for name, rows in memory.items()},
+        "tables": {name: table.to_pylist() for name, table in tables(simulation).items()},
+    }
+
+
+def main(rank, processes, folder):
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=processes)
+    torch.save({name: outcome(name) for name in RECIPES}, folder / f"{rank}.pt")
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

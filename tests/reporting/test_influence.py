@@ -1,0 +1,97 @@
+"""How much each client has to say: in the comparison, in the picture and client by client."""
+
+import numpy as np
+import pytest
+
+from turnout.core.checks import DataError
+from turnout.history import History
+from turnout.reporting.influence import MOST_ROWS, client_table, influence_figures
+from turnout.reporting.influence_figure import influence_figure
+from turnout.reporting.records import RunRecord
+from turnout.reporting.report import write_report
+from turnout.reporting.table import INFLUENCE, cells, comparison, rich_tables
+
+CONTRIBUTIONS = np.array([6, 3, 1, 0])
+STALENESS = np.array([0.5, 1.0, 4.0, np.nan])
+
+
+def record(algorithm, influence, seed=0, contributions=CONTRIBUTIONS, staleness=STALENESS):
+    history = History()
+    history.record(round=1, participants=[0, 1, 2], test_accuracy=0.5, simulated_seconds=3.0)
+    history.set_clients(
+        contributions=contributions, mean_staleness=staleness, influence=influence, test_accuracy=[0.5] * len(influence)
+    )
+    return RunRecord(algorithm, seed, history)
+
+
+PLAIN = record("fedbuff", CONTRIBUTIONS / 10)
+FAIR = record("fedstaleweight", np.array([0.4, 0.3, 0.3, 0.0]))
+
+
+def without(make_run):
+    return make_run("fedau", 0)
+
+
+def test_figures_of_a_run_by_hand():
+    found = influence_figures(PLAIN)
+    assert found == pytest.approx(
+        {"staleness": 1.0, "influence_least": 0.0, "influence_most": 2.4, "influence_beyond": 0.4}
+    )
+
+
+def test_they_are_columns_of_the_comparison_and_the_fairer_is_the_better():
+    rows = comparison([PLAIN, FAIR])
+    keys, lines = cells(rows, INFLUENCE)
+    assert keys == list(INFLUENCE)
+    best = {row.algorithm: dict(zip(keys, line, strict=True)) for row, line in zip(rows, lines, strict=True)}
+    assert best["fedstaleweight"]["influence_most"] == ("1.60", True)
+    assert best["fedbuff"]["influence_beyond"] == ("40.0", False)
+    assert len(rich_tables(rows).renderables) == 2
+
+
+def test_runs_in_rounds_have_none_of_it(make_run):
+    assert influence_figures(without(make_run)) == {}
+    assert client_table([without(make_run)]) is None
+    assert len(rich_tables(comparison([without(make_run)])).renderables) == 1
+    with pytest.raises(DataError, match="no run went by the clock, so there is no influence"):
+        influence_figure([without(make_run)])
+
+
+def test_client_by_client_what_is_alike_is_said_once():
+    found = client_table([PLAIN, FAIR, record("fedbuff", CONTRIBUTIONS / 10, seed=1)])
+    assert found is not None
+    assert (found.seed, found.num_clients) == (0, 4)
+    influences = [f"influence (%), {name}" for name in ("fedbuff", "fedstaleweight")]
+    assert found.titles == ["client", "contributions", "mean staleness", "fair share (%)", *influences]
+    assert found.rows[0] == ["0", "6", "0.50", "25", "60", "40"]
+    assert found.rows[3] == ["3", "0", "–", "25", "0", "0"]
+
+
+def test_client_by_client_what_differs_is_said_for_each():
+    other = record("fedasync", CONTRIBUTIONS[::-1] / 10, contributions=CONTRIBUTIONS[::-1])
+    found = client_table([PLAIN, other])
+    assert found is not None
+    assert found.titles[1:4] == ["contributions, fedbuff", "contributions, fedasync", "mean staleness"]
+    assert [row[1:3] for row in found.rows] == [["6", "0"], ["3", "1"], ["1", "3"], ["0", "6"]]
+
+
+def test_of_many_clients_some_are_shown():
+    many = np.arange(1, 101)
+    found = client_table([record("fedbuff", many / many.sum(), contributions=many, staleness=1.0 / many)])
+    assert found is not None
+    assert len(found.rows) == MOST_ROWS
+    assert (found.rows[0][0], found.rows[-1][0]) == ("99", "0")
+
+
+def test_the_picture_shows_shares_against_shares():
+    axes = influence_figure([PLAIN, FAIR]).axes[0]
+    plain, fair = (np.asarray(dots.get_offsets()) for dots in axes.collections)
+    np.testing.assert_allclose(plain, [[0.4, 0.4], [1.2, 1.2], [2.4, 2.4]])
+    np.testing.assert_allclose(fair, [[0.4, 1.2], [1.2, 1.2], [2.4, 1.6]])
+
+
+def test_a_report_has_it_where_runs_do(tmp_path, make_run):
+    page = write_report([PLAIN, FAIR], tmp_path / "report.html").read_text(encoding="utf-8")
+    for text in ("<h2>Influence</h2>", "Who is heard", "fair share (%)", "4 of 4 clients", "least influence"):
+        assert text in page
+    assert "Influence" not in write_report([without(make_run)], tmp_path / "other.html").read_text(encoding="utf-8")

@@ -1,0 +1,31 @@
+"""A round costs what its cohort costs: nothing in it goes over all clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import turnout as to
+from turnout.algorithms import ALGORITHMS
+from turnout.data.federated import Shards
+from turnout.simulation import Simulation
+
+from ..tiny import classification, recipe
+
+PACED = ("fedstaleweight", "fedbuff", "fedasync")
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in PACED])
+def test_no_round_asks_for_the_sizes_of_all_clients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data: Any = {"data": classification(), "model": to.models.Mlp(hidden=(8,)), "rounds": 10, "evaluate_every": 10}
+    simulation = Simulation(to.Experiment(**data, algorithm=recipe(name)))
+    simulation.round()
+
+    def sizes(_: Shards) -> np.ndarray:
+        raise AssertionError("a round went over all clients")
+
+    monkeypatch.setattr(Shards, "sizes", property(sizes))
+    simulation.round()
+    assert simulation.state.version == 2
