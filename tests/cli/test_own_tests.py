@@ -2,6 +2,7 @@
 
 import pytest
 
+from turnout import Personal
 from turnout.algorithms import ALGORITHMS
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
@@ -40,3 +41,17 @@ def test_what_is_compared_is_judged_alike():
     layers = Layers.of([{}], ["fedavg", "scaffold_p"])
     assert {shares(settings) for settings in layers.plan(["fedavg", "scaffold_p"]).values()} == {(0.0, 0.2)}
     assert shares(layers.plan(["fedavg"])["fedavg"]) == (None, None)
+
+
+@pytest.mark.parametrize("name", PERSONAL)
+def test_the_model_in_two_parts_says_which_is_personal(name):
+    algorithm = Settings.of({"algorithm": name, "data": "digits_binary"}).algorithm()
+    assert getattr(algorithm.personal, "parameters", None) == (None if name == "ditto" else "personal")
+
+
+def test_what_is_written_of_the_model_in_two_parts_goes_before():
+    personal = {"algorithm": {"name": "fedsim", "personal": "shared"}, "data": "digits_binary"}
+    assert Settings.of(personal).algorithm().personal == Personal("shared")
+    assert (
+        Settings.of({"algorithm": "fedsim", "data": "digits_binary", "model": "mlp"}).algorithm().personal == Personal()
+    )

@@ -74,6 +74,9 @@ OWN_TESTS: Mapping[str, Table] = {
 }
 """Under all else where an algorithm has a personal part: only a client's own test examples can judge what is its own."""
 
+PERSONAL: Mapping[str, Table] = {"split_logistic": {"personal": "personal"}}
+"""Options of algorithms with a personal part, for models of which it is not the head."""
+
 
 def availability(kind: Callable[..., object], given: Table, data: str) -> Table:
     """Participation that depends on labels, FedAU's setting, for every pattern that has rates and is not given them.
