@@ -76,7 +76,7 @@ class Settings:
         table = merge(under, reduce(merge, given, under))
         kind = _chosen("availability", table["availability"], AVAILABILITY)
         table = merge({"availability": defaults.availability(kind, table["availability"], data)}, table)
-        if "personal" in options_of(_chosen("algorithm", table["algorithm"], ALGORITHMS)):
+        if "personal" in options_of(_recipe(table["algorithm"])):
             table = merge({"algorithm": defaults.PERSONAL.get(table["model"].get("name"), {})}, table)
         settings = cls({"name": own.short(table["algorithm"]["name"]), **table})
         settings.check()
@@ -145,7 +145,7 @@ class Settings:
     def algorithm(self) -> Algorithm:
         """The algorithm, with the local rule, selection and further pieces that the settings have for it."""
         table = self.table["algorithm"]
-        recipe = own.recipe(table.get("name", "")) or _chosen("algorithm", table, ALGORITHMS)
+        recipe = _recipe(table)
         ready: dict[str, Any] = {"also": self._also()}
         options = {key: value for key, value in table.items() if key != "name"}
         if local := {**self.table.get("local", {}), **options.pop("local", {})}:
@@ -258,6 +258,11 @@ def _chosen(section: str, table: Table, known: Mapping[str, Any]) -> Any:
             f"{section} has options but no name: write {section}=NAME too, one of {', '.join(known)}"
         )
     return known[known_name(section.rpartition(".")[2], table["name"], known)]
+
+
+def _recipe(table: Table) -> Any:
+    """The recipe of an algorithm, of the package or of one's own."""
+    return own.recipe(table.get("name", "")) or _chosen("algorithm", table, ALGORITHMS)
 
 
 def as_table(section: str, value: Any) -> Table:
