@@ -19,7 +19,8 @@ from turnout.algorithms.step_sizes import warn_of_step_sizes
 from turnout.checkpoint import FILE
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, count, known_name
-from turnout.core.objective import ENGINES, Engine, Loss, cross_entropy
+from turnout.core.engine import ENGINES, Engine
+from turnout.core.objective import Loss, cross_entropy
 from turnout.data.federated import FederatedData
 from turnout.describe import environment
 from turnout.evaluation.appeal import AppealMetrics
