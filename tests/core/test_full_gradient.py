@@ -12,7 +12,8 @@ from torch import nn
 
 from turnout.core import replay
 from turnout.core.clients import Clients
-from turnout.core.objective import Engine, Objective
+from turnout.core.engine import Engine
+from turnout.core.objective import Objective
 from turnout.core.random import uniform
 from turnout.core.start import BLOCK, full_gradient
 from turnout.data.transforms import Transform

@@ -154,11 +154,11 @@ def test_engines_chosen_and_why():
     convolution(torch.zeros(1, 1, 5, 5))
     chosen = Objective(convolution)
     assert chosen.engine == "one_by_one"
-    assert "convolutions" in chosen.reason
-    assert Objective(convolution, engine="vectorised").reason == "as asked for"
+    assert "convolutions" in chosen.choice.reason
+    assert Objective(convolution, engine="vectorised").choice.reason == "as asked for"
     recurrent = Objective(nn.LSTM(2, 3))
     assert recurrent.engine == "one_by_one"
-    assert "LSTM" in recurrent.reason
+    assert "LSTM" in recurrent.choice.reason
     assert Objective(CharLstm().build((5,), 20)).engine in ("vectorised", "one_by_one")
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from turnout.core.clients import Clients
-from turnout.core.objective import Engine, Objective
+from turnout.core.engine import Engine
+from turnout.core.objective import Objective
 from turnout.core.start import Start, full_gradient, full_scores
 from turnout.core.types import Task
 from turnout.data.federated import Shards

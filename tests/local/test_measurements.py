@@ -17,7 +17,8 @@ from turnout import (
     models,
 )
 from turnout.core.clients import Clients
-from turnout.core.objective import Engine, Objective
+from turnout.core.engine import Engine
+from turnout.core.objective import Objective
 from turnout.core.start import Start
 from turnout.core.step import client_step
 from turnout.core.types import Task

@@ -5,7 +5,8 @@ from torch import nn
 
 from turnout import ConfigurationError, Halving, Sgd, models
 from turnout.core.clients import Clients
-from turnout.core.objective import Engine, Objective
+from turnout.core.engine import Engine
+from turnout.core.objective import Objective
 from turnout.core.types import Task
 from turnout.local import ShareOfWork, TimeBudget
 from turnout.local.minibatches import plan

@@ -10,7 +10,8 @@ import torch
 
 from turnout import GradientNorm, Prox, Sgd, StartGradient, StartLoss, compose, models
 from turnout.core.clients import Clients
-from turnout.core.objective import Engine, Objective
+from turnout.core.engine import Engine
+from turnout.core.objective import Objective
 from turnout.core.random import uniform
 from turnout.core.step import client_step
 from turnout.core.types import Task

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from turnout import Personal, ServerSgd, Sgd
 from turnout.cli import layers, panels
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
@@ -62,3 +63,33 @@ def test_folb_differs_from_fedprox_by_its_weights_alone() -> None:
             assert {key: value for key, value in made["folb"].table.items() if key in ("data", "model", "rounds")} == {
                 key: value for key, value in made["fedprox"].table.items() if key in ("data", "model", "rounds")
             }
+
+
+def test_data_of_a_panel_are_divided_as_the_reproduction_says() -> None:
+    """Another data set replaces the whole table of data, with its partition and its tests."""
+    for made in settings_of("personalization/label-clusters").values():
+        for settings in made.values():
+            data = settings.table["data"]
+            assert (data["partition"]["name"], data["client_test_fraction"]) == ("label_clusters", 0.4)
+    for figure in ("figure-1", "figure-2"):
+        for made in settings_of(f"personalization/{figure}").values():
+            for settings in made.values():
+                data = settings.table["data"]
+                assert (data["partition"]["name"], data["client_test_fraction"]) == ("by_id", 0.0)
+                assert not data.get("test_fraction")
+
+
+def test_step_sizes_of_personalization_are_one_gamma_for_both_parts() -> None:
+    """gamma = gamma_u eta_u = gamma_v eta_v, in every panel."""
+    for figure in ("figure-1", "figure-2"):
+        for panel, made in settings_of(f"personalization/{figure}").items():
+            for name, settings in made.items():
+                algorithm = settings.algorithm()
+                local, server, own = algorithm.local, algorithm.server, algorithm.personal
+                assert isinstance(local, Sgd), panel
+                assert isinstance(server, ServerSgd), panel
+                assert isinstance(own, Personal), panel
+                assert own.lr_factor * own.outer_lr == pytest.approx(server.lr, rel=1e-5), (panel, name)
+                gamma = local.lr * server.lr  # type: ignore[operator]
+                few = {"gamma_4": 2.0, "gamma_1": 0.5}.get(name, 0.5 if name.startswith("full") else 1.0)
+                assert gamma == pytest.approx((0.001 if "mnist" in panel else 0.01) * few, rel=1e-5), (panel, name)

@@ -76,7 +76,7 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
     objective = simulation.objective
     return found | {
         "engine": objective.engine,
-        "engine_reason": objective.reason,
+        "engine_reason": objective.choice.reason,
         "threads": torch.get_num_threads(),
         "device": experiment.device,
         "parameters": objective.initial.numel(),

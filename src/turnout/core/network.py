@@ -53,8 +53,6 @@ class Network:
         module: the user's model; it is copied, never changed.
         device: where to compute.
         personal: names of the parameters that stay with their client.
-        alone: whether it is called with the parameters of one client at a time; layers with an attribute of this name
-            are told.
 
     Attributes:
         layout: which stretch of the vector is which parameter.
@@ -66,18 +64,25 @@ class Network:
         ConfigurationError: for layers that have no sound meaning here (BatchNorm, unkeyed randomness).
     """
 
-    def __init__(self, module: nn.Module, device: torch.device, personal: Collection[str], alone: bool) -> None:
+    def __init__(self, module: nn.Module, device: torch.device, personal: Collection[str]) -> None:
         _refuse_what_cannot_be_right(module)
         self._original, self._key_names = with_keyed_dropout(module)
         self._original.to(device)
-        for layer in self._original.modules():
-            if hasattr(layer, "alone"):
-                cast("Any", layer).alone = alone
         self.layout = Layout.of(self._original, lambda name: name in personal)
         self.initial = self.layout.flatten(self._original)
         frozen = {n: p.detach() for n, p in self._original.named_parameters() if not p.requires_grad}
         self.constants = frozen | {n: b for n, b in self._original.named_buffers() if n not in self._key_names}
         self.draws = bool(self._key_names)
+        self._copies = threading.local()
+
+    def __repr__(self) -> str:
+        return repr(self._original)
+
+    def tell_layers(self, alone: bool) -> None:
+        """Tell layers that have an attribute `alone` whether they are called with the parameters of one client at a time."""
+        for layer in self._original.modules():
+            if hasattr(layer, "alone"):
+                cast("Any", layer).alone = alone
         self._copies = threading.local()
 
     def _copy(self) -> _Copy:

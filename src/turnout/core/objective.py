@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Hashable, Iterator
-from typing import Any, Literal
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 from torch.func import grad_and_value, vmap
 
-from turnout.core.checks import ConfigurationError, known_name
+from turnout.core.checks import ConfigurationError
 from turnout.core.crew import Crew
+from turnout.core.engine import ENGINES, Choice, Engine, expected, faster
 from turnout.core.network import Network
 from turnout.core.replay import Replayed
 
@@ -22,11 +25,7 @@ os.environ.setdefault("MKL_CBWR", "AUTO")
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From outputs ``[b, ...]`` and targets ``[b, ...]`` to one loss for each example, ``[b]``."""
 
-Engine = Literal["auto", "vectorised", "one_by_one"]
-ENGINES = ("auto", "vectorised", "one_by_one")
-
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_RECURRENT = (nn.RNNBase, nn.RNNCellBase)
+_TRIED = 4  # clients whose gradients are measured
 
 
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -35,24 +34,8 @@ def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return -outputs.log_softmax(dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 
-def _choose(module: nn.Module, engine: Engine, device: torch.device) -> tuple[str, str]:
-    """The engine to use and the reason."""
-    known_name("engine", engine, ENGINES)
-    recurrent = next((type(m).__name__ for m in module.modules() if isinstance(m, _RECURRENT)), None)
-    if engine == "vectorised" and recurrent:
-        raise ConfigurationError(
-            f"engine='vectorised' cannot batch {recurrent} over clients, because torch.func.vmap has no rule for it: "
-            "write engine='one_by_one', or use turnout.models.CharLstm, whose cell is written out"
-        )
-    if engine != "auto":
-        return engine, "as asked for"
-    if recurrent:
-        return "one_by_one", f"torch.func.vmap has no rule for {recurrent}"
-    if device.type == "cpu" and any(isinstance(m, _CONVOLUTIONS) for m in module.modules()):
-        return "one_by_one", "on a CPU the convolutions of single clients are faster than grouped ones"
-    if device.type == "cpu" and any(hasattr(m, "alone") for m in module.modules()):
-        return "one_by_one", "a layer has a faster kernel for single clients"
-    return "vectorised", "clients of a cohort train together"
+_measured: dict[tuple[object, ...], Choice] = {}
+"""What was measured in this process, so that two runs of one experiment do not differ by what else the machine did."""
 
 
 class Objective:
@@ -70,7 +53,7 @@ class Objective:
         layout: which stretch of the vector is which parameter.
         initial: the module's own parameters, ``[P]``.
         crew: the threads that share what is computed.
-        engine: the engine in use; `reason` says why.
+        choice: the engine in use, and why.
 
     Raises:
         ConfigurationError: for layers that have no sound meaning here (BatchNorm, unkeyed randomness).
@@ -85,14 +68,52 @@ class Objective:
         personal: Collection[str] = (),
     ) -> None:
         self.device, self.loss = device or torch.device("cpu"), loss
-        self.engine, self.reason = _choose(module, engine, self.device)
-        self.network = Network(module, self.device, personal, alone=self.engine == "one_by_one")
+        self.choice = expected(module, engine, self.device)
+        self.network = Network(module, self.device, personal)
+        self.use(self.choice)
         self.layout, self.initial = self.network.layout, self.network.initial
         self.crew = Crew(None if self.device.type == "cpu" else 1)
         self._images_last = self.device.type == "cpu" and any(isinstance(m, nn.Conv2d) for m in module.modules())
         one = grad_and_value(self._loss_of_one)
         self._all = (vmap(one, in_dims=(0, 0, 0, None, 0)), vmap(one, in_dims=(0, 0, 0, 0, 0)))
         self._replays: dict[Hashable, Replayed] = {}
+
+    @property
+    def engine(self) -> str:
+        """``"vectorised"`` or ``"one_by_one"``."""
+        return self.choice.engine
+
+    def use(self, choice: Choice) -> None:
+        """Compute this way from now on."""
+        self.choice = choice
+        self.network.tell_layers(alone=choice.engine == "one_by_one")
+
+    def measure(self, x: torch.Tensor, y: torch.Tensor) -> Choice:
+        """Choose by measuring on a minibatch, where nothing but speed says which way to take.
+
+        Results of the two ways agree within rounding. The choice is known to `expected` unless the other way is twice as
+        fast or more; it is made once in a process for a model and a shape.
+        """
+        if self.choice.settled:
+            return self.choice
+        key = (repr(self.network), x.shape, x.dtype, y.shape, self.device.type)
+        if key not in _measured:
+            params = self.initial.expand(_TRIED, -1).contiguous()
+            xs, ys = (value.expand(_TRIED, *value.shape).contiguous() for value in (x, y))
+            keys = torch.arange(_TRIED, device=self.device)
+
+            def call(engine: str) -> object:
+                self.use(replace(first, engine=engine))
+                found = self.gradient(params, xs, ys, None, keys, replay=False)
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                return found
+
+            first, calls = self.choice, {engine: partial(call, engine) for engine in ENGINES if engine != "auto"}
+            # In one of the threads, which is where gradients will be computed.
+            (_measured[key],) = self.crew.map(lambda _: faster(first, calls, _TRIED), [None])
+        self.use(_measured[key])
+        return self.choice
 
     def _loss_of_one(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor

@@ -16,6 +16,7 @@ from turnout.core import processes
 from turnout.core.checks import CheckpointError
 from turnout.core.clients import Clients
 from turnout.core.early import EarlySum, Parts
+from turnout.core.engine import Choice
 from turnout.core.objective import Objective
 from turnout.core.start import BLOCK
 from turnout.core.step import client_step, server_prepares, server_step
@@ -100,6 +101,7 @@ class Simulation:
             few, torch.zeros(1, dtype=torch.int64, device=device)
         )
         self.objective.check(x[0], y[0])
+        self.objective.use(processes.told(self.objective.measure(x[0], y[0])))
         self.lanes = lanes_per_chunk(self.objective, x[0], y[0], experiment.memory_budget)
         if by_the_clock(experiment):
             check(experiment)
@@ -380,7 +382,7 @@ class Simulation:
         groups["standing"] = self.standing.state()
         if self.asynchronous is not None:
             groups |= self.asynchronous.state()
-        facts = {"version": self.state.version, "experiment": self.description}
+        facts = {"version": self.state.version, "experiment": self.description, "engine": self.objective.engine}
         checkpoint.save(folder, checkpoint.flatten(groups), facts)
 
     def restore(self, folder: Path) -> None:
@@ -397,6 +399,8 @@ class Simulation:
             raise CheckpointError(
                 f"the checkpoint in {folder} is of another experiment (there, and here): {'; '.join(different[:5])}"
             )
+        if (engine := facts.get("engine", self.objective.engine)) != self.objective.engine:
+            self.objective.use(Choice(engine, "as this run began"))
         device = self.federation.device
         slots = {}
         for place, fresh in self.state.slots.items():

@@ -1,0 +1,99 @@
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import turnout as to
+from turnout.core import objective as objective_module
+from turnout.core.engine import Choice, expected, faster
+from turnout.core.objective import Objective
+from turnout.simulation import Simulation
+
+X, Y = torch.randn(5, 6), torch.tensor([0, 1, 2, 0, 1])
+
+
+def finds(engine, reason):
+    return lambda *_: Choice(engine, reason)
+
+
+def takes(seconds):
+    return lambda: time.sleep(seconds)
+
+
+@pytest.mark.parametrize(("vectorised", "alone", "engine"), [(0.03, 0.003, "one_by_one"), (0.01, 0.008, "vectorised")])
+def test_the_other_way_must_be_clearly_faster(vectorised, alone, engine):
+    first = Choice("vectorised", "usually", settled=False)
+    found = faster(first, {"vectorised": takes(vectorised), "one_by_one": takes(alone)}, clients=2)
+    assert (found.engine, found.settled) == (engine, True)
+    assert found.reason.startswith("measured: a client's gradient takes")
+
+
+def test_what_is_expected_stays_where_it_is_faster():
+    first = Choice("one_by_one", "usually", settled=False)
+    assert faster(first, {"vectorised": takes(0.02), "one_by_one": takes(0.002)}, clients=1).engine == "one_by_one"
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """What was measured, beginning with nothing."""
+    known: dict[tuple[object, ...], Choice] = {}
+    monkeypatch.setattr(objective_module, "_measured", known)
+    return known
+
+
+def test_measured_once_for_a_model_and_a_shape(measured, monkeypatch):
+    monkeypatch.setattr(objective_module, "faster", finds("one_by_one", "a fake"))
+    objective = Objective(nn.Linear(6, 3))
+    assert objective.engine == "vectorised"
+    assert objective.measure(X, Y).engine == "one_by_one" == objective.engine
+    monkeypatch.setattr(objective_module, "faster", finds("vectorised", "another"))
+    assert objective.measure(X, Y).reason == "a fake"
+    assert Objective(nn.Linear(6, 3)).measure(X, Y).reason == "a fake"
+    assert Objective(nn.Linear(6, 4)).measure(X, Y).reason == "another"
+    assert len(measured) == 2
+
+
+def test_both_ways_are_really_tried(measured):
+    objective = Objective(nn.Linear(6, 3))
+    choice = objective.measure(X, Y)
+    assert choice.reason.startswith("measured: a client's gradient takes")
+    assert objective.choice == choice
+    assert list(measured.values()) == [choice]
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+def test_what_the_user_fixes_is_not_measured(measured, engine):
+    objective = Objective(nn.Linear(6, 3), engine=engine)
+    assert objective.measure(X, Y) == Choice(engine, "as asked for")
+    assert not measured
+
+
+def test_nor_what_alone_is_possible(measured):
+    assert expected(nn.GRU(2, 3), "auto", torch.device("cpu")).settled
+    assert Objective(nn.GRU(6, 3)).measure(X, Y).engine == "one_by_one"
+    assert not measured
+
+
+def experiment(rounds):
+    data = to.data.digits().split(to.Dirichlet(alpha=0.5), num_clients=6)
+    algorithm = to.average_participating(to.Sgd(lr=0.1, steps=3), also=(to.Uniform(4),))
+    return to.Experiment(data=data, model=to.models.Logistic(), algorithm=algorithm, rounds=rounds)
+
+
+def test_a_run_goes_on_as_it_began(measured, monkeypatch, tmp_path):
+    monkeypatch.setattr(objective_module, "faster", finds("one_by_one", "a fake"))
+    begun = Simulation(experiment(4))
+    for _ in range(2):
+        begun.round()
+    begun.save(tmp_path)
+    measured.clear()
+    monkeypatch.setattr(objective_module, "faster", finds("vectorised", "another"))
+    later = Simulation(experiment(4))
+    assert later.objective.engine == "vectorised"
+    later.restore(tmp_path)
+    assert later.objective.choice == Choice("one_by_one", "as this run began")
+    for _ in range(2):
+        begun.round()
+        later.round()
+    assert torch.equal(begun.state.params, later.state.params)
