@@ -1,75 +1,116 @@
-"""Round time and memory against the number of clients: a cohort of 100 under Markovian participation, FedAU's weights.
+"""Round time and memory against the number of clients N: a cohort of 100 out of those who are there.
 
-Every client holds two examples of 64 numbers, so that a million of them fit; a round trains 100 clients for 5 steps.
-The federations of different size take turns round by round, so that a change of the machine's speed hits all alike.
+Every client holds two examples of 16 numbers, so that ten millions of them fit. A round trains 100 clients for 5 steps:
+FedAU's weights under Markovian participation that depends on labels or, with ``--asynchronous``, FedStaleWeight's weights
+in a buffer of 100 reports, with 1,000 clients at work. The federations of different size take turns round by round, so
+that a change of the machine's speed hits all alike; ratios are of the processor's time, on one thread, because that is
+nearly the same with other work on the machine. Memory is measured first, of each federation in a process of its own:
+beside the examples, its peak while it is made and through ten rounds, and what is left then.
 
-    python benchmarks/population.py                          # a thousand and a million clients
-    python benchmarks/population.py 1000 100000 1000000 10000000 --rounds 100
+    python benchmarks/population.py
+    python benchmarks/population.py 1000 1000000 --rounds 500 --asynchronous
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import resource
+import multiprocessing
 import statistics
 import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import torch
 
 import turnout as to
 from turnout.data.federated import FederatedData, Shards
+from turnout.population import Speed, delay
 from turnout.simulation import Simulation
 
+NUMBERS = 16
+"""In an example."""
 
-def federation(num_clients: int) -> Simulation:
-    """A federation of that many clients."""
-    rng = np.random.default_rng(0)
-    x = torch.from_numpy(rng.standard_normal((2 * num_clients, 64), dtype=np.float32))
-    y = torch.from_numpy(rng.integers(0, 10, 2 * num_clients))
-    experiment = to.Experiment(
-        data=FederatedData("random", Shards(x, y, 2 * np.arange(num_clients + 1)), 10),
-        model=to.models.Mlp(hidden=(64,)),
-        algorithm=to.fedau(to.Sgd(lr=0.01, steps=5, batch_size=16), also=(to.Uniform(100),)),
-        population=to.Population(to.Markov(mean=0.1, correlated_with_labels=0.1)),
-        rounds=10**6,
-        evaluate_every=10**6,
-    )
-    return Simulation(experiment)
+
+def examples(num_clients: int) -> Shards:
+    """Two examples for each client."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.empty(2 * num_clients, NUMBERS).normal_(generator=generator)
+    y = torch.randint(10, (2 * num_clients,), generator=generator)
+    return Shards(x, y, 2 * np.arange(num_clients + 1))
+
+
+def federation(shards: Shards, asynchronous: bool) -> Simulation:
+    """A federation of the clients who hold these examples."""
+    local = to.Sgd(lr=0.01, steps=5, batch_size=16)
+    if asynchronous:
+        speed = Speed(delay.Uniform(0.5, 1.5), per="task", spread=1.0)
+        options = {
+            "algorithm": to.fedstaleweight(local),
+            "pace": to.Buffered(buffer_size=100, concurrency=1000, reselect=True),
+            "population": to.Population(speed=speed),
+        }
+    else:
+        options = {
+            "algorithm": to.fedau(local, also=(to.Uniform(100),)),
+            "population": to.Population(to.Markov(mean=0.1, correlated_with_labels=0.1)),
+        }
+    data = FederatedData("random", shards, 10)
+    return Simulation(to.Experiment(data, to.models.Mlp(hidden=(64,)), **options, rounds=10**6, evaluate_every=10**6))
+
+
+def memory(num_clients: int, asynchronous: bool) -> tuple[int, int]:
+    """Bytes that a federation takes beside its examples: at its peak, and after ten rounds."""
+    small = federation(examples(1000), asynchronous)  # which loads all the code
+    for _ in range(10):
+        small.round()
+    shards = examples(num_clients)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = resident("VmRSS")
+    simulation = federation(shards, asynchronous)
+    for _ in range(10):
+        simulation.round()
+    return resident("VmHWM") - before, resident("VmRSS") - before
+
+
+def resident(kind: str) -> int:
+    """Resident bytes of this process, at their peak (VmHWM) or now (VmRSS)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(kind))
 
 
 def main() -> None:
-    """Time rounds of federations of several sizes, in turns."""
+    """Measure memory, then time rounds of federations of several sizes in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("clients", nargs="*", type=int, default=[1_000, 1_000_000], help="numbers of clients")
+    parser.add_argument("clients", nargs="*", type=int, default=[10**k for k in range(3, 8)], help="numbers of clients")
     parser.add_argument("--rounds", type=int, default=200, help="timed rounds of each (default: 200)")
+    parser.add_argument("--asynchronous", action="store_true", help="a buffer in place of rounds")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    federations: dict[int, Simulation] = {}
-    megabytes: dict[int, float] = {}
+    bytes_taken: dict[int, tuple[int, int]] = {}
     for number in options.clients:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        federations[number] = federation(number)
-        megabytes[number] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as apart:
+            bytes_taken[number] = apart.submit(memory, number, options.asynchronous).result()
+    federations = {number: federation(examples(number), options.asynchronous) for number in options.clients}
     seconds: dict[int, list[float]] = {number: [] for number in options.clients}
     for turn in range(options.rounds + 20):
         for number, simulation in federations.items():
-            begin = time.perf_counter()
+            begin = time.process_time()
             simulation.round()
             if turn >= 20:
-                seconds[number].append(time.perf_counter() - begin)
+                seconds[number].append(time.process_time() - begin)
     first = options.clients[0]
+    print("| clients | ms a round | ratio to the first, median (quartiles) | bytes a client at the peak | afterwards |")
+    print("|---:|---:|---:|---:|---:|")
     for number in options.clients:
         ratios = [a / b for a, b in zip(seconds[number], seconds[first], strict=True)]
-        result = {
-            "clients": number,
-            "milliseconds_a_round": round(1e3 * statistics.median(seconds[number]), 2),
-            f"ratio_to_{first}": round(statistics.median(ratios), 3),
-            "setup_peak_megabytes": round(megabytes[number], 1),
-            "of_which_examples": round(federations[number].experiment.data.train.x.nbytes / 2**20, 1),
-        }
-        print(json.dumps(result), flush=True)
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        milliseconds = 1e3 * statistics.median(seconds[number])
+        peak, left = (f"{taken / number:,.0f}" for taken in bytes_taken[number])
+        print(
+            f"| {number:,} | {milliseconds:.2f} | {middle:.2f} ({low:.2f} to {high:.2f}) | {peak} | {left} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

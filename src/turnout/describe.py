@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from turnout.core import processes
 from turnout.core.algorithm import Algorithm
 from turnout.core.parameters import Layout
 from turnout.data.federated import FederatedData
@@ -89,5 +90,6 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": platform.machine(),
         "threads": torch.get_num_threads(),
+        "processes": processes.number(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }

@@ -17,10 +17,12 @@ from torch import nn
 from turnout.algorithms import fedavg
 from turnout.algorithms.step_sizes import warn_of_step_sizes
 from turnout.checkpoint import FILE
+from turnout.core import processes
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, count, known_name
 from turnout.core.engine import ENGINES, Engine
 from turnout.core.objective import Loss, cross_entropy
+from turnout.core.processes import ProcessLost
 from turnout.data.federated import FederatedData
 from turnout.describe import environment
 from turnout.evaluation.appeal import AppealMetrics
@@ -41,7 +43,7 @@ class Interrupted(TurnoutError):
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """All that determines a result: same experiment, same machine, same result, bit for bit.
+    """All that determines a result: same experiment, same machine, same number of processes, same result, bit for bit.
 
     Args:
         data: the clients and what they hold.
@@ -142,6 +144,10 @@ class Experiment:
     ) -> History:
         """Train, evaluate, record.
 
+        Where `torch.distributed` is initialised, its processes do this together: all call it with the same experiment, each
+        trains its share of every cohort, and all get the history. Process 0 alone writes, and shows progress; on several
+        machines all must see the folder.
+
         Args:
             folder: where tables, configuration and checkpoints go; None keeps everything in memory.
             resume: go on from the checkpoint in `folder`, if there is one.
@@ -152,19 +158,29 @@ class Experiment:
             ConfigurationError: for what cannot run, before anything is trained.
             CheckpointError: for a folder that holds another run, or cannot be written.
             Interrupted: on Ctrl-C, after a checkpoint was saved.
+            ProcessLost: where another process has died; the last checkpoint says how far the run got.
 
         Warns:
             StepSizeWarning: for step sizes of which the theorems on FedAvg-P and Scaffold-P say nothing.
         """
         if checkpoint_every is not None:
             count("checkpoint_every", checkpoint_every, instead="Write None for about once a minute")
-        simulation = Simulation(self)
-        self._warn_of_step_sizes()
+        simulation, first = Simulation(self), processes.rank() == 0
+        if first:
+            self._warn_of_step_sizes()
         target = None if folder is None else Path(folder)
         if target is not None:
             self._open(target, simulation, resume)
-        with bar(self.rounds, progress) as report, stops_on_signal() as stopped:
-            _loop(simulation, target, checkpoint_every, report, stopped)
+        with bar(self.rounds, first and progress) as report, stops_on_signal() as stopped:
+            try:
+                _loop(simulation, target, checkpoint_every, report, stopped)
+            except ProcessLost as error:
+                hint = (
+                    f"go on from the last checkpoint with: turnout run --resume {target}"
+                    if target
+                    else "nothing was saved"
+                )
+                raise ProcessLost(f"{error}; {hint}") from error
         return simulation.history
 
     def _warn_of_step_sizes(self) -> None:
@@ -177,12 +193,14 @@ class Experiment:
 
     def _open(self, folder: Path, simulation: Simulation, resume: bool) -> None:
         """Take over an earlier run, or start a new folder."""
-        if (folder / FILE).exists():
+        if processes.told((folder / FILE).exists()):
             if not resume:
                 raise CheckpointError(
                     f"{folder} already holds a run: write resume=True (--resume {folder}) to go on, or another folder"
                 )
             simulation.restore(folder)
+        if processes.rank() > 0:
+            return
         config, machine = json.dumps(simulation.description, indent=2), json.dumps(environment(), indent=2)
         replace_files(
             {
@@ -201,24 +219,30 @@ def _loop(
 ) -> None:
     """Go through the rounds that are left, with checkpoints on the way and at the end."""
     rounds, saved = simulation.experiment.rounds, time.monotonic()
+
+    def save() -> None:
+        if folder is not None and processes.rank() == 0:
+            simulation.save(folder)
+
+    if processes.number() > 1 and simulation.state.version == 0:
+        save()  # so that there is something to go on from whenever another process is lost
     while simulation.state.version < rounds:
         simulation.round()
         report(simulation)
         version = simulation.state.version
         due = version % checkpoint_every == 0 if checkpoint_every else time.monotonic() - saved > 60.0
-        if stopped.is_set():
+        if processes.anyone(stopped.is_set()):
             if folder is None:
                 raise Interrupted(f"stopped after round {version} of {rounds}; without a folder nothing was saved")
-            simulation.save(folder)
+            save()
             raise Interrupted(
                 f"stopped after round {version} of {rounds}, all saved. Go on with: turnout run --resume {folder}"
             )
-        if folder is not None and due and version < rounds:
-            simulation.save(folder)
+        if due and version < rounds:
+            save()
             saved = time.monotonic()
     simulation.finish()
-    if folder is not None:
-        simulation.save(folder)
+    save()
 
 
 @contextmanager

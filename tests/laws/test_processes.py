@@ -7,19 +7,27 @@ from pathlib import Path
 import pytest
 import torch
 
-from .recipes import RECIPES
-from .workers import outcome
+from turnout.checkpoint import load
+
+from .recipes import RECIPES, assert_same_tensors, experiment
+from .workers import RESUMED, outcome
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory):
-    """What each of two processes has after every recipe."""
+def folder(tmp_path_factory):
+    """What two processes have left behind."""
     folder = tmp_path_factory.mktemp("processes")
     command = [sys.executable, "-m", "tests.laws.workers"]
     pair = [subprocess.Popen([*command, str(rank), "2", str(folder)], cwd=ROOT) for rank in range(2)]
     assert [process.wait(timeout=240) for process in pair] == [0, 0]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def together(folder):
+    """What each of two processes has after every recipe."""
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
@@ -50,3 +58,16 @@ def test_two_processes_are_one(name, together):
     for kind in ("slots", "memory"):
         assert first[kind].keys() == second[kind].keys()
         assert all(torch.equal(value, second[kind][key]) for key, value in first[kind].items())
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_two_processes_go_on_as_if_nothing_had_happened(name, folder):
+    whole, cut = (load(folder / name / run)[0] for run in ("whole", "cut"))
+    assert_same_tensors(whole, cut)
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_one_process_goes_on_where_two_have_stopped(name, folder):
+    experiment(name, rounds=8).run(folder / name / "half", resume=True)
+    whole, half = (load(folder / name / run)[0] for run in ("whole", "half"))
+    assert_alike(whole, half)

@@ -8,6 +8,9 @@ from torch import distributed
 
 from .recipes import RECIPES, experiment, tables, trained
 
+RESUMED = ("fedau", "scaffold_p", "fedvarp")
+"""Recipes that are stopped and resumed: what the server keeps of clients, what they keep, and a table of updates."""
+
 
 def outcome(name):
     """All that a run of a recipe ends with, as plain values and tensors."""
@@ -26,6 +29,11 @@ def main(rank, processes, folder):
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=processes)
     torch.save({name: outcome(name) for name in RECIPES}, folder / f"{rank}.pt")
+    for name in RESUMED:
+        experiment(name, rounds=8).run(folder / name / "whole")
+        experiment(name, rounds=5).run(folder / name / "cut")
+        experiment(name, rounds=8).run(folder / name / "cut", resume=True)
+        experiment(name, rounds=5).run(folder / name / "half")
     distributed.destroy_process_group()
 
 

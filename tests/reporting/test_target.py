@@ -117,6 +117,6 @@ def test_a_run_without_the_column_did_not_reach_the_target():
 
 
 def test_numbers_have_about_three_digits():
-    written = [number(x) for x in (0, 7, 1234567, 1234.5, 12.34, 1.2345, 0.01234, math.inf)]
-    assert written == ["0", "7", "1,234,567", "1,234", "12.3", "1.23", "0.012", "inf"]
+    written = [number(x) for x in (0, 7, 1234567, 1234.5, 12.34, 1.2345, 0.01234, 0.00963, -2.34e-7, math.inf)]
+    assert written == ["0", "7", "1,234,567", "1,234", "12.3", "1.23", "0.012", "0.0096", "-2.3e-07", "inf"]
     assert shown(Quartiles(1, 2, 3, 3, 3), scale=0.5) == "1 (0.500 to 1.50)"

@@ -43,6 +43,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def turnout(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
@@ -53,6 +54,10 @@ def turnout(
     """Federated learning for clients who come and go."""
     del version
     errors.debug(debug)
+    if errors.several() and context.invoked_subcommand != "run":
+        if errors.rank():
+            raise typer.Exit(errors.USAGE)
+        raise typer.BadParameter("torchrun is for turnout run; other commands start processes of their own: --jobs")
 
 
 app.command(epilog=run.EPILOG)(run.run)

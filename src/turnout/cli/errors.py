@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import traceback
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,6 +13,7 @@ import typer
 from turnout.cli.output import say
 from turnout.comparison import RunsFailed
 from turnout.core.checks import TurnoutError
+from turnout.core.processes import ProcessLost
 from turnout.experiment import Interrupted
 
 FAILED, USAGE, STOPPED = 1, 2, 130
@@ -30,6 +32,16 @@ def debug(on: bool) -> None:
     _debug["on"] = on
 
 
+def several() -> bool:
+    """Whether torchrun started several processes, of which this is one."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def rank() -> int:
+    """Which of them this is; process 0 speaks for all."""
+    return int(os.environ["RANK"]) if several() else 0
+
+
 def guarded(command: Command) -> Command:
     """The command, with its errors told in a line and turned into exit codes."""
 
@@ -38,14 +50,17 @@ def guarded(command: Command) -> Command:
         try:
             command(*arguments, **options)
         except Interrupted as stop:
-            say(str(stop), style="yellow")
+            if not rank():
+                say(str(stop), style="yellow")
             raise typer.Exit(STOPPED) from None
         except KeyboardInterrupt:
             say("stopped before anything could be saved", style="yellow")
             raise typer.Exit(STOPPED) from None
         except TurnoutError as error:
-            _tell(str(error))
-            raise typer.Exit(FAILED if isinstance(error, RunFailed | RunsFailed) else USAGE) from None
+            failed = isinstance(error, RunFailed | RunsFailed | ProcessLost)
+            if failed or not rank():  # of bad usage all processes of a run know, and one says so
+                _tell(f"process {rank()}: {error}" if rank() else str(error))
+            raise typer.Exit(FAILED if failed else USAGE) from None
 
     return wrapped  # type: ignore[return-value]
 

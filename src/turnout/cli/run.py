@@ -17,6 +17,7 @@ from turnout.cli.output import console, introduce, say, show
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.comparison import is_finished, load_record
+from turnout.core import processes
 from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError
 from turnout.experiment import Experiment, Interrupted
 from turnout.history import History
@@ -37,7 +38,9 @@ turnout run 'local.lr={kind="halving", initial=0.1, start=200, every=100}' also.
 
 turnout run --config examples/demo.toml --algorithm fedau_inf --seed 1
 
-turnout run --resume runs/fedau-digits-0 --rounds 1000"""
+turnout run --resume runs/fedau-digits-0 --rounds 1000
+
+torchrun --nproc-per-node 2 -m turnout run --algorithm fedau --data digits"""
 
 
 @guarded
@@ -80,6 +83,8 @@ def run(
     """Train one model over clients who come and go, and print its accuracy.
 
     Without any settings: FedAU on digits, 100 clients who hold few classes each and come and go.
+
+    The processes that torchrun starts train one model together, each its share of every cohort.
     """
     given = flags.layer(
         data=data, model=model, availability=availability, pace=pace, rounds=rounds, seed=seed, evaluate_every=every,
@@ -94,30 +99,36 @@ def run(
         settings = Settings.of(saved(resume), *own)
     else:
         settings = one_algorithm([layers.read(config), *own] if config else own, algorithm)
-    experiment = settings.experiment()
-    target = resume or folder or _free(f"runs/{settings.name}-{experiment.data.name}-{experiment.seed}")
-    if not quiet:
-        introduce(settings.name, settings, experiment.data)
-    perform(experiment, settings, target, resume is not None, checkpoint_every, quiet)
-    record = load_record(target)
-    show(rich_tables(comparison([record])))
-    typer.echo(f"tables and checkpoint: {target}")
-    typer.echo(final(record.history))
+    with processes.started(settings.numbers().get("device", "cpu")):
+        first, experiment = processes.rank() == 0, settings.experiment()
+        free = resume or folder or _free(f"runs/{settings.name}-{experiment.data.name}-{experiment.seed}")
+        target = processes.told(free)
+        if first and not quiet:
+            introduce(settings.name, settings, experiment.data)
+        perform(experiment, settings, target, resume is not None, checkpoint_every, quiet)
+    if first:
+        record = load_record(target)
+        show(rich_tables(comparison([record])))
+        typer.echo(f"tables and checkpoint: {target}")
+        typer.echo(final(record.history))
 
 
 def perform(
     experiment: Experiment, settings: Settings, folder: Path, resume: bool, checkpoint_every: int | None, quiet: bool
 ) -> None:
     """Run in a folder that also says how to go on."""
-    if resume and is_finished(folder, experiment):
-        say(f"all {experiment.rounds} rounds are done already; --rounds adds more")
+    first = processes.rank() == 0
+    if processes.told(resume and is_finished(folder, experiment)):
+        if first:
+            say(f"all {experiment.rounds} rounds are done already; --rounds adds more")
         return
     if not resume and (folder / FILE).exists():
         raise CheckpointError(
             f"{folder} holds a run already: --resume {folder} goes on with it; or give another --folder"
         )
-    save(settings, folder)
-    with bar(experiment.rounds, not quiet, console()) as progress:
+    if first:
+        save(settings, folder)
+    with bar(experiment.rounds, first and not quiet, console()) as progress:
         begun = [False]
 
         def watch(simulation: Any) -> None:

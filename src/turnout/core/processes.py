@@ -6,6 +6,10 @@ the whole, exactly; and a sum is the same on all of them, to the last bit, so th
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -30,6 +34,12 @@ def number() -> int:
 def rank() -> int:
     """Which of them this is, from 0. Process 0 alone writes files and speaks."""
     return distributed.get_rank() if number() > 1 else 0
+
+
+def share(number_of_things: int) -> slice:
+    """Which of so many things are this process's: neighbours, as many as anybody's, or one less."""
+    each, rest = divmod(number_of_things, number())
+    return slice(*(each * r + min(r, rest) for r in (rank(), rank() + 1)))
 
 
 def summed(values: torch.Tensor) -> torch.Tensor:
@@ -78,7 +88,28 @@ def anyone(flag: bool) -> bool:
     return bool(summed(torch.tensor(int(flag), device=device)))
 
 
+@contextmanager
+def started(device: str) -> Iterator[None]:
+    """Join the processes that ``torchrun`` started this one with, if it did.
+
+    Args:
+        device: where they compute: NCCL connects those on GPUs, each of which takes the next GPU of its machine.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    on_gpu = torch.device(device).type == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    try:
+        distributed.init_process_group("nccl" if on_gpu else "gloo")
+    except (RuntimeError, ValueError) as error:
+        raise lost(error) from error
+    yield
+    distributed.destroy_process_group()  # not after an error: it would wait for those who are lost
+
+
 def lost(error: Exception) -> ProcessLost:
     """The error for a collective operation that failed."""
-    reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-    return ProcessLost(f"another process of this run was lost ({reason})")
+    said = re.sub(r"\[\S*\]", "", str(error)).strip() or type(error).__name__  # without places in gloo's source
+    return ProcessLost(f"another process of this run was lost ({said.splitlines()[0].split('. ')[0].strip()})")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.core import processes
 from turnout.core.objective import Objective
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, apply_transforms
@@ -50,14 +51,25 @@ def by_labels(scores: Scores, labels: np.ndarray, groups: tuple[tuple[int, ...],
 def evaluate(
     objective: Objective, params: torch.Tensor, shards: Shards, transforms: tuple[Transform, ...] = ()
 ) -> Scores:
-    """Score the model at `params` on all examples of `shards`, without dropout and random transforms."""
+    """Score the model at `params` on all examples of `shards`, without dropout and random transforms.
+
+    Of several processes each has its share of the batches, and all have the scores.
+    """
+    number = len(shards.x)
+    mine = processes.share(-(-number // _BATCH))
+    own = slice(mine.start * _BATCH, min(mine.stop * _BATCH, number))
 
     def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for x, y in zip(shards.x.split(_BATCH), shards.y.split(_BATCH), strict=True):
+        for x, y in zip(shards.x[own].split(_BATCH), shards.y[own].split(_BATCH), strict=True):
             yield apply_transforms(transforms, x, None, training=False) if transforms else x, y
 
-    loss, correct = objective.evaluate(params, batches())
-    return Scores(loss.cpu().numpy(), correct.cpu().numpy(), shards.offsets)
+    scores = torch.zeros((0, 2), dtype=torch.float64, device=params.device)
+    if own.start < own.stop:
+        scores = torch.stack(objective.evaluate(params, batches()), dim=1)
+    if processes.number() > 1:
+        scores = processes.whole(scores, torch.arange(own.start, own.start + len(scores), device=scores.device), number)
+    loss, correct = scores.T.contiguous().cpu().numpy()
+    return Scores(loss, correct, shards.offsets)
 
 
 def thinned(shards: Shards, most: int) -> Shards:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from turnout.core import processes
 from turnout.core.clients import Clients
 from turnout.core.start import full_scores
 
@@ -46,8 +47,14 @@ def evaluate_own(models: Models, clients: Callable[[np.ndarray], Clients], sizes
     loss, accuracy = np.full(len(sizes), np.nan), np.full(len(sizes), np.nan)
     order = np.argsort(-sizes, kind="stable")  # alike beside alike, so that few lanes wait for one
     holders = order[sizes[order] > 0]
-    for low in range(0, len(holders), lanes):
-        ids = holders[low : low + lanes]
+    mine = processes.share(len(holders))
+    for low in range(mine.start, mine.stop, lanes):
+        ids = holders[low : min(low + lanes, mine.stop)]
         scores = full_scores(clients(ids), models(ids))
         loss[ids], accuracy[ids] = (value.cpu().numpy() for value in scores)
+    if processes.number() > 1:
+        device = clients(holders[:0]).objective.device
+        own = torch.from_numpy(np.stack([loss, accuracy], axis=1)[holders[mine]]).to(device)
+        of_all = processes.whole(own, torch.arange(mine.start, mine.stop, device=device), len(holders))
+        loss[holders], accuracy[holders] = of_all.T.cpu().numpy()
     return OwnScores(loss, accuracy, sizes)

@@ -16,7 +16,18 @@ from turnout.reporting.records import RunRecord, by_algorithm, client_split
 from turnout.reporting.settings import environment as this_environment
 from turnout.reporting.settings import settings
 from turnout.reporting.style import name_of, styles
-from turnout.reporting.table import APPEAL, COLUMNS, INFLUENCE, RESULTS, Row, appeal_cells, cells, comparison
+from turnout.reporting.table import (
+    APPEAL,
+    COLUMNS,
+    INFLUENCE,
+    RESULTS,
+    Row,
+    appeal_cells,
+    by_labels,
+    cells,
+    column_of,
+    comparison,
+)
 from turnout.reporting.target import Target, accuracy_target, cost_cells, costs
 
 if TYPE_CHECKING:
@@ -72,10 +83,12 @@ def render(
         lead=_lead(records, rows, data),
         averaged=f"the last {window} rounds" if window else "the last 10 % of rounds",
         seeds=max(row.num_seeds for row in rows),
-        titles={key: column.title for key, column in COLUMNS.items()},
+        titles={key: column_of(key).title for row in rows for key in row.figures},
         colours={algorithm: look["color"] for algorithm, look in looks.items()},
         rows=rows,
         results=cells(rows, RESULTS),
+        labels=cells(rows, by_labels(rows)),
+        by_labels=_by_labels(records, rows),
         clients=cells(rows, CLIENTS),
         appeal=appeal_cells(rows),
         standing=_standing(records),
@@ -145,6 +158,19 @@ def _curves(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]:
         alt = f"{title} against rounds, one line per algorithm." + (f" Final values: {ends}." if ends else "")
         drawn.append(draw(title, "", alt, lambda metric=metric: figures.curves(records, metric, smooth=True)))
     return sorted(drawn, key=lambda drawing: not drawing.svg)
+
+
+def _by_labels(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]:
+    """Accuracy of each group of labels against rounds."""
+    return [
+        draw(
+            column_of(key).title.removesuffix(" (%)").capitalize(),
+            "",
+            f"{column_of(key).title} against rounds, one line per algorithm.",
+            lambda key=key: figures.curves(records, key, smooth=True),
+        )
+        for key in by_labels(rows)
+    ]
 
 
 def _standing(records: Sequence[RunRecord]) -> list[Drawing]:

@@ -52,12 +52,15 @@ def name_of(metric: str) -> str:
     for prefix, kind in JUDGED.items():
         if (name := _APPEAL.get(metric.removeprefix(prefix))) and metric.startswith(prefix):
             return f"{name}, {kind}" if kind else name
+    name, of, labels = metric.partition("_of_")
+    if of and name.endswith("accuracy"):
+        return f"{name_of(name)} of {'labels' if '_' in labels else 'label'} {labels.replace('_', ', ')}"
     return _NAMES.get(metric, metric.replace("_", " "))
 
 
 def scale_of(metric: str) -> float:
     """What a recorded column is multiplied by where it is shown: accuracies are shown in percent."""
-    return 100.0 if metric.endswith("accuracy") else 1.0
+    return 100.0 if metric.partition("_of_")[0].endswith("accuracy") else 1.0
 
 
 def label(metric: str) -> str:

@@ -101,7 +101,7 @@ COLUMNS = {
     "influence_most": Column("most influence (fair share = 1)", "most", decimals=2, better=min),
     "influence_beyond": Column("influence beyond fair shares (%)", "beyond fair %", scale=100.0, better=min),
 }
-"""Every column a comparison can have, by key."""
+"""Every column that a comparison can have whatever the labels are, by key; see `column_of` for the others."""
 
 INFLUENCE = ("staleness", "influence_least", "influence_most", "influence_beyond")
 """Columns about how much clients have to say, of runs by the clock."""
@@ -120,6 +120,9 @@ APPEAL = {
 }
 """Columns about what clients require, with a heading for each kind of clients."""
 
+BY_LABELS = "Accuracy by labels"
+"""What the table of accuracies by groups of labels is called."""
+
 _QUARTILES = ("low", "median", "high")
 
 
@@ -133,7 +136,7 @@ def comparison(records: Sequence[RunRecord], window: int | None = None) -> list[
     rows = []
     for algorithm, group in by_algorithm(records).items():
         found = [_figures(record, window, split) for record in group]
-        shared = [key for key in COLUMNS if all(key in figures for figures in found)]
+        shared = [key for key in found[0] if all(key in figures for figures in found)]
         rows.append(Row(algorithm, len(group), {key: Measured.over([f[key] for f in found]) for key in shared}))
     return rows
 
@@ -147,10 +150,20 @@ def cells(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> tuple[list[str]
         line = []
         for key in keys:
             figure = row.figures.get(key)
-            text = "–" if figure is None else COLUMNS[key].show(figure)
-            line.append((text, figure is not None and COLUMNS[key].mean(figure) == best[key]))
+            text = "–" if figure is None else column_of(key).show(figure)
+            line.append((text, figure is not None and column_of(key).mean(figure) == best[key]))
         lines.append(line)
     return keys, lines
+
+
+def column_of(key: str) -> Column:
+    """How a figure is shown; accuracies of groups of labels have columns too, ``test_accuracy_of_0_1``."""
+    return COLUMNS[key] if key in COLUMNS else Column(label(key), f"{label(key.partition('_of_')[2])} %", **_PERCENT)
+
+
+def by_labels(rows: Sequence[Row]) -> list[str]:
+    """Keys of the accuracies of groups of labels."""
+    return list(dict.fromkeys(key for row in rows for key in row.figures if "accuracy_of_" in key))
 
 
 def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[tuple[str, bool]]]]]:
@@ -162,7 +175,8 @@ def rich_tables(rows: Sequence[Row]) -> Group:
     """The comparison for a terminal: results, and what clients require and how they are heard, where it was recorded."""
     heard = [rich_table(rows, INFLUENCE, "Influence of a client (fair share = 1)")] if cells(rows, INFLUENCE)[0] else []
     required = [rich_table(rows, APPEAL[title], title) for title in appeal_cells(rows)]
-    return Group(rich_table(rows), *required, *heard)
+    groups = [rich_table(rows, keys, BY_LABELS)] if (keys := by_labels(rows)) else []
+    return Group(rich_table(rows), *groups, *required, *heard)
 
 
 def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = "") -> Table:
@@ -171,7 +185,7 @@ def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = 
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, caption=_caption(rows))
     table.add_column("algorithm", no_wrap=True)
     for key in keys:
-        table.add_column(COLUMNS[key].short, justify="right")
+        table.add_column(column_of(key).short, justify="right")
     for row, line in zip(rows, lines, strict=True):
         table.add_row(Text(row.algorithm), *(Text(text, style="bold" if best else "") for text, best in line))
     return table
@@ -180,7 +194,7 @@ def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = 
 def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> str:
     """The comparison as a Markdown table, the best of each column in bold."""
     keys, lines = cells(rows, keys)
-    text = [f"| algorithm | {' | '.join(COLUMNS[key].title for key in keys)} |", f"|---|{'---:|' * len(keys)}"]
+    text = [f"| algorithm | {' | '.join(column_of(key).title for key in keys)} |", f"|---|{'---:|' * len(keys)}"]
     for row, line in zip(rows, lines, strict=True):
         shown = " | ".join(f"**{cell}**" if best else cell for cell, best in line)
         text.append(f"| {row.algorithm} | {shown} |")
@@ -194,7 +208,7 @@ def csv(rows: Sequence[Row], costs: Sequence[Cost] = ()) -> str:
     ``rounds_to_target_median``, ``rounds_to_target_high`` (quartiles, ``inf`` where it was not reached), and the same for
     bytes and simulated seconds.
     """
-    keys = [key for key in COLUMNS if any(key in row.figures for row in rows)]
+    keys = [key for key in COLUMNS if any(key in row.figures for row in rows)] + by_labels(rows)
     out = io.StringIO()
     writer = csv_format.writer(out, lineterminator="\n")
     spent = [key for key in COSTS if any(key in cost.figures for cost in costs)]
@@ -223,17 +237,19 @@ def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, flo
     for key in itertools.chain(*APPEAL.values()):
         if key in record.history.column_names and len(record.history.column(key)[1]):
             figures[key] = record.history.final(key, window)
-    return {key: figures[key] for key in COLUMNS if key in figures}
+    groups = [name for name in record.history.column_names if name.startswith(f"{split}_accuracy_of_")]
+    by_group = {name: record.history.final(name, window) for name in groups if len(record.history.column(name)[1])}
+    return {key: figures[key] for key in COLUMNS if key in figures} | by_group
 
 
 def _worth_showing(key: str, rows: Sequence[Row]) -> bool:
     found = [row.figures[key].mean for row in rows if key in row.figures]
-    return any(found) if COLUMNS[key].exceptional else bool(found)
+    return any(found) if column_of(key).exceptional else bool(found)
 
 
 def _best(key: str, rows: Sequence[Row]) -> str | None:
     """The best mean of a column as it is shown, so that what looks equal is equally good; None if nothing stands out."""
-    column = COLUMNS[key]
+    column = column_of(key)
     means = [row.figures[key] for row in rows if key in row.figures and math.isfinite(row.figures[key].mean)]
     if column.better is None or len({column.mean(figure) for figure in means}) < 2:
         return None

@@ -96,6 +96,8 @@ def number(value: float) -> str:
     """A number with about three digits, and all of those before the point."""
     if not math.isfinite(value) or value == round(value):
         return f"{value:,.0f}"
+    if abs(value) < 0.01:  # such as gradient norms
+        return f"{value:.2g}"
     return f"{value:,.{max(0, min(3, 2 - math.floor(math.log10(abs(value)))))}f}"
 
 

@@ -24,12 +24,6 @@ class ProcessesDiffer(TurnoutError):
     """Processes of one run do not have the same model."""
 
 
-def share(number: int) -> slice:
-    """Which of so many things are this process's: neighbours, as many as anybody's, or one less."""
-    of, rank = processes.number(), processes.rank()
-    return slice(*(number // of * r + min(r, number % of) for r in (rank, rank + 1)))
-
-
 def together(report: Report, number: int) -> Report:
     """Everybody's reports as one batch, in the order of the shares.
 
@@ -39,7 +33,7 @@ def together(report: Report, number: int) -> Report:
     """
     if processes.number() == 1:
         return report
-    mine, device = share(number), report.delta.device
+    mine, device = processes.share(number), report.delta.device
     place = torch.arange(mine.start, mine.stop, device=device)
     numbers = {name: getattr(report, name) for name in ("client", "version", "num_examples", "num_steps")}
     scalars = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in numbers.items()}
@@ -68,7 +62,7 @@ def remember(memory: ClientMemory, clients: np.ndarray, device: torch.device) ->
     """Tell everybody what these clients remember by now; each knows it of its own share."""
     if processes.number() == 1:
         return
-    mine = share(len(clients))
+    mine = processes.share(len(clients))
     place = torch.arange(mine.start, mine.stop, device=device)
     rows: State = {}
     for name, own in memory.gather(clients[mine]).items():

@@ -37,7 +37,7 @@ from turnout.simulation.clock import round_seconds
 from turnout.simulation.fitting import by_the_clock, check
 from turnout.simulation.lanes import chunks, lanes_per_chunk
 from turnout.simulation.memory import ClientMemory
-from turnout.simulation.sharding import check_agreement, remember, share, together
+from turnout.simulation.sharding import check_agreement, remember, together
 from turnout.simulation.standing import Standing
 from turnout.simulation.unseen import unseen_figures
 
@@ -229,7 +229,7 @@ class Simulation:
         """
         if not len(clients):
             return self._nothing()
-        mine = share(len(clients))
+        mine = processes.share(len(clients))
         idle = mine.start == mine.stop
         parts = EarlySum(self.experiment.algorithm, self.state, self.federation) if early else Parts()
         for some in chunks(slice(0, 1) if idle else mine, self.lanes):

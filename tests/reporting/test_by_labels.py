@@ -1,0 +1,41 @@
+"""Accuracies of groups of labels in comparisons and reports."""
+
+from turnout.history import History
+from turnout.reporting.records import RunRecord
+from turnout.reporting.report import write_report
+from turnout.reporting.style import label, scale_of
+from turnout.reporting.table import by_labels, comparison, csv, markdown, rich_tables
+
+
+def record(algorithm, of_few, of_many):
+    history = History()
+    history.record(round=1, test_accuracy=0.5, test_accuracy_of_0_1=of_few, test_accuracy_of_2=of_many)
+    history.set_clients(test_accuracy=[0.5])
+    return RunRecord(algorithm, 0, history)
+
+
+RECORDS = [record("fedbuff", 0.25, 0.75), record("fedstaleweight", 0.5, 0.625)]
+
+
+def test_a_column_for_each_group():
+    rows = comparison(RECORDS)
+    keys = by_labels(rows)
+    assert keys == ["test_accuracy_of_0_1", "test_accuracy_of_2"]
+    shown = markdown(rows, keys)
+    assert "| algorithm | test accuracy of labels 0, 1 (%) | test accuracy of label 2 (%) |" in shown
+    assert "| fedbuff | 25.0 | **75.0** |" in shown
+    assert len(rich_tables(rows).renderables) == 2
+    assert "test_accuracy_of_0_1_mean" in csv(rows)
+
+
+def test_they_are_accuracies_in_words_and_in_percent():
+    assert scale_of("train_accuracy_of_3_4") == 100
+    assert scale_of("weight_of_3") == 1
+    assert label("train_accuracy_of_3_4") == "training accuracy of labels 3, 4 (%)"
+
+
+def test_a_report_has_a_section_of_them_where_runs_do(tmp_path, make_run):
+    page = write_report(RECORDS, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Accuracy by labels" in page
+    assert "Test accuracy of labels 0, 1</h3>" in page
+    assert "by labels" not in write_report([make_run("fedau", 0)], tmp_path / "other.html").read_text(encoding="utf-8")
