@@ -13,6 +13,7 @@ import torch
 
 from turnout.core import processes
 from turnout.core.checks import TurnoutError
+from turnout.core.random import fold
 from turnout.core.rows import Matrix, Sharded, Summed
 from turnout.core.types import Report, State
 
@@ -78,9 +79,8 @@ def check_agreement(params: torch.Tensor) -> None:
     """
     if processes.number() == 1:
         return
-    bits = _bits(params)
-    digest = (bits * torch.arange(1, 2 * len(bits), 2, device=bits.device)).sum()  # odd factors lose no bit
-    rank = torch.tensor([processes.rank()], device=bits.device)
+    digest = fold(_bits(params), torch.arange(len(params), device=params.device)).sum()
+    rank = torch.tensor([processes.rank()], device=params.device)
     if (processes.whole(digest[None], rank, processes.number()) != digest).any():
         raise ProcessesDiffer(
             "the processes of this run do not have the same model any more: they must run the same versions of everything, "

@@ -1,0 +1,123 @@
+"""Client updates per second of one process and of several that share every cohort, one thread each, in turns.
+
+Beside the time on the wall there is the processor time of the busiest process: what a round would take if nothing else
+wanted the processors and nobody ever waited for anybody, which other work on the machine does not change.
+
+python benchmarks/processes.py                     # 1 and 2 processes
+python benchmarks/processes.py cnn --processes 1 2 4 --rounds 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+import turnout as to
+from turnout.allocator import keep_large_buffers
+from turnout.core import processes
+from turnout.core.algorithm import Algorithm
+from turnout.data.federated import FederatedData, Shards
+from turnout.simulation import Simulation
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is trained, by which algorithm, on cohorts of which size."""
+
+    model: to.models.ModelSpec
+    shape: tuple[int, ...]
+    algorithm: Algorithm
+    cohort: int
+    rounds: int
+
+
+LOGISTIC, CNN = to.Sgd(lr=0.01, steps=20, batch_size=10), to.Sgd(lr=0.01, steps=5, batch_size=16)
+WORKLOADS = {
+    "logistic": Workload(to.models.Logistic(), (784,), to.fedau(LOGISTIC, also=(to.Uniform(10),)), 10, 200),
+    "logistic_100": Workload(to.models.Logistic(), (784,), to.fedau(LOGISTIC, also=(to.Uniform(100),)), 100, 40),
+    "cnn": Workload(to.models.Cnn.cifar10(), (3, 32, 32), to.fedau(CNN, also=(to.Uniform(24),)), 24, 5),
+    "cnn_folb": Workload(to.models.Cnn.cifar10(), (3, 32, 32), to.folb(CNN, cohort_size=24), 24, 3),
+    "cnn_scaffold": Workload(to.models.Cnn.cifar10(), (3, 32, 32), to.scaffold(CNN, cohort_size=24), 24, 4),
+}
+
+
+def measure(name: str, rounds: int) -> None:
+    """Rounds of one workload, in this process and whoever was started with it."""
+    torch.set_num_threads(1)
+    keep_large_buffers()
+    workload, clients, examples = WORKLOADS[name], 250, 60
+    total = clients * examples
+    x = torch.from_numpy(np.random.default_rng(0).standard_normal((total, *workload.shape), dtype=np.float32))
+    shards = Shards(x, torch.arange(total) % 10, np.arange(clients + 1) * examples)
+    with processes.started("cpu"):
+        experiment = to.Experiment(
+            data=FederatedData("random", shards, 10),
+            model=workload.model,
+            algorithm=workload.algorithm,
+            rounds=10**6,
+            evaluate_every=10**6,
+        )
+        simulation, seconds, busy = Simulation(experiment), [], []
+        for _ in range(rounds + rounds // 2 + 1):
+            begin, begun = time.perf_counter(), time.process_time()
+            simulation.round()
+            seconds.append(time.perf_counter() - begin)
+            busy.append(time.process_time() - begun)
+    print(json.dumps([statistics.median(seconds[-rounds:]), statistics.median(busy[-rounds:])]), flush=True)
+
+
+def run(name: str, number: int, rounds: int) -> tuple[float, float]:
+    """Median seconds of a round by so many processes, on the wall and of the busiest processor."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = os.environ | {"WORLD_SIZE": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    common |= {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, name, "--rounds", str(rounds), "--here"]
+    started = [
+        subprocess.Popen(command, env=common | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank in range(number)
+    ]
+    told = [process.communicate()[0] for process in started]
+    seconds, busy = zip(*map(json.loads, told), strict=True)
+    return max(seconds), max(busy)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), help="which (default: all)")
+    parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--rounds", type=int, help="timed rounds of each turn (default: a few seconds' worth)")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--here", action="store_true", help="measure one in this very process")
+    options = parser.parse_args()
+    for name in options.workloads:
+        rounds = options.rounds or WORKLOADS[name].rounds
+        if options.here:
+            measure(name, rounds)
+            continue
+        turns = [{number: run(name, number, rounds) for number in options.processes} for _ in range(options.turns)]
+        found: dict[str, object] = {"workload": name}
+        for i, clock in enumerate(("wall", "processor")):
+            rates = {n: [WORKLOADS[name].cohort / turn[n][i] for turn in turns] for n in options.processes}
+            found[f"{clock}_updates_per_second"] = {n: round(statistics.median(each), 1) for n, each in rates.items()}
+            first = rates[options.processes[0]]
+            found[f"{clock}_ratios"] = {
+                n: [round(rate / one, 2) for rate, one in zip(rates[n], first, strict=True)]
+                for n in options.processes[1:]
+            }
+        print(json.dumps(found | {"load": os.getloadavg()[0]}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What processes of one run tell each other, as far as one process can say; the laws have two of them."""
+
+import pytest
+import torch
+from torch import distributed
+
+from turnout.core import processes
+from turnout.core.processes import ProcessLost
+from turnout.simulation.sharding import ProcessesDiffer, check_agreement
+
+
+@pytest.fixture
+def second(monkeypatch):
+    """As if another process had what the returned list holds."""
+    other = []
+    monkeypatch.setattr(processes, "number", lambda: 2)
+    monkeypatch.setattr(processes, "rank", lambda: 0)
+    monkeypatch.setattr(processes, "whole", lambda own, *_: torch.cat([own, *other]))
+    return other
+
+
+def test_one_process_agrees_with_itself():
+    check_agreement(torch.tensor([1.0, torch.nan]))
+
+
+def test_processes_with_different_models_end_the_run(second):
+    params = torch.linspace(-1, 1, 7)
+    second.append(digest(params))
+    check_agreement(params)
+    for other in (params.nextafter(torch.tensor(9.0)), params.flip(0), params * torch.tensor([1, 1, 1, -1, 1, 1, 1])):
+        second[:] = [digest(other)]
+        with pytest.raises(
+            ProcessesDiffer, match="do not have the same model any more: they must run the same versions"
+        ):
+            check_agreement(params)
+
+
+def digest(params):
+    """What a process would tell of its model."""
+    told = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "whole", lambda own, *_: told.append(own) or own)
+        check_agreement(params)
+    return told[0]
+
+
+def test_a_process_that_cannot_be_reached_is_lost(monkeypatch):
+    def fails(*_):
+        raise RuntimeError("[/a/place/in/its/source.cc:553] Connection closed by peer [127.0.0.1]:20690. More words.")
+
+    monkeypatch.setattr(processes, "number", lambda: 2)
+    monkeypatch.setattr(distributed, "all_reduce", fails)
+    monkeypatch.setattr(distributed, "broadcast_object_list", lambda *_, **__: fails())
+    message = r"another process of this run was lost \(Connection closed by peer :20690\)"
+    for ask in (lambda: processes.summed(torch.ones(1)), lambda: processes.told(1)):
+        with pytest.raises(ProcessLost, match=message):
+            ask()
+
+
+def test_processes_that_do_not_meet_are_lost(monkeypatch):
+    def fails(backend):
+        raise ValueError(f"no {backend} here")
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setattr(distributed, "init_process_group", fails)
+    with pytest.raises(ProcessLost, match=r"lost \(no gloo here\)"), processes.started("cpu"):
+        pass
+
+
+def test_without_torchrun_nothing_is_started(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with processes.started("cpu"):
+        assert (processes.number(), processes.rank()) == (1, 0)
+        assert processes.told("mine") == "mine"
+        assert processes.anyone(True)
+        assert not processes.anyone(False)
