@@ -11,11 +11,11 @@ from turnout.theory.throttling import RULES, by_formula, by_simulation
 
 
 def test_formulas_are_lines_and_schedules_dots():
-    left, right = throttling_figure(steps=40, seed=3, speeds=(0.5, 1.0)).axes
+    left, right = throttling_figure(steps=40, seeds=(3,), speeds=(0.5, 1.0)).axes
     for axes, memoryless in ((left, True), (right, False)):
         lines = [np.array(line.get_xydata()) for line in axes.get_lines()]
         pairs = dict(zip(RULES, zip(lines[:-1:2], lines[1:-1:2], strict=True), strict=True))
-        dots = by_simulation((0.5, 1.0), memoryless=memoryless, steps=40, seed=3)
+        dots = by_simulation((0.5, 1.0), memoryless=memoryless, steps=40, seeds=(3,))
         formula = by_formula([0.5, 1.0])
         for name, (line, dot) in pairs.items():
             assert dot[:, 0].tolist() == [50, 100]

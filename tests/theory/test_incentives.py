@@ -123,6 +123,13 @@ def test_formula_and_simulation_agree_on_the_fast_and_the_slow():
         np.testing.assert_allclose(found[10:].mean(), formula[-1], rtol=0.05, atol=6e-4, err_msg=name)
 
 
+def test_a_simulation_is_the_mean_over_its_seeds():
+    rules = {"fedbuff": RULES["fedbuff"]}
+    one, other, both = (by_simulation([0.5], rules, steps=30, seeds=seeds)["fedbuff"] for seeds in ((1,), (2,), (1, 2)))
+    assert one != other
+    assert both == pytest.approx((one + other) / 2)
+
+
 def test_truth_pays_but_where_the_stale_count_more():
     """FedStaleWeight's claim, and the reason why it does not simply count the stale more."""
     places = [0.2, 0.4, 0.7, 1.0]
