@@ -17,4 +17,4 @@ def test_as_many_as_fit_the_budget_and_at_least_one():
 
 def test_one_by_one_only_vectors_are_held_side_by_side():
     objective = Objective(nn.Linear(50, 3), engine="one_by_one")
-    assert lanes_per_chunk(objective, X, Y, 10 * 4 * 4 * 153) == 10
+    assert lanes_per_chunk(objective, X, Y, 10 * 6 * 4 * 153) == 10

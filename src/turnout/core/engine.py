@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -19,6 +20,7 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 _CLEARLY = 2.0  # times faster than what is expected that the other way must be: noise should decide nothing
 _ENOUGH = 0.2  # seconds after which a difference as large as that is believed
+_FEW, _MANY = 2, 8
 
 
 @dataclass(frozen=True)
@@ -61,26 +63,31 @@ def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
     return Choice("vectorised", "clients of a cohort train together", settled=False)
 
 
-def faster(first: Choice, calls: dict[str, Callable[[], object]], clients: int) -> Choice:
+def faster(first: Choice, together: Callable[[int], object], alone: Callable[[], object]) -> Choice:
     """The choice after measuring: what was expected, unless the other way is clearly faster.
+
+    Of clients who train together, what counts is what one more of them costs: the rest is for handing operations to
+    torch, which is over once they are replayed.
 
     Args:
         first: what is expected.
-        calls: the gradients of so many clients, by engine.
+        together: computes the gradients of so many clients in one call.
+        alone: computes that of one client.
     """
+    calls = {"few": partial(together, _FEW), "many": partial(together, _MANY), "alone": alone}
     seconds: dict[str, float] = {}
     begin = time.perf_counter()
-    for attempt in range(4):
-        for engine, call in calls.items():
+    for attempt in range(6):
+        for name, call in calls.items():
             now = time.perf_counter()
             call()
             took = time.perf_counter() - now
             if attempt:  # the first call loads what it needs
-                seconds[engine] = min(took, seconds.get(engine, took))
+                seconds[name] = min(took, seconds.get(name, took))
         if attempt and time.perf_counter() - begin > _ENOUGH:
             break
-    (other,) = calls.keys() - {first.engine}
-    engine = other if seconds[first.engine] > _CLEARLY * seconds[other] else first.engine
-    milliseconds = {name: f"{1e3 * took / clients:.3g}" for name, took in seconds.items()}
-    together, alone = milliseconds["vectorised"], milliseconds["one_by_one"]
-    return Choice(engine, f"measured: a client's gradient takes {together} ms vectorised, {alone} ms one by one")
+    own = {"vectorised": (seconds["many"] - seconds["few"]) / (_MANY - _FEW), "one_by_one": seconds["alone"]}
+    (other,) = own.keys() - {first.engine}
+    engine = other if own[first.engine] > _CLEARLY * own[other] else first.engine
+    here, there = (f"{1e3 * max(own[name], 0.0):.2g}" for name in ("vectorised", "one_by_one"))
+    return Choice(engine, f"measured: one more client costs {here} ms a step vectorised, {there} ms one by one")

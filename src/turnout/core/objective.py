@@ -14,7 +14,7 @@ from torch.func import grad_and_value, vmap
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.crew import Crew
-from turnout.core.engine import ENGINES, Choice, Engine, expected, faster
+from turnout.core.engine import Choice, Engine, expected, faster
 from turnout.core.network import Network
 from turnout.core.replay import Replayed
 
@@ -24,8 +24,6 @@ os.environ.setdefault("MKL_CBWR", "AUTO")
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From outputs ``[b, ...]`` and targets ``[b, ...]`` to one loss for each example, ``[b]``."""
-
-_TRIED = 4  # clients whose gradients are measured
 
 
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -98,20 +96,18 @@ class Objective:
             return self.choice
         key = (repr(self.network), x.shape, x.dtype, y.shape, self.device.type)
         if key not in _measured:
-            params = self.initial.expand(_TRIED, -1).contiguous()
-            xs, ys = (value.expand(_TRIED, *value.shape).contiguous() for value in (x, y))
-            keys = torch.arange(_TRIED, device=self.device)
+            first = self.choice
 
-            def call(engine: str) -> object:
+            def gradients(engine: str, clients: int) -> None:
                 self.use(replace(first, engine=engine))
-                found = self.gradient(params, xs, ys, None, keys, replay=False)
+                params, xs, ys = (v.expand(clients, *v.shape).contiguous() for v in (self.initial, x, y))
+                self.gradient(params, xs, ys, None, torch.arange(clients, device=self.device), replay=False)
                 if self.device.type == "cuda":
                     torch.cuda.synchronize(self.device)
-                return found
 
-            first, calls = self.choice, {engine: partial(call, engine) for engine in ENGINES if engine != "auto"}
+            ways = partial(gradients, "vectorised"), partial(gradients, "one_by_one", 1)
             # In one of the threads, which is where gradients will be computed.
-            (_measured[key],) = self.crew.map(lambda _: faster(first, calls, _TRIED), [None])
+            (_measured[key],) = self.crew.map(lambda _: faster(first, *ways), [None])
         self.use(_measured[key])
         return self.choice
 
@@ -236,8 +232,8 @@ class Objective:
         return loss, (outputs.argmax(dim=-1) == y).double()
 
     def bytes_per_lane(self, x: torch.Tensor, y: torch.Tensor) -> int:
-        """Estimate the memory that a client takes: 4 vectors, and if all train together, saved activations twice."""
-        vectors = 4 * self.initial.numel() * self.initial.element_size()
+        """Estimate the memory that a client takes: 6 vectors, and if all train together, saved activations twice."""
+        vectors = 6 * self.initial.numel() * self.initial.element_size()
         if self.engine == "one_by_one":
             return vectors
         saved = 0
