@@ -2,8 +2,9 @@
 
 All clients are at work at all times, at unequal speeds; FedStaleWeight weighs what they report, a logistic regression is
 what they train, on 16 examples each. Steps of the federations take turns, so that a change of the machine's speed hits all
-alike. Memory is what making the federation and its steps add, examples included; beside it the versions of the model that
-are kept because somebody still works from them.
+alike; how cost grows is said in the processor's time, which is nearly the same with other work on the machine. Memory is
+what making the federation and its steps add to the process at its largest, examples included, and what torch loads in the
+first one; beside it the versions of the model that are kept because somebody still works from them.
 
     python benchmarks/asynchronous.py                          # in flight 100 to 100,000; buffers of 1 to 1,000
     python benchmarks/asynchronous.py --steps 500 10000:100    # 10,000 in flight, a buffer of 100
@@ -40,7 +41,8 @@ class Run:
         buffer_size: reports in a step.
         simulation: what is timed.
         megabytes: what making it and its steps have added to the process at its largest.
-        seconds: of each timed step, by what it took in all and what of that went without training and without a model.
+        seconds: of each timed step, by the clock.
+        processor: the same, of the processor's time.
         most_versions: of the model, kept at a time.
     """
 
@@ -49,6 +51,7 @@ class Run:
     simulation: Simulation
     megabytes: float
     seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
     most_versions: int = 0
 
     @classmethod
@@ -71,12 +74,13 @@ class Run:
 
     def step(self, timed: bool) -> None:
         """Take a step."""
-        before, begin = peak(), time.perf_counter()
+        before, begin, used = peak(), time.perf_counter(), time.process_time()
         self.simulation.round()
-        took = time.perf_counter() - begin
+        took, used = time.perf_counter() - begin, time.process_time() - used
         self.megabytes += peak() - before
         if timed:
             self.seconds.append(took)
+            self.processor.append(used)
         assert self.simulation.asynchronous is not None
         self.most_versions = max(self.most_versions, len(self.simulation.asynchronous.models))
 
@@ -88,7 +92,7 @@ class Run:
             "buffer_size": self.buffer_size,
             "updates_a_second": round(self.buffer_size / took),
             "steps_a_second": round(1 / took, 1),
-            "median_milliseconds_a_step": round(1e3 * statistics.median(self.seconds), 2),
+            "processor_milliseconds_a_step": round(1e3 * statistics.median(self.processor), 2),
             "megabytes": round(self.megabytes, 1),
             "of_which_examples": round(self.simulation.experiment.data.train.x.nbytes / 2**20, 1),
             "versions_kept": self.most_versions,

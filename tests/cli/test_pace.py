@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,17 @@ def test_what_is_written_goes_before() -> None:
     own = settings("algorithm=fedbuff", "availability=markov", "population.seconds_per_round=60").population()
     assert isinstance(own.availability, Markov)
     assert own.seconds_per_round == 60
+
+
+def test_one_option_of_speeds_changes_nothing_else_about_them() -> None:
+    speed, default = (settings("algorithm=fedbuff", *over).population().speed for over in (
+        ("population.speed.spread=0.5",), ()
+    ))  # fmt: skip
+    assert isinstance(speed, Speed)
+    assert isinstance(default, Speed)
+    assert speed == replace(default, spread=0.5)
+    with pytest.raises(ConfigurationError, match=r"population\.speed\.sprad"):
+        settings("algorithm=fedbuff", "population.speed.sprad=0.5").population()
 
 
 def test_groups_of_clients_as_a_list_of_tables() -> None:

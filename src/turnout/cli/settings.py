@@ -226,8 +226,14 @@ def _of_pace(layers: Sequence[Table], pace: str | None) -> Table:
         return next((table[section]["name"] for table in reversed(layers) if "name" in table.get(section, {})), "")
 
     table = defaults.BY_PACE.get(last("pace") or pace or defaults.PACES.get(last("algorithm"), ""), {})
-    says = any("speed" in layer.get("population", {}) for layer in layers)
+    says = any(_says_speed(layer.get("population", {})) for layer in layers)
     return table if says or not table else merge(table, {"population": {"speed": defaults.SPEED}})
+
+
+def _says_speed(population: Table) -> bool:
+    """Whether a layer says how fast clients are, and not only by how much they differ from the default."""
+    speed = population.get("speed", {})
+    return "kind" in speed if isinstance(speed, Mapping) else True
 
 
 def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
