@@ -99,3 +99,14 @@ def test_parts_hold_every_row_once_and_share_the_work(num_steps, threads, produc
 def test_little_work_is_not_cut():
     assert Crew(2).parts(np.array([5, 5]), 10, single=False) == [slice(0, 2)]
     assert Crew(2).parts(np.array([5, 5]), 10**6, single=False) == [slice(0, 1), slice(1, 2)]
+
+
+def test_beside_a_crew_this_thread_keeps_to_one_processor(monkeypatch):
+    set_to = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: set_to[-1] if set_to else 2)
+    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
+    with Crew(1).one_processor_each():
+        assert not set_to
+    with Crew(2).one_processor_each():
+        assert set_to == [1]
+    assert set_to == [1, 2]

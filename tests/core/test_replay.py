@@ -148,3 +148,58 @@ def test_random_numbers_are_no_constants(monkeypatch):
     replayed = Replayed(lambda x: x + torch.rand_like(x))
     assert not torch.equal(replayed(torch.zeros(5)), replayed(torch.zeros(5)))
     assert not torch.equal(replayed(torch.zeros(5)), replayed(torch.zeros(5)))
+
+
+def listed_operations(monkeypatch, function, *arguments, changes=()):
+    """The names of the operations that are replayed."""
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    seen = []
+    listed = replay._without_python
+    monkeypatch.setattr(
+        replay, "_without_python", lambda traced, tensors: seen.append(traced) or listed(traced, tensors)
+    )
+    Replayed(function, changes)(*arguments)
+    return [node.target.__name__ for node in seen[0].graph.nodes if node.op == "call_function"]
+
+
+def test_parts_are_not_joined_only_to_be_added(monkeypatch):
+    def step(params, a, b, lr):
+        return params.addcmul_(torch.cat([a, b], dim=1), lr, value=-1)
+
+    params, parts, lr = torch.randn(3, 7), (torch.randn(3, 5), torch.randn(3, 2)), torch.rand(3, 1)
+    names = listed_operations(monkeypatch, step, params.clone(), *parts, lr, changes=(0,))
+    assert names == ["narrow.default", "addcmul_.default"] * 2
+    replayed, one, other = Replayed(step, changes=(0,)), params.clone(), params.clone()
+    for _ in range(3):
+        step(one, *parts, lr)
+        assert torch.equal(replayed(other, *parts, lr), one)
+        assert torch.equal(other, one)
+
+
+def test_what_is_joined_for_something_else_too_stays_joined(monkeypatch):
+    def step(params, a, b, lr):
+        whole = torch.cat([a, b], dim=1)
+        return params.addcmul_(whole, lr), whole.norm()
+
+    names = listed_operations(monkeypatch, step, torch.ones(2, 3), torch.ones(2, 1), torch.ones(2, 2), torch.ones(2, 1))
+    assert "cat.default" in names
+
+
+def test_repeats_without_python_what_it_did_with_it(monkeypatch):
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    calls = []
+
+    def step(total, scale, none, x, also_none):
+        assert none is also_none is None
+        calls.append(1)
+        return total.add_(x * scale)
+
+    replayed, total, expected = Replayed(step, changes=(0,)), torch.zeros(4), torch.zeros(4)
+    for seed in range(4):
+        x, scale, before = torch.randn(seed + 2, 4), torch.randn(4), len(calls)
+        for row in x:
+            expected.add_(row * scale)
+        replayed.repeat((total, scale, None), (x, None))
+        assert torch.equal(total, expected)
+        assert (len(calls) > before) == (seed == 0)
+    assert len(replayed._loops) == 1

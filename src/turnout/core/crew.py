@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice, pairwise
 from typing import TypeVar
 
@@ -62,6 +63,22 @@ class Crew:
 
         while self._later:
             self._later.pop()()
+
+    @contextmanager
+    def one_processor_each(self) -> Iterator[None]:
+        """Keep the operations of this thread to one processor, too, while there are others.
+
+        Threads that share an operation go on spinning for a while after it, on processors that the crew needs.
+        """
+        before = torch.get_num_threads()
+        if self.num_threads == 1 or before == 1:
+            yield
+            return
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
     def when_idle(self, function: Callable[[], object]) -> None:
         """Call a function that nobody else may be at work beside: now, or when all threads are through."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -48,10 +49,29 @@ class Replayed:
         self._spent: dict[Any, float] = {}
         self._last: dict[Any, float] = {}
         self._traced: dict[Any, Callable[..., Any]] = {}
+        self._listed: dict[Any, GraphModule] = {}
+        self._loops: dict[Any, Callable[..., Any]] = {}
+
+    def repeat(self, fixed: tuple[torch.Tensor | None, ...], each: tuple[torch.Tensor | None, ...]) -> None:
+        """Call the function for what it changes: ``function(*fixed, *(rows[i] for rows in each))`` for every i.
+
+        Once it is traced, this is a single call: threads that repeat something small do not wait for each other's Python.
+        """
+        first = (*fixed, *(None if rows is None else rows[0] for rows in each))
+        shape = _shape(first)
+        if (loop := self._loops.get(shape)) is not None:
+            with torch.no_grad():
+                loop([a for a in fixed if a is not None], [rows for rows in each if rows is not None])
+            return
+        for i in range(next(len(rows) for rows in each if rows is not None)):
+            self(*fixed, *(None if rows is None else rows[i] for rows in each))
+        if (graph := self._listed.pop(shape, None)) is not None:
+            number = sum(a is not None for a in fixed)
+            self._crew.when_idle(lambda: self._loops.update({shape: _looped(graph, self._fresh(first), number)}))
 
     def __call__(self, *arguments: torch.Tensor | None) -> Any:
         """The function's value."""
-        shape = tuple(None if a is None else (a.shape, a.dtype, a.is_contiguous() or a.stride()) for a in arguments)
+        shape = _shape(arguments)
         tensors = [a for a in arguments if a is not None]
         if (traced := self._traced.get(shape)) is not None:
             with torch.no_grad():  # derivatives are operations of the trace by now
@@ -59,7 +79,7 @@ class Replayed:
         cost = _COST * (1 + 20 * self._last.get(shape, 0.0) / 0.1)
         if self._spent.get(shape, 0.0) > cost and len(self._traced) < _MOST:
             self._spent[shape] = -math.inf  # this is enough to be traced once
-            self._crew.when_idle(lambda: self._traced.update({shape: self._trace(arguments)}))
+            self._crew.when_idle(lambda: self._trace(shape, arguments))
         begin = time.perf_counter()
         value = self._function(*arguments)
         if self._spent:  # the very first call loads half of torch, which says nothing of the next ones
@@ -68,44 +88,98 @@ class Replayed:
         self._spent.setdefault(shape, 0.0)
         return value
 
-    def _trace(self, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
-        """The operations of one call as a function of its tensors."""
+    def _trace(self, shape: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
+        """Keep the operations of one call as a function of its tensors."""
         given = [a is not None for a in arguments]
 
         def call(*tensors: torch.Tensor) -> Any:
             rest = iter(tensors)
             return self._function(*(next(rest) if there else None for there in given))
 
-        def fresh() -> list[torch.Tensor]:  # looking at the function runs it, and must change nothing
-            whole = [a.clone() if a is not None and i in self._changes else a for i, a in enumerate(arguments)]
-            return [a for a in whole if a is not None]
-
-        traced = make_fx(call)(*fresh())
-        ShapeProp(traced).propagate(*fresh())
+        traced = make_fx(call)(*self._fresh(arguments))
+        ShapeProp(traced).propagate(*self._fresh(arguments))
         _leave_out_idle_views(traced)
         _keep_constants(traced)
-        return _without_python(traced, fresh()) if fresh()[0].device.type == "cpu" else traced
+        _step_part_by_part(traced)
+        self._traced[shape] = traced.eval().forward
+        if all(a is None or a.device.type == "cpu" for a in arguments) and (
+            listed := _without_python(traced, self._fresh(arguments))
+        ):
+            self._traced[shape], self._listed[shape] = listed, traced
+
+    def _fresh(self, arguments: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:
+        """Arguments to look at the function with: that runs it, and must change nothing."""
+        whole = [a.clone() if a is not None and i in self._changes else a for i, a in enumerate(arguments)]
+        return [a for a in whole if a is not None]
 
 
-def _without_python(traced: GraphModule, tensors: list[torch.Tensor]) -> Callable[..., Any]:
+def _shape(arguments: tuple[torch.Tensor | None, ...]) -> Any:
+    """What a trace depends on."""
+    return tuple(None if a is None else (a.shape, a.dtype, a.is_contiguous() or a.stride()) for a in arguments)
+
+
+def _without_python(traced: torch.nn.Module, arguments: Any) -> Any:
     """The same operations behind one call: handing them to torch one by one takes longer than those of a small model.
 
-    For CPUs only, because elsewhere the interpreter fuses operations, which rounds differently. What it cannot list (the
-    gradient of a convolution, so far) stays as it is.
+    For CPUs only, because elsewhere the interpreter fuses operations, which rounds differently. None where there is
+    something that it cannot list (the gradient of a convolution, so far).
     """
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.filterwarnings("ignore", category=DeprecationWarning)  # new versions advise torch.export, for programs
+    with _quiet():
         try:
-            listed: Any = torch.jit.trace(traced.eval(), tensors, check_trace=False)
+            listed: Any = torch.jit.trace(traced, arguments, check_trace=False)
         except RuntimeError:
-            return traced
+            return None
         return torch.jit.freeze(listed, optimize_numerics=False).forward
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without derivatives, and without advice to use torch.export, which is for whole programs."""
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield
+
+
+class _Unpacked(torch.nn.Module):
+    """A function of tensors as a function of two lists of tensors."""
+
+    def __init__(self, function: torch.nn.Module) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> torch.Tensor:
+        """The function's value."""
+        return self.function(*fixed, *each)
+
+
+class _Loop(torch.nn.Module):
+    """Calls a function of two lists of tensors once for every row of those in the second."""
+
+    def __init__(self, step: torch.nn.Module) -> None:
+        super().__init__()
+        self.step = step
+
+    def forward(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> int:
+        """Repeat, and say how often; what counts is what it changes."""
+        for i in range(len(each[0])):
+            self.step(fixed, [rows[i] for rows in each])
+        return len(each[0])
+
+
+def _looped(traced: GraphModule, arguments: list[torch.Tensor], fixed: int) -> Callable[..., Any]:
+    """The operations of a function, repeated without Python: takes the arguments that stay, and rows of the others."""
+    with _quiet():
+        step: Any = torch.jit.trace(_Unpacked(traced).eval(), (arguments[:fixed], arguments[fixed:]), check_trace=False)
+        loop: Any = torch.jit.script(_Loop(step).eval())
+        return torch.jit.freeze(loop, optimize_numerics=False).forward
 
 
 def _leave_out_idle_views(traced: GraphModule) -> None:
     """Drop operations that give back what they were given: each costs as much as an addition of a small model."""
     for node in list(traced.graph.nodes):
-        if node.target in _VIEWS:
+        if node.target is torch.ops.aten.mul.Scalar and node.args[1] == 1:
+            node.replace_all_uses_with(node.args[0])
+        elif node.target in _VIEWS:
             before, after = node.args[0].meta.get("tensor_meta"), node.meta.get("tensor_meta")
             if before is not None and (before.shape, before.stride) == (after.shape, after.stride):
                 node.replace_all_uses_with(node.args[0])
@@ -132,6 +206,31 @@ def _keep_constants(traced: GraphModule) -> None:
             traced.register_buffer(f"constant_{i}", value.clone(memory_format=torch.preserve_format))
             with traced.graph.inserting_before(node):
                 node.replace_all_uses_with(traced.graph.get_attr(f"constant_{i}"))
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+
+
+def _step_part_by_part(traced: GraphModule) -> None:
+    """Move each parameter by its own gradient, where they would be joined only to move all of them at once: saves a copy.
+
+    ``params.addcmul_(cat([a, b], 1), lr)`` does to each number what it does to those of a and of b.
+    """
+    aten: Any = torch.ops.aten
+    for node in [node for node in traced.graph.nodes if node.target is aten.addcmul_.default]:
+        base, joined, factor = node.args
+        if base.op != "placeholder" or joined.target is not aten.cat.default or len(joined.users) > 1:
+            continue
+        parts, low = joined.args[0], 0
+        if joined.args[1:] != (1,):
+            continue
+        with traced.graph.inserting_before(node):
+            for part in parts:
+                width = part.meta["tensor_meta"].shape[1]
+                columns = traced.graph.call_function(aten.narrow.default, (base, 1, low, width))
+                traced.graph.call_function(aten.addcmul_.default, (columns, part, factor), dict(node.kwargs))
+                low += width
+        node.replace_all_uses_with(base)
+        traced.graph.erase_node(node)
     traced.graph.eliminate_dead_code()
     traced.recompile()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -39,11 +40,22 @@ class LocalStep:
     momentum: float
     weight_decay: float
 
-    @property
-    def replayed(self) -> Callable[..., torch.Tensor]:
-        """The step without its Python, which is possible where corrections hold nothing of a client or a round."""
+    def repeat(
+        self, here: tuple[torch.Tensor | None, ...], minibatches: tuple[torch.Tensor | None, ...], alike: bool
+    ) -> None:
+        """Step after step; without Python in between, if corrections hold nothing of a client or a round.
+
+        Args:
+            here: the first arguments of a step, up to `y`.
+            minibatches: the others, with a row for each step.
+            alike: whether corrections are the same in every round.
+        """
         key = (self.direction, self.transforms, self.corrections, self.momentum, self.weight_decay)
-        return self.objective.replayed(key, self, changes=(0, 2, 3))
+        if alike and (replayed := self.objective.replayed(key, self, changes=(0, 2, 3))) is not None:
+            replayed.repeat(here, minibatches)
+            return
+        for rows in zip(*(itertools.repeat(None) if part is None else part for part in minibatches), strict=False):
+            self(*here, *rows, replay=True)  # type: ignore[arg-type]
 
     def __call__(
         self,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -27,6 +27,13 @@ def _together(parts: Sequence[torch.Tensor], rows: list[torch.Tensor]) -> torch.
     for part, its_rows in zip(parts, rows, strict=True):
         whole[its_rows] = part
     return whole
+
+
+def _stretches(num_steps: np.ndarray) -> Iterator[tuple[int, int, int]]:
+    """How many rows are at work from which step to which, while their number stays: rows with more steps come first."""
+    ends = np.unique(num_steps[num_steps > 0])
+    for begin, end in pairwise([0, *ends.tolist()]):
+        yield int((num_steps > begin).sum()), begin, end
 
 
 def _mask(counts: np.ndarray, examples: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -211,18 +218,19 @@ class Sgd(Local):
         step = LocalStep(
             clients.objective, clients.transforms, self._gradient, corrections, self.momentum, self.weight_decay
         )
-        advance = step.replayed if alike else partial(step, replay=True)
-        data = clients.shards.x, clients.shards.y
-        steps = np.arange(len(examples) // self.per_step)
-        working = np.searchsorted(-num_steps, -steps).tolist()  # so many rows have num_steps > step
-        for number, active in enumerate(working):
+        data, parts = (clients.shards.x, clients.shards.y), (int(num_steps[0]), self.per_step)
+        examples, keys = examples.unflatten(0, parts), keys.unflatten(0, parts)
+        mask = None if mask is None else mask.unflatten(0, parts)
+        for active, begin, end in _stretches(num_steps):
             moving = None if velocity is None else velocity[:active]
             here = params[:active], start[:active], moving, total[:active], lr[:active]
-            if number == 0 and known is not None:
+            if begin == 0 and known is not None:
                 step.move(*here, known[0][rows[:active]], known[1][rows[:active]])
+                begin = 1
+            if begin == end:
                 continue
-            now = slice(number * self.per_step, (number + 1) * self.per_step), slice(active)
-            advance(*here, *data, examples[now], None if mask is None else mask[now], keys[now])
+            now = slice(begin, end), slice(None), slice(active)
+            step.repeat((*here, *data), (examples[now], None if mask is None else mask[now], keys[now]), alike)
         return params.sub_(start), total / torch.from_numpy(np.maximum(num_steps, 1)).to(device)
 
     def _gradient(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:

@@ -259,6 +259,10 @@ class Simulation:
 
     def round(self) -> None:
         """One server step: train whoever is in it, step, evaluate where it is due, and record."""
+        with self.objective.crew.one_processor_each():
+            self._round()
+
+    def _round(self) -> None:
         begin = time.perf_counter()
         reports, row = self._cohort_reports() if self.asynchronous is None else self.asynchronous.reports(self.state)
         algorithm, version = self.experiment.algorithm, self.state.version
