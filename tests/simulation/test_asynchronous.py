@@ -58,8 +58,7 @@ def experiment(algorithm, pace, population=UNLIKE, rounds=12, **options):
 def trained(run, lanes=None):
     simulation = Simulation(run)
     if lanes:
-        assert simulation.asynchronous is not None
-        simulation.asynchronous._lanes = simulation.lanes = lanes
+        simulation.lanes = lanes
     for _ in range(run.rounds):
         simulation.round()
     simulation.finish()
