@@ -155,6 +155,9 @@ class Objective:
             self.network.mode(training)
             return self._gradient_of_one(params[i], x[i], y[i], None if mask is None else mask[i], key[i])
 
+        if len(params) == 1:  # what is computed one by one is large, and not to be copied
+            loss, gradient = of_one(0)
+            return loss[None], gradient[None]
         losses, gradients = zip(*self.crew.map(of_one, range(len(params))), strict=True)
         return torch.stack(losses), torch.stack(gradients)
 

@@ -14,7 +14,7 @@ import torch
 
 from turnout.core import processes
 
-_COLUMNS = 1 << 16  # columns converted to float64 at a time, so that a converted block stays in the cache
+_COLUMNS = 1 << 12  # columns converted to float64 at a time, so that a converted block stays in the cache
 _TOGETHER = 16  # rows of a running sum that are added at a time, however they come in, so that this changes no bit
 
 
@@ -192,9 +192,11 @@ def finite(rows: Matrix) -> torch.Tensor:
     if isinstance(rows, Rows):
         own = _held(rows)
         return own.each(finite(own.own))
-    # A sum is finite only if every term is, and it needs no second matrix; an overflow of the sum itself (terms beyond
-    # 1e300 in float64) is an update that no model survives either.
-    return torch.isfinite(rows.reshape(len(rows), rows.shape[1:].numel()).sum(dim=1, dtype=torch.float64))
+    # A sum is finite only if every term is, and it needs no second matrix. One that overflows float32 is looked at again;
+    # an overflow beyond 1e300 is an update that no model survives either.
+    rows = rows.reshape(len(rows), rows.shape[1:].numel())
+    good = torch.isfinite(rows.sum(dim=1))
+    return good if good.all() else torch.isfinite(rows.sum(dim=1, dtype=torch.float64))
 
 
 def joined(parts: Sequence[Matrix]) -> Any:

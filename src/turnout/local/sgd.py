@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -16,29 +14,10 @@ from turnout.core.clients import Clients
 from turnout.core.random import fold
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Lanes, Report, State, Task
+from turnout.local.descent import Descent
 from turnout.local.local_step import GradientAt, LocalStep
 from turnout.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
 from turnout.local.work import Work
-
-
-def _together(parts: Sequence[torch.Tensor], rows: list[torch.Tensor]) -> torch.Tensor:
-    """All parts as one batch, each of which has these rows of it."""
-    whole = parts[0].new_empty((sum(map(len, rows)), *parts[0].shape[1:]))
-    for part, its_rows in zip(parts, rows, strict=True):
-        whole[its_rows] = part
-    return whole
-
-
-def _stretches(num_steps: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """How many rows are at work from which step to which, while their number stays: rows with more steps come first."""
-    ends = np.unique(num_steps[num_steps > 0])
-    for begin, end in pairwise([0, *ends.tolist()]):
-        yield int((num_steps > begin).sum()), begin, end
-
-
-def _mask(counts: np.ndarray, examples: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """1 for examples ``[S, b, M]`` and 0 for padding, from how many are examples ``[b, S]``."""
-    return torch.from_numpy(np.arange(examples.shape[2]) < counts.T[:, :, None]).to(like)
 
 
 @dataclass(frozen=True)
@@ -163,75 +142,72 @@ class Sgd(Local):
         num_steps = planned.num_steps // self.per_step
         # Longest first: the clients still at work are always the first rows, and a slice of a matrix costs nothing.
         order = np.argsort(-num_steps, kind="stable")
-        objective = clients.objective
+        descent, objective = self._descent(task, planned, order, clients), clients.objective
         products = self.batch_size * self.per_step * objective.layout.num_params
-        parts = objective.crew.parts(num_steps[order], products, single=objective.engine == "one_by_one")
+        parts = objective.crew.parts(descent.num_steps, products, single=objective.engine == "one_by_one")
+        begun = [
+            tuple(
+                each.begin(task, memory, clients, Lanes(order[part], descent.num_steps[part])) for each in corrections
+            )
+            for part in parts
+        ]
 
-        def begin(part: slice) -> tuple[Lanes, tuple[Correction, ...]]:
-            lanes = Lanes(order[part], num_steps[order[part]])
-            return lanes, tuple(correction.begin(task, memory, clients, lanes) for correction in corrections)
+        delta, loss = (
+            torch.empty_like(descent.start, memory_format=torch.contiguous_format),
+            descent.lr.new_empty(len(order)),
+        )
 
-        def descend(begun: tuple[Lanes, tuple[Correction, ...]]) -> tuple[torch.Tensor, torch.Tensor]:
-            alike = all(mine is given for mine, given in zip(begun[1], corrections, strict=True))
-            return self._descend(task, planned, *begun, clients, alike)
+        def descend(part: slice, own: tuple[Correction, ...]) -> None:
+            alike = all(mine is given for mine, given in zip(own, corrections, strict=True))
+            step = LocalStep(objective, clients.transforms, self._gradient, own, self.momentum, self.weight_decay)
+            data = clients.shards.x, clients.shards.y
+            descent.part(part).run(step, *data, alike, delta[part], loss[part])
 
-        begun = [begin(part) for part in parts]
-        deltas, losses = zip(*objective.crew.map(descend, begun), strict=True)
-        changes = [{k: v for one in own for k, v in one.changes().items()} for _, own in begun]
+        list(objective.crew.map(lambda pair: descend(*pair), zip(parts, begun, strict=True)))
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
-        rows = [torch.from_numpy(order[part]).to(task.params.device) for part in parts]
+
+        in_order = bool((np.diff(order) == 1).all())
+
+        def back(rows: torch.Tensor) -> torch.Tensor:
+            """Rows in the order of the clients; not a copy where they are that already."""
+            return rows if in_order else rows[torch.from_numpy(np.argsort(order)).to(rows.device)]
+
+        changes = [{name: change for one in own for name, change in one.changes().items()} for own in begun]
         return Report(
             client=clients.ids,
             version=task.versions(len(clients)),
             num_examples=clients.num_examples,
             num_steps=num_steps,
-            delta=_together(deltas, rows),
-            extra={name: _together([change[name] for change in changes], rows) for name in changes[0]},
-            seen={"loss": _together(losses, rows)},
+            delta=back(delta),
+            extra={name: back(torch.cat([change[name] for change in changes])) for name in changes[0]},
+            seen={"loss": back(loss)},
         )
 
-    def _descend(
-        self,
-        task: Task,
-        planned: Plan,
-        lanes: Lanes,
-        corrections: tuple[Correction, ...],
-        clients: Clients,
-        alike: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Updates ``[b, P]`` and mean losses ``[b]`` of some lanes; corrections are `alike` that hold nothing of a round."""
-        device, order, num_steps = task.params.device, lanes.order, lanes.num_steps
-        minibatches = slice(int(num_steps[0]) * self.per_step)
-        examples = torch.from_numpy(planned.examples[order, minibatches].swapaxes(0, 1).copy()).to(device)  # [S, b, M]
-        keys = fold(
-            clients.keys("local step", task.seed, task.draws(len(clients)), order),
-            torch.arange(len(examples), device=device)[:, None],
-        )
-        mask = None if planned.full else _mask(planned.counts[order, minibatches], examples, task.params)
-        lr = torch.from_numpy(step_size(self.lr, task.versions(len(clients))[order]))
-        lr = lr.to(device, task.params.dtype)[:, None]
-        rows, known = torch.from_numpy(order).to(device), self._known(clients)
+    def _descent(self, task: Task, planned: Plan, order: np.ndarray, clients: Clients) -> Descent:
+        """All that the local steps begin with, rows in this order."""
+        device, dtype, versions = task.params.device, task.params.dtype, task.versions(len(clients))[order]
+        numbers = (planned.examples.shape[1] // self.per_step, self.per_step)  # S, parts
+        examples = torch.from_numpy(planned.examples[order].swapaxes(0, 1).copy()).to(device).unflatten(0, numbers)
+        keys = clients.keys("local step", task.seed, task.draws(len(clients)), order)
+        keys = fold(keys, torch.arange(planned.examples.shape[1], device=device)[:, None]).unflatten(0, numbers)
+        mask = None
+        if not planned.full:
+            inside = np.arange(examples.shape[-1]) < planned.counts[order].T[:, :, None]
+            mask = torch.from_numpy(inside).to(device, dtype).unflatten(0, numbers)
+        rows = torch.from_numpy(order).to(device)
         start = task.params.expand(len(order), -1) if task.params.dim() == 1 else task.params[rows]
-        params, velocity = start.clone(), torch.zeros_like(start) if self.momentum else None
-        total = torch.zeros(len(order), dtype=task.params.dtype, device=device)
-        step = LocalStep(
-            clients.objective, clients.transforms, self._gradient, corrections, self.momentum, self.weight_decay
+        known = self._known(clients)
+        return Descent(
+            num_steps=planned.num_steps[order] // self.per_step,
+            start=start,
+            lr=torch.from_numpy(step_size(self.lr, versions)).to(device, dtype)[:, None],
+            examples=examples,
+            mask=mask,
+            keys=keys,
+            first_loss=None if known is None else known[0][rows],
+            first_gradient=None if known is None else known[1][rows],
         )
-        data, parts = (clients.shards.x, clients.shards.y), (int(num_steps[0]), self.per_step)
-        examples, keys = examples.unflatten(0, parts), keys.unflatten(0, parts)
-        mask = None if mask is None else mask.unflatten(0, parts)
-        for active, begin, end in _stretches(num_steps):
-            moving = None if velocity is None else velocity[:active]
-            here = params[:active], start[:active], moving, total[:active], lr[:active]
-            if begin == 0 and known is not None:
-                step.move(*here, known[0][rows[:active]], known[1][rows[:active]])
-                begin = 1
-            if begin == end:
-                continue
-            now = slice(begin, end), slice(None), slice(active)
-            step.repeat((*here, *data), (examples[now], None if mask is None else mask[now], keys[now]), alike)
-        return params.sub_(start), total / torch.from_numpy(np.maximum(num_steps, 1)).to(device)
 
     def _gradient(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss ``[B]`` and direction ``[B, P]`` of a step."""
