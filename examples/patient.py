@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 import turnout as to
-from turnout.core.algorithm import Piece, Weighting
+from turnout.core.pieces import Piece, Weighting
 
 
 @dataclass(frozen=True)

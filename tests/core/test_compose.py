@@ -21,7 +21,7 @@ from turnout import (
     fedau,
     fedavg,
 )
-from turnout.core.algorithm import Guard
+from turnout.core.pieces import Guard
 
 from ..tiny import federation
 

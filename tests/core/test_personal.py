@@ -28,9 +28,9 @@ from turnout import (
     compose,
     models,
 )
-from turnout.core.algorithm import Guard
 from turnout.core.parameters import Layout
 from turnout.core.personal import Personal
+from turnout.core.pieces import Guard
 from turnout.core.types import Report, Task
 from turnout.local import Scaffold
 from turnout.simulation import Simulation

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from turnout import ByGradientNorm, Clip, DivideBySum, ServerSgd, Sgd, compose, fedau, models
-from turnout.core.algorithm import Guard, Server, Weighting
 from turnout.core.clients import Clients
 from turnout.core.objective import Objective
+from turnout.core.pieces import Guard, Server, Weighting
 from turnout.core.step import client_step, server_step
 from turnout.core.types import Task
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Aggregation, Algorithm, Normaliser, Weights
+from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
+from turnout.core.pieces import Aggregation, Normaliser, Weights
 from turnout.core.rows import weighted_sum, whole
 from turnout.core.types import Federation, Report, State
 from turnout.weighting.normalise import DivideByParticipants

@@ -8,7 +8,8 @@ from typing import ClassVar
 import torch
 
 from turnout.aggregation.fedvarp import needs_alone, replace_rows, table
-from turnout.core.algorithm import Aggregation, Algorithm, Weights
+from turnout.core.algorithm import Algorithm
+from turnout.core.pieces import Aggregation, Weights
 from turnout.core.types import Federation, Report, State
 from turnout.weighting.normalise import DivideByClients
 

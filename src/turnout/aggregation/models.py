@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from turnout.core.algorithm import Aggregation, Weights
+from turnout.core.pieces import Aggregation, Weights
 from turnout.core.rows import weighted_sum
 from turnout.core.types import Federation, Report, State
 

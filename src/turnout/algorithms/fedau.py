@@ -11,8 +11,9 @@ ICLR 2024, section 5 and appendix C.
 from __future__ import annotations
 
 from turnout.aggregation import FedVarp, Mifa
-from turnout.core.algorithm import Algorithm, Piece
+from turnout.core.algorithm import Algorithm
 from turnout.core.compose import compose
+from turnout.core.pieces import Piece
 from turnout.core.schedule import Schedule
 from turnout.local import Sgd
 from turnout.server import ServerSgd

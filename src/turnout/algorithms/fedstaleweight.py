@@ -10,9 +10,10 @@ reweighting", 2024.
 from __future__ import annotations
 
 from turnout.aggregation import WeightedModels
-from turnout.core.algorithm import Algorithm, Piece
+from turnout.core.algorithm import Algorithm
 from turnout.core.checks import positive, refuse
 from turnout.core.compose import compose
+from turnout.core.pieces import Piece
 from turnout.core.schedule import Schedule
 from turnout.local import Sgd
 from turnout.server import ServerSgd

@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from turnout.algorithms.selected import selected
-from turnout.core.algorithm import Algorithm, Piece
+from turnout.core.algorithm import Algorithm
 from turnout.core.compose import compose
+from turnout.core.pieces import Piece
 from turnout.core.schedule import Schedule
 from turnout.local import AppealGap, Meta, Sgd, ShareOfWork, StartLoss
 from turnout.local.meta import Hessian

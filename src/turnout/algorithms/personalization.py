@@ -10,10 +10,11 @@ Reference: Chen et al., "Sharper convergence guarantees for federated learning w
 from __future__ import annotations
 
 from turnout.algorithms.selected import selected
-from turnout.core.algorithm import Algorithm, Piece
+from turnout.core.algorithm import Algorithm
 from turnout.core.compose import compose
 from turnout.core.own_model import OwnModel
 from turnout.core.personal import Personal
+from turnout.core.pieces import Piece
 from turnout.core.schedule import Schedule
 from turnout.local import Scaffold, Sgd
 from turnout.local.scaffold import Initial, Option

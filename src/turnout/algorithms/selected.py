@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnout.core.algorithm import Piece, Selection
+from turnout.core.pieces import Piece, Selection
 
 
 def selected(default: Selection, also: tuple[Piece, ...]) -> tuple[Piece, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from turnout.core.algorithm import Piece, Selection
 from turnout.core.own_model import OwnModel
 from turnout.core.personal import Personal
+from turnout.core.pieces import Piece, Selection
 from turnout.core.schedule import Cosine, Halving, Schedule
 from turnout.data.partition import (
     ById,

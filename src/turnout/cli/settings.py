@@ -13,8 +13,9 @@ from turnout.cli import defaults, own
 from turnout.cli.layers import merge
 from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PACES, PARTITIONS, SELECTIONS
 from turnout.cli.options import Table, arguments, build, convert, options_of, part, placed, unknown_option
-from turnout.core.algorithm import Algorithm, Piece
+from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
+from turnout.core.pieces import Piece
 from turnout.data.catalogue import SOURCES
 from turnout.data.federated import FederatedData
 from turnout.data.partition import Partition

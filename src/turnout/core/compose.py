@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnout.core.algorithm import (
+from turnout.core.algorithm import Algorithm
+from turnout.core.checks import ConfigurationError
+from turnout.core.personal import Own
+from turnout.core.pieces import (
     Aggregation,
-    Algorithm,
     Correction,
     Guard,
     Local,
@@ -17,8 +19,6 @@ from turnout.core.algorithm import (
     Server,
     Weighting,
 )
-from turnout.core.checks import ConfigurationError
-from turnout.core.personal import Own
 
 
 def _only(kind: type, pieces: Sequence[Piece], slot: str) -> Piece | None:

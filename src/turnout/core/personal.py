@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnout.core.algorithm import Correction, Local, Piece
 from turnout.core.checks import ConfigurationError, count, positive, probability, refuse
+from turnout.core.pieces import Correction, Local, Piece
 from turnout.core.types import Lanes, Report, State, Task
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _own(name: str, layer: nn.Module, names: list[str]) -> list[str]:
 def _rules_about_updates(algorithm: Algorithm) -> str:
     """The pieces that act on updates, by name; plain averaging does no harm where there are none."""
     from turnout.aggregation import WeightedSum
-    from turnout.core.algorithm import Normaliser
+    from turnout.core.pieces import Normaliser
     from turnout.weighting import ByExamples
 
     weights = [piece for piece in algorithm.weighting if not isinstance(piece, Normaliser | ByExamples)]

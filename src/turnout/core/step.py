@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Algorithm, Correction, Measurement, Weighting
+from turnout.core.algorithm import Algorithm
 from turnout.core.clients import Clients
+from turnout.core.pieces import Correction, Measurement, Weighting
 from turnout.core.rows import weighted_sum
 from turnout.core.start import Start
 from turnout.core.types import Federation, Info, Lanes, Report, ServerState, State, Task

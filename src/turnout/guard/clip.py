@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from turnout.core.algorithm import Guard
 from turnout.core.checks import positive
+from turnout.core.pieces import Guard
 from turnout.core.types import Report, Task
 
 

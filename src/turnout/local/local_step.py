@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.algorithm import Correction
 from turnout.core.clients import minibatch
 from turnout.core.objective import Objective
+from turnout.core.pieces import Correction
 from turnout.data.transforms import Transform
 
 GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]

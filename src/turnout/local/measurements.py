@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from turnout.core.algorithm import Correction, Measurement
 from turnout.core.checks import ConfigurationError
+from turnout.core.pieces import Correction, Measurement
 from turnout.core.start import Start, full_gradient
 from turnout.core.types import State
 from turnout.local.sgd import Sgd

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import torch
 
-from turnout.core.algorithm import Correction
 from turnout.core.checks import not_negative
 from turnout.core.clients import Clients
+from turnout.core.pieces import Correction
 from turnout.core.random import fold, uniform
 from turnout.core.types import Lanes, State, Task
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.algorithm import Correction
 from turnout.core.checks import not_negative
+from turnout.core.pieces import Correction
 
 
 @dataclass(frozen=True)

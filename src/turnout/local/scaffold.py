@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import torch
 from torch.nn import functional as F
 
-from turnout.core.algorithm import Correction
 from turnout.core.checks import known_name
 from turnout.core.clients import Clients
+from turnout.core.pieces import Correction
 from turnout.core.types import Lanes, State, Task
 
 Option = Literal["I", "II"]

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Correction, Local
 from turnout.core.checks import count, known_name, not_negative, refuse
 from turnout.core.clients import Clients
+from turnout.core.pieces import Correction, Local
 from turnout.core.random import fold
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Lanes, Report, State, Task

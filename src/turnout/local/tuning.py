@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from turnout.core.algorithm import Local
 from turnout.core.clients import Clients
+from turnout.core.pieces import Local
 from turnout.core.random import stream
 from turnout.core.types import Task
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from turnout.core.algorithm import Measurement, Selection
 from turnout.core.checks import count, not_negative
+from turnout.core.pieces import Measurement, Selection
 from turnout.core.random import fold, stream, uniform
 from turnout.core.rows import inner, mean
 from turnout.core.types import Candidates, Report

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.algorithm import Selection
+from turnout.core.pieces import Selection
 from turnout.core.types import Candidates
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.algorithm import Selection
 from turnout.core.checks import count, refuse
+from turnout.core.pieces import Selection
 from turnout.core.random import stream
 from turnout.core.types import Candidates
 from turnout.selection.random_order import RandomOrder

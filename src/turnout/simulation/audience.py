@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Local
 from turnout.core.clients import Clients
 from turnout.core.objective import Objective
+from turnout.core.pieces import Local
 from turnout.core.start import full_scores
 from turnout.core.types import Task
 from turnout.data.federated import Shards

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnout.core.algorithm import Weighting
 from turnout.core.checks import ConfigurationError
+from turnout.core.pieces import Weighting
 from turnout.pace import Rounds
 from turnout.selection import AllAvailable, Uniform
 

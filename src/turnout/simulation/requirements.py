@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from turnout.core.algorithm import Local
+from turnout.core.pieces import Local
 from turnout.core.types import State, Task
 from turnout.population.requirement import BoundRequirement, Requirement
 from turnout.simulation.audience import Audience, ClientScores

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Local
 from turnout.core.personal import Own
+from turnout.core.pieces import Local
 from turnout.core.types import Task
 from turnout.simulation.audience import Audience
 

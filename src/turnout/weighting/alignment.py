@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Algorithm, Normaliser, Weighting, Weights
+from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, not_negative
+from turnout.core.pieces import Normaliser, Weighting, Weights
 from turnout.core.rows import inner, weighted_sum
 from turnout.core.types import Federation, Report, State
 from turnout.weighting.examples import ByExamples

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from turnout.core.algorithm import Weighting, Weights
 from turnout.core.checks import known_name, not_negative, positive
+from turnout.core.pieces import Weighting, Weights
 from turnout.core.types import Federation, Report, State
 from turnout.weighting.normalise import ByOneNumber
 

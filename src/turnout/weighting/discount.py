@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Weighting, Weights
 from turnout.core.checks import count, known_name, not_negative, positive
+from turnout.core.pieces import Weighting, Weights
 from turnout.core.types import Federation, Report, State
 
 Rule = Literal["constant", "polynomial", "exponential", "hinge"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.algorithm import Weighting, Weights
+from turnout.core.pieces import Weighting, Weights
 from turnout.core.types import Federation, Report, State
 
 

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import torch
 
-from turnout.core.algorithm import Algorithm, Normaliser, Weights
+from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, not_negative
+from turnout.core.pieces import Normaliser, Weights
 from turnout.core.rows import norms
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, Report, State

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.algorithm import Algorithm, Normaliser, Weights
+from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
+from turnout.core.pieces import Normaliser, Weights
 from turnout.core.types import Federation, Report, State
 
 

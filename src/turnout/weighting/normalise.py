@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.algorithm import Normaliser, Weights
+from turnout.core.pieces import Normaliser, Weights
 from turnout.core.types import Federation, Report, State
 
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Weighting, Weights
 from turnout.core.checks import ConfigurationError, count, positive, refuse
+from turnout.core.pieces import Weighting, Weights
 from turnout.core.types import Federation, Report, State
 
 

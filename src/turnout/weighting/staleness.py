@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Weighting, Weights
 from turnout.core.checks import count, known_name, positive, refuse
+from turnout.core.pieces import Weighting, Weights
 from turnout.core.types import Federation, Report, State
 
 Rule = Literal["paper", "algorithm_1", "authors_code"]

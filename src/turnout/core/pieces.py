@@ -1,0 +1,258 @@
+"""The base class of the pieces of each slot of an algorithm.
+
+Slots in the order data flows: selection -> local -> guard -> weighting -> aggregation -> server.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Candidates, Federation, Lanes, Report, State, Task
+
+if TYPE_CHECKING:
+    from turnout.core.algorithm import Algorithm
+    from turnout.core.clients import Clients
+    from turnout.core.start import Start
+
+Weights = torch.Tensor
+"""One weight for each report, float64 ``[B]``."""
+
+
+class Piece:
+    """Something that fits into a slot: a frozen dataclass of plain options."""
+
+    slot: ClassVar[str]
+
+    def fits(self, algorithm: Algorithm) -> None:
+        """Refuse an algorithm in which this piece means nothing, with the mathematical reason."""
+
+
+class Selection(Piece, ABC):
+    """Says who takes part in a round, and who is only asked for measurements before it begins."""
+
+    slot: ClassVar[str] = "selection"
+
+    measurements: ClassVar[tuple[Measurement, ...]] = ()
+    """What those are asked for who only measure."""
+
+    def check(self, num_clients: int) -> None:
+        """Refuse a federation that this selection cannot serve."""
+
+    def measuring(self, candidates: Candidates) -> np.ndarray:
+        """Who is asked for `measurements` before anyone is selected: ascending client numbers, int64."""
+        del candidates
+        return np.empty(0, dtype=np.int64)
+
+    @abstractmethod
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """The cohort: ascending client numbers, int64 ``[B]``; who is in it twice counts twice."""
+
+
+class Local(Piece, ABC):
+    """What a client does with a task; exactly one solver is needed."""
+
+    slot: ClassVar[str] = "local"
+
+    gives: ClassVar[tuple[str, ...]] = ()
+    """What the server sees of it, by the names in ``report.seen``."""
+
+    @abstractmethod
+    def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
+        """Train B clients, starting from the task's parameters, and report. Changes `memory` (rows ``[B, ...]``)."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether the number of a client's local steps depends on the version it is asked with."""
+        return False
+
+    @property
+    def deadline(self) -> float | None:
+        """Seconds that a round lasts by this rule; None where it lasts as long as the slowest of its cohort."""
+        return None
+
+    def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
+        """How many local steps B clients take with a task, int64 ``[B]``; 1 where a rule does not say."""
+        del task
+        return np.ones(len(clients), dtype=np.int64)
+
+    def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """What each client remembers: shape and type by name, zero at first."""
+        del num_params
+        return {}
+
+    def alone(self, steps: int) -> Local:
+        """The rule by which a client takes so many steps with a model of its own, and remembers nothing afterwards."""
+        del steps
+        raise ConfigurationError(f"{type(self).__name__} has no rule for a model of a client's own: use Sgd")
+
+    def tuning(self, steps: int) -> Local:
+        """The rule by which a client takes so many steps to fit the model it received to its own data."""
+        return self.alone(steps)
+
+
+class Correction(Piece, ABC):
+    """Changes the gradient of every local step; chained in the order they are written.
+
+    One that depends on where a client is and where it began has nothing but `correct`. One that needs more of a client, or
+    of the round, makes in `begin` a correction for the very clients at work.
+    """
+
+    slot: ClassVar[str] = "local"
+
+    keeps: ClassVar[tuple[str, ...]] = ()
+    """Names of vectors ``[P]``, zero at first, that every client remembers. The server knows the mean over all N clients of
+    each, at any time, and broadcasts it in ``task.shared``."""
+
+    of_objective: ClassVar[bool] = True
+    """Whether it belongs to what a client minimises, and not only to the way there."""
+
+    @property
+    def asks_everyone(self) -> bool:
+        """Whether all N clients are asked, before the first round, for what it keeps."""
+        return False
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """The correction for the local steps of these clients in this round, rows in the order of the lanes."""
+        del task, memory, clients, lanes
+        return self
+
+    @abstractmethod
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """The direction to descend: `gradient` at `params`, of lanes that started at `start`, all ``[B, P]``."""
+
+    def changes(self) -> State:
+        """By how much what it keeps has changed with the steps since `begin`, ``[B, P]`` by name, in the lanes' order."""
+        return {}
+
+
+class Measurement(Piece, ABC):
+    """Tells the server something about a client beside its update; can be added to any local rule."""
+
+    slot: ClassVar[str] = "local"
+
+    gives: ClassVar[tuple[str, ...]]
+    """What it adds to ``report.seen``, by name."""
+
+    of_training: ClassVar[bool] = False
+    """Whether it is about what training did, and not only about the model received."""
+
+    of_requirement: ClassVar[bool] = False
+    """Whether it compares the model with what clients require (`Population.requirement`)."""
+
+    @abstractmethod
+    def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
+        """What it `gives`, ``[B]`` or ``[B, P]``.
+
+        Args:
+            start: the clients at the model they received.
+            delta: their updates, ``[B, P]``; None unless it is `of_training`.
+        """
+
+
+class Guard(Piece, ABC):
+    """Changes a report before it leaves the client (clipping, noise, compression); chained."""
+
+    slot: ClassVar[str] = "guard"
+
+    @abstractmethod
+    def apply(self, report: Report, task: Task) -> Report:
+        """The report as it is sent."""
+
+
+class Weighting(Piece, ABC):
+    """Changes the weights of the reports; chained, and ended by exactly one `Normaliser`."""
+
+    slot: ClassVar[str] = "weighting"
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    """What it reads in ``report.seen``, by name."""
+
+    def init(self, federation: Federation) -> State:
+        """The state before the first round."""
+        del federation
+        return {}
+
+    @abstractmethod
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """New weights ``[B]`` and the state after this round.
+
+        Tensors with one entry a client may be changed in place: copying them would cost the whole population.
+        """
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """What `apply` multiplies each weight by, up to one number for all reports of a step, float64 ``[B]``.
+
+        A piece defines this where it can tell without the other reports of the step. If all pieces of a chain do, updates
+        are summed as they come in, and are never held all at once. It is asked before `apply`, of a few reports at a
+        time, of which it may read scalars alone, and changes no state.
+        """
+        raise NotImplementedError
+
+    @property
+    def foreseen(self) -> bool:
+        """Whether it defines `factors`."""
+        return type(self).factors is not Weighting.factors
+
+    def told(self, clients: np.ndarray, state: State, federation: Federation) -> State:
+        """What each of `clients` (int64 ``[B]``) is told with its task, and it alone: ``[B]`` by name."""
+        del clients, state, federation
+        return {}
+
+    def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray | None:
+        """The weight every client would get in the round to come, ``[N]``; None if it depends on its report."""
+        del version, state, federation
+        return None
+
+
+class Normaliser(Weighting):
+    """The visible last link of a weighting chain: it says what the weights are divided by."""
+
+
+class Aggregation(Piece, ABC):
+    """Makes one direction out of weights and updates."""
+
+    slot: ClassVar[str] = "aggregation"
+
+    def init(self, federation: Federation) -> State:
+        """The state before the first round."""
+        del federation
+        return {}
+
+    @abstractmethod
+    def apply(
+        self, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """The direction ``[P]`` and the new state. Called in empty rounds (B = 0) only if `acts_alone`."""
+
+    only_sums: ClassVar[bool] = False
+    """Whether all it does with updates is to sum them with the weights."""
+
+    acts_alone: ClassVar[bool] = False
+    """True if there is a direction even in a round without reports."""
+
+    of_models: ClassVar[bool] = False
+    """Whether it reads ``report.lag``: how far the models that stale reports were trained from are from the present one."""
+
+
+class Server(Piece, ABC):
+    """Takes the step from the old parameters along the direction."""
+
+    slot: ClassVar[str] = "server"
+
+    def init(self, federation: Federation) -> State:
+        """The state before the first round."""
+        del federation
+        return {}
+
+    @abstractmethod
+    def apply(
+        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
+    ) -> tuple[torch.Tensor, State]:
+        """New parameters ``[P]`` and the new state."""
