@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from turnout import (
@@ -193,6 +193,8 @@ def test_rule_equals_its_transcription(name, gradient, gamma, first, second, see
     algorithm, rule = SERVER_CASES[name]
     rng, first, second = np.random.default_rng(seed), sorted(first), sorted(second[: len(first)])
     G, D = np.array(gradient, dtype=float), rng.normal(size=(8, 3))
+    if name == "signs" and len(second) not in (1, 2, 4):  # the mean is rounded, and the sign of zero with it
+        assume((G[first] @ G[second].sum(axis=0) != 0).all())
     n, steps = rng.integers(1, 9, 8), rng.integers(1, 9, 8)
     round = SimpleNamespace(S1=first, S2=second, G=G, D=D, n=n, steps=steps, gamma=np.array(gamma))
     seen = {"start_gradient": torch.from_numpy(G), "inexactness": torch.tensor(gamma, dtype=torch.float64)}
