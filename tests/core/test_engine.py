@@ -5,9 +5,11 @@ import torch
 from torch import nn
 
 import turnout as to
+from turnout.core import network
 from turnout.core import objective as objective_module
 from turnout.core.engine import Choice, expected, faster
 from turnout.core.objective import Objective
+from turnout.models import CharLstm
 from turnout.simulation import Simulation
 
 X, Y = torch.randn(5, 6), torch.tensor([0, 1, 2, 0, 1])
@@ -107,3 +109,17 @@ def test_a_run_goes_on_as_it_began(measured, monkeypatch, tmp_path):
         begun.round()
         later.round()
     assert torch.equal(begun.state.params, later.state.params)
+
+
+def test_going_from_one_way_to_the_other_and_back_copies_the_model_once_for_each(monkeypatch):
+    copied, deepcopy = [], network.copy.deepcopy
+    objective = Objective(CharLstm(hidden=4).build((5,), 6))
+    monkeypatch.setattr(network.copy, "deepcopy", lambda module: copied.append(1) or deepcopy(module))
+    x, y, found = torch.randint(0, 6, (2, 3, 5)), torch.randint(0, 6, (2, 3)), []
+    for engine in ("vectorised", "one_by_one") * 3:
+        objective.use(Choice(engine, "in turns"))
+        params, keys = objective.initial.expand(2, -1).contiguous(), torch.arange(2)
+        found.append(objective.gradient(params, x, y, None, keys, replay=False)[1])
+    assert len(copied) == 2
+    for gradient in found:
+        torch.testing.assert_close(gradient, found[0])

@@ -59,6 +59,8 @@ class Network:
         initial: the module's own parameters as a vector ``[P]``.
         constants: what is no trainable parameter, by name: frozen parameters and buffers.
         draws: whether the model draws random numbers in training: it has dropout.
+        alone: whether it is called with the parameters of one client at a time, False at first; layers with an attribute of
+            this name are told.
 
     Raises:
         ConfigurationError: for layers that have no sound meaning here (BatchNorm, unkeyed randomness).
@@ -73,24 +75,22 @@ class Network:
         frozen = {n: p.detach() for n, p in self._original.named_parameters() if not p.requires_grad}
         self.constants = frozen | {n: b for n, b in self._original.named_buffers() if n not in self._key_names}
         self.draws = bool(self._key_names)
-        self._copies = threading.local()
+        self.alone = False
+        self._copies = {alone: threading.local() for alone in (False, True)}
 
     def __repr__(self) -> str:
         return repr(self._original)
 
-    def tell_layers(self, alone: bool) -> None:
-        """Tell layers that have an attribute `alone` whether they are called with the parameters of one client at a time."""
-        for layer in self._original.modules():
-            if hasattr(layer, "alone"):
-                cast("Any", layer).alone = alone
-        self._copies = threading.local()
-
     def _copy(self) -> _Copy:
-        """This thread's copy."""
-        if not hasattr(self._copies, "own"):
+        """This thread's copy for calls as they are now; both are kept, so that going to and fro copies nothing."""
+        copies = self._copies[self.alone]
+        if not hasattr(copies, "own"):
             module = copy.deepcopy(self._original)
-            self._copies.own = _Copy(module, [m for m in module.modules() if isinstance(m, KeyedDropout)])
-        return self._copies.own
+            for layer in module.modules():
+                if hasattr(layer, "alone"):
+                    cast("Any", layer).alone = self.alone
+            copies.own = _Copy(module, [m for m in module.modules() if isinstance(m, KeyedDropout)])
+        return copies.own
 
     def mode(self, training: bool) -> None:
         """Put layers in training or in evaluation mode, for the calls that follow in this thread."""

@@ -84,7 +84,7 @@ class Objective:
     def use(self, choice: Choice) -> None:
         """Compute this way from now on."""
         self.choice = choice
-        self.network.tell_layers(alone=choice.engine == "one_by_one")
+        self.network.alone = choice.engine == "one_by_one"
 
     def measure(self, x: torch.Tensor, y: torch.Tensor) -> Choice:
         """Choose by measuring on a minibatch, where nothing but speed says which way to take.

@@ -152,10 +152,7 @@ class Sgd(Local):
             for part in parts
         ]
 
-        delta, loss = (
-            torch.empty_like(descent.start, memory_format=torch.contiguous_format),
-            descent.lr.new_empty(len(order)),
-        )
+        delta, loss = descent.start.new_empty(descent.start.shape), descent.lr.new_empty(len(order))
 
         def descend(part: slice, own: tuple[Correction, ...]) -> None:
             alike = all(mine is given for mine, given in zip(own, corrections, strict=True))
