@@ -90,6 +90,28 @@ def test_figures_findings_and_files(made: Turnout) -> None:
     ]
 
 
+def test_some_algorithms_alone(made: Turnout) -> None:
+    result = made("--algorithms", "small", "--rounds", 1)
+    assert result.exit_code == 0, result.output
+    assert sorted(path.parent.name for path in Path("runs/made").glob("*/*/seed-0")) == ["small", "small"]
+    said = json.loads(Path("runs/made/findings.json").read_text())
+    assert said["changes"] == ["1 round instead of 4", "1 round instead of 2", "only small"]
+    assert {figure["algorithm"] for figure in said["figures"]} == {"small"}
+    assert not said["findings"]  # the claim is about both
+    assert made("--rounds", 1).exit_code == 0
+    names = [record.algorithm for record in load_records(["runs/made/plain"])]
+    assert sorted(set(names)) == ["large", "small"]
+
+
+def test_panels_without_the_algorithms_that_are_wanted(made: Turnout) -> None:
+    Path("made.toml").write_text(FILE.replace('title = "short"', 'title = "short"\nonly = ["large"]'))
+    assert made("--algorithms", "small", "--rounds", 1).exit_code == 0
+    assert not Path("runs/made/short").exists()
+    result = made("--algorithms", "small", "--panels", "short")
+    assert result.exit_code == 2
+    assert "panels: got ['short'], needed some of those with these algorithms, plain, missing" in result.stderr
+
+
 def test_what_is_not_as_declared_is_said_everywhere(made: Turnout) -> None:
     result = made("--seeds", "0,5", "--rounds", 3, "--panels", "short", "local.steps=2", "to_accuracy=0.2")
     assert result.exit_code == 0, result.output
@@ -198,6 +220,7 @@ def test_without_a_name_there_is_a_list_with_what_is_missing(turnout: Turnout, m
         (("fedau/digits", "folb/table-1"), "name one reproduction, got fedau/digits folb/table-1: turnout reproduce"),
         (("local.lr=1",), "name one reproduction, got settings only: turnout reproduce"),
         (("fedau/digits", "--panels", "digit"), "unknown panel 'digit': did you mean 'digits'?"),
+        (("fedau/digits", "--algorithms", "fedaux"), "unknown algorithm 'fedaux': did you mean 'fedau'?"),
         (("fedau/digits", "--seeds", "none"), "seeds: got 'none', needed how many, as in 5, or which, as in 0,3,7"),
         (("fedau/digits", "seed=3"), "seed is not for reproductions: write --seeds"),
         (("fedau/digits", "algorithm=mifa"), "algorithm is not for reproductions: write NAME.OPTION=VALUE"),

@@ -113,3 +113,8 @@ def test_without_figures_of_the_paper_there_is_no_column_for_them(declared, outc
     assert text_of(rich_table(Outcome(final, outcome.records)))[1] == (
         "panel algorithm paper test accuracy (%), ours seeds"
     )
+
+
+def test_algorithms_that_were_not_run_decide_nothing(outcome):
+    alone = replace(outcome, reproduction=outcome.reproduction.narrowed(["slow"]))
+    assert [(f.panels, f.reason) for f in alone.findings()] == [(("easy data", "hard data"), "not run: fast")]

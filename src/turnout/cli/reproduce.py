@@ -39,6 +39,8 @@ turnout reproduce fedau/digits
 
 turnout reproduce folb/table-1 --panels synthetic_iid,synthetic_1_1 --jobs 2
 
+turnout reproduce fedstaleweight/figure-2 --algorithms fedstaleweight,fedbuff
+
 turnout reproduce folb/table-1 --seeds 3 --rounds 50 local.lr=0.03 fedprox.mu=0.1
 
 turnout reproduce fedau/fashion-mnist --data-dir /data --rounds 2000 --seeds 5
@@ -65,6 +67,10 @@ def reproduce(
             help="Only these panels (default: all but the optional ones).",
             rich_help_panel=flags.SETTINGS,
         ),
+    ] = None,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,NAME", help="Only these algorithms.", rich_help_panel=flags.SETTINGS),
     ] = None,
     seeds: Annotated[
         str | None,
@@ -109,15 +115,15 @@ def reproduce(
         return
     name, overrides = _name(names), [text for text in names if "=" in text]
     if name in DRAWN:
-        if given := [*overrides, *(text for text in (only, seeds, rounds) if text is not None)]:
+        if given := [*overrides, *(text for text in (only, algorithms, seeds, rounds) if text is not None)]:
             raise ConfigurationError(f"{name} is computed without runs and has no settings: leave {given[0]} out")
         _draw(name, folder or Path("runs") / name.replace("/", "-"), quiet)
         return
-    reproduction = load(name)
+    reproduction = load(name) if algorithms is None else load(name).narrowed(_listed(algorithms))
     over = [flags.layer(seeds=seeds, rounds=rounds, device=device), *map(layers.override, overrides)]
-    wanted = None if only is None else [name.strip() for name in only.split(",") if name.strip()]
-    plans = panels.plans(reproduction, wanted, over)
+    plans = panels.plans(reproduction, None if only is None else _listed(only), over)
     changes = panels.changes(reproduction, plans, overrides)
+    changes += () if algorithms is None else (f"only {', '.join(_listed(algorithms))}",)
     target = folder or Path("runs") / reproduction.name.replace("/", "-")
     panels.check(plans, target)
     runs = [run for plan in plans for run in plan.runs(target, checkpoint_every)]
@@ -145,6 +151,11 @@ def _name(names: Sequence[str]) -> str:
         said = f"got {' '.join(wanted)}" if wanted else "got settings only"
         raise ConfigurationError(f"name one reproduction, {said}: turnout reproduce {known()[0]}")
     return wanted[0]
+
+
+def _listed(text: str) -> list[str]:
+    """Names between commas."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _draw(name: str, folder: Path, quiet: bool) -> None:

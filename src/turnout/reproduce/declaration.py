@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,11 +123,26 @@ class Reproduction:
         """The panels to run: those named, or all that are not optional.
 
         Raises:
-            ConfigurationError: for a panel that does not exist.
+            ConfigurationError: for a panel that does not exist, or in which no algorithm is left.
         """
         if names is None:
-            return [panel for panel in self.panels.values() if not panel.optional]
-        return [self.panels[known_name("panel", name, self.panels)] for name in dict.fromkeys(names)]
+            found = [panel for panel in self.panels.values() if self.of(panel) and not panel.optional]
+        else:
+            found = [self.panels[known_name("panel", name, self.panels)] for name in dict.fromkeys(names)]
+        if not found or not all(map(self.of, found)):
+            having = [panel.name for panel in self.panels.values() if self.of(panel)]
+            raise refuse("panels", given=names, needed=f"some of those with these algorithms, {', '.join(having)}")
+        return found
+
+    def narrowed(self, names: list[str]) -> Reproduction:
+        """The same with these algorithms alone.
+
+        Raises:
+            ConfigurationError: for an algorithm that does not exist.
+        """
+        wanted = [known_name("algorithm", name, self.algorithms) for name in names]
+        left = {key: tuple(each for each in self.of(panel) if each in wanted) for key, panel in self.panels.items()}
+        return replace(self, panels={key: replace(panel, only=left[key]) for key, panel in self.panels.items()})
 
 
 def names() -> list[str]:

@@ -113,7 +113,9 @@ class Outcome:
         wanted = [self.reproduction.panels[name] for name in names]
         if claim.check.across:
             titles = tuple(panel.title for panel in wanted)
-            if missing := [panel.title for panel in wanted if panel.name not in self.records]:
+            missing = [panel.title for panel in wanted if panel.name not in self.records]
+            run = {name for panel in wanted for name in self.reproduction.of(panel)}
+            if missing := [*missing, *(name for name in claim.check.algorithms if name not in run)]:
                 return [Finding(claim.text, titles, "undecided", f"not run: {', '.join(missing)}")]
             return [self._finding(claim, wanted, measure)]
         having = [panel for panel in wanted if set(claim.check.algorithms) <= set(self.reproduction.of(panel))]
