@@ -29,7 +29,7 @@ _STEPS = 20
 
 def main() -> None:
     """Time the workloads that are named."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("workloads", nargs="*", help="W1, W2 or W3; all of them if none is named")
     parser.add_argument("--repeats", type=int, default=30)
     given = parser.parse_args()
