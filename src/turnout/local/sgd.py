@@ -146,22 +146,9 @@ class Sgd(Local):
         descent, objective = self._descent(task, planned, order, clients), clients.objective
         products = self.batch_size * self.per_step * objective.layout.num_params
         parts = objective.crew.parts(descent.num_steps, products, single=objective.engine == "one_by_one")
-        begun = [
-            tuple(
-                each.begin(task, memory, clients, Lanes(order[part], descent.num_steps[part])) for each in corrections
-            )
-            for part in parts
-        ]
-
-        delta, loss = descent.start.new_empty(descent.start.shape), descent.lr.new_empty(len(order))
-
-        def descend(part: slice, own: tuple[Correction, ...]) -> None:
-            alike = all(mine is given for mine, given in zip(own, corrections, strict=True))
-            step = LocalStep(objective, clients.transforms, self._direction, own, self.momentum, self.weight_decay)
-            data = clients.shards.x, clients.shards.y
-            descent.part(part).run(step, *data, alike, delta[part], loss[part])
-
-        list(objective.crew.map(lambda pair: descend(*pair), zip(parts, begun, strict=True)))
+        lanes = [Lanes(order[part], descent.num_steps[part]) for part in parts]
+        begun = [tuple(each.begin(task, memory, clients, some) for each in corrections) for some in lanes]
+        delta, loss = self._descend(descent, parts, begun, corrections, clients)
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
 
@@ -179,6 +166,28 @@ class Sgd(Local):
             extra={name: back(torch.cat([change[name] for change in changes])) for name in changes[0]},
             seen={"loss": back(loss)},
         )
+
+    def _descend(
+        self,
+        descent: Descent,
+        parts: list[slice],
+        begun: list[tuple[Correction, ...]],
+        given: tuple[Correction, ...],
+        clients: Clients,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take all steps, the parts side by side: how far each lane came, ``[B, P]``, and its mean loss, ``[B]``."""
+        delta, loss = descent.start.new_empty(descent.start.shape), descent.lr.new_empty(len(descent.num_steps))
+
+        def one(which: tuple[slice, tuple[Correction, ...]]) -> None:
+            part, own = which
+            alike = all(mine is whole for mine, whole in zip(own, given, strict=True))
+            step = LocalStep(
+                clients.objective, clients.transforms, self._direction, own, self.momentum, self.weight_decay
+            )
+            descent.part(part).run(step, clients.shards.x, clients.shards.y, alike, delta[part], loss[part])
+
+        list(clients.objective.crew.map(one, zip(parts, begun, strict=True)))
+        return delta, loss
 
     def _descent(self, task: Task, planned: Plan, order: np.ndarray, clients: Clients) -> Descent:
         """All that the local steps begin with, rows in this order."""
