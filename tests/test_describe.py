@@ -22,7 +22,7 @@ from turnout import (
     fedavg,
     models,
 )
-from turnout.core.objective import cross_entropy
+from turnout.core.loss import cross_entropy
 from turnout.describe import describe, differences, environment
 
 from .tiny import recipe
