@@ -70,7 +70,7 @@ class _Begun(Correction):
         del params, start
         if not len(self._noisy):
             return gradient
-        own = fold(self._keys[: len(gradient)], torch.tensor(self._step, device=self._keys.device))
+        own = fold(self._keys[: len(gradient)], torch.full((), self._step, device=self._keys.device))
         self._step += 1
         chance = uniform(fold(own[:, None], self._noisy)) + 2.0**-54  # never 0, where a normal number is infinite
         noise = torch.special.ndtri(chance).to(gradient.dtype) * self._sigma[self._noisy]
