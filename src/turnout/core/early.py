@@ -60,7 +60,7 @@ class EarlySum(Parts):
         good = report.finite()
         report = replace(report, good=good)
         factors = self._of(report)
-        kept = slice(None) if good.all() else torch.from_numpy(good.nonzero()[0]).to(factors.device)
+        kept = slice(None) if good.all() else torch.from_numpy(good.nonzero()[0]).to(factors.device, non_blocking=True)
         for name, rows in {"": report.delta, **report.extra}.items():
             times = torch.ones_like(factors) if name else factors
             self._sums.setdefault(name, RunningSum()).add(times[kept], rows[kept])
@@ -85,7 +85,7 @@ class EarlySum(Parts):
         if self._alone:
             return super().reports()
         report, factors = super().reports(), torch.cat(self._factors)
-        even = torch.from_numpy(report.finite()).to(factors.device, torch.float64)
+        even = torch.from_numpy(report.finite()).to(factors.device, torch.float64, non_blocking=True)
 
         extra = {name: Summed(self._sums[name].total(), even, rows.dtype) for name, rows in report.extra.items()}
         delta = Summed(self._sums[""].total(), factors, report.delta.dtype)

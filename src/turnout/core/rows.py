@@ -102,7 +102,7 @@ class Summed(Rows):
         """The sum, times what these weights are of those that were known."""
         if not len(weights):
             return torch.zeros_like(self.total)
-        largest = self.weights.abs().argmax()
+        largest = self.weights.abs().argmax(dim=0, keepdim=True)  # a number as an index would be read by the host
         times = (weights[largest] / self.weights[largest]).where(self.weights[largest] != 0, 0.0)
         difference = (weights - times * self.weights).abs().max()
         # NaN passes, which a server step that overflows is dropped for. A GPU says it later, and nobody waits for that.
