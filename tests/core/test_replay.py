@@ -222,3 +222,26 @@ def test_repeats_steps_with_views_of_what_they_change(monkeypatch):
         replayed.repeat((params,), (x,))
         assert torch.equal(params, expected)
     assert len(replayed._loops) == 1
+
+
+@pytest.mark.parametrize("make", [convolution, recurrent])
+def test_constants_are_where_the_arguments_are(make, monkeypatch):
+    """On a device that holds no numbers, and so cannot be mixed up with the host."""
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    (module, x), device = make(), torch.device("meta")
+    objective = Objective(module, engine="vectorised", device=device)
+    params = torch.empty(3, objective.layout.num_params, device=device)
+    arguments = (params, x.to(device), torch.zeros(3, 4, dtype=torch.int64, device=device), None)
+    for _ in range(3):
+        for value in objective.gradient(*arguments, torch.arange(3, device=device)):
+            assert value.device == device
+    (traced,) = next(iter(objective._replays.values()))._traced.values()
+    constants = list(traced.__self__.buffers())  # type: ignore[attr-defined]
+    assert len(constants) > 0
+    assert all(constant.device == device for constant in constants)
+
+
+def test_numbers_that_python_has_written_are_constants(monkeypatch):
+    """Copied to a device once, and not in every step, where the host would wait for it."""
+    names = listed_operations(monkeypatch, lambda x: x * torch.tensor([2.0, 3.0]).add(1), torch.ones(2))
+    assert names == ["mul.Tensor"]

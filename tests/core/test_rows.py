@@ -17,7 +17,7 @@ from turnout import (
 )
 from turnout.core import processes, rows
 from turnout.core.early import EarlySum, Parts
-from turnout.core.rows import RunningSum, Sharded, Summed
+from turnout.core.rows import RunningSum, Sharded, Summed, Unsummed
 from turnout.core.step import server_step
 from turnout.weighting import ByExamples
 
@@ -89,6 +89,20 @@ def test_rows_that_were_summed_know_no_other_weights():
     torch.testing.assert_close(summed[order].weighted_sum(WEIGHTS[order]), summed.total)
 
 
+def test_rows_that_are_not_summed_yet_are_still_rows():
+    matrix = MATRIX.clone()
+    matrix[4, 2] = torch.inf
+    waiting = Unsummed(matrix, WEIGHTS)
+    assert (waiting.shape, waiting.dtype, len(waiting)) == (MATRIX.shape, MATRIX.dtype, B)
+    assert rows.finite(waiting).tolist() == [i != 4 for i in range(B)]
+    assert rows.total(waiting).isinf()
+    good = rows.finite(waiting).nonzero()[:, 0]
+    assert torch.equal(waiting[good].rows, matrix[good])
+    torch.testing.assert_close(waiting[good].weighted_sum(3 * WEIGHTS[good]), 3 * WEIGHTS[good] @ matrix[good].double())
+    with pytest.raises(RuntimeError, match="not to be proportional to the factors"):
+        waiting[good].weighted_sum(WEIGHTS[good].square())
+
+
 CHAINS = {
     "fedau": fedau(),
     "fedau of shares": compose(ByExamples(), Participation(3), DivideBySum()),
@@ -101,28 +115,31 @@ CHAINS = {
 
 @pytest.mark.parametrize("algorithm", CHAINS.values(), ids=CHAINS)
 def test_summed_early_is_summed_at_the_end(algorithm):
-    """Also with a report that has to be dropped, and with one whose weight is zero."""
+    """Also with a report that has to be dropped, and with one whose weight is zero; the same bits if all come at once."""
     known, rng = federation(20, P), np.random.default_rng(3)
     assert algorithm.sums_early
-    states = [algorithm.init(torch.zeros(P, dtype=torch.float64), known) for _ in range(2)]
+    states = [algorithm.init(torch.zeros(P, dtype=torch.float64), known) for _ in range(3)]
     for version in range(5):
         clients = np.sort(rng.choice(20, 18, replace=False))
         delta = torch.from_numpy(rng.normal(size=(18, P)))
-        delta[3, 1] = torch.nan
+        delta[3, 1] = torch.nan if version % 2 else 0.5
         one = report(clients, delta, sizes=rng.integers(5, 50, 18), version=version)
         one.num_steps[:] = rng.integers(0, 4, 18)
         one.seen["appeal_gap"] = torch.from_numpy(rng.normal(size=18) * 30).clamp(max=800.0)
         one.seen["appeal_gap"][5] = 1e4
         one.extra.update({name: torch.from_numpy(rng.normal(size=(18, P))) for name in algorithm.keeps})
-        for which, parts in enumerate((Parts(), EarlySum(algorithm, states[1], known))):
-            for low in range(0, 18, 5):
-                parts.add(one.take(np.arange(low, min(low + 5, 18))))
+        ways = Parts(), EarlySum(algorithm, states[1], known), EarlySum(algorithm, states[2], known, alone=True)
+        for which, (parts, width) in enumerate(zip(ways, (5, 5, 18), strict=True)):
+            for low in range(0, 18, width):
+                parts.add(one.take(np.arange(low, min(low + width, 18))))
             states[which], info = server_step(algorithm, states[which], parts.reports(), known)
-            assert info["num_dropped"] == 1
+            assert info["num_dropped"] == version % 2
         torch.testing.assert_close(states[0].params, states[1].params)
+        assert torch.equal(states[1].params, states[2].params)
     assert states[0].params.norm() > 0
     for place in states[0].slots:
         torch.testing.assert_close(states[0].slots[place], states[1].slots[place])
+        assert all(torch.equal(value, states[2].slots[place][name]) for name, value in states[1].slots[place].items())
 
 
 @pytest.mark.parametrize("number", [0, 1, 5, 6, 7, 100])

@@ -43,10 +43,14 @@ class FedVarp(Aggregation):
     ) -> tuple[torch.Tensor, State]:
         """The direction ``[P]``; the table's rows of the participants are replaced."""
         del federation
-        before = state["mean"].clone()
-        stored = replace_rows(state, report)
+        stored, mean = replace_rows(state, report)
         change = weighted_sum(weights, report.delta) - weighted_sum(weights, stored)
-        return (before + change).to(report.delta.dtype), state
+        return (state["mean"] + change).to(report.delta.dtype), state | {"mean": mean}
+
+    def touched(self, report: Report, state: State) -> dict[str, np.ndarray]:
+        """The rows of those who are there."""
+        del state
+        return {"table": report.client}
 
 
 def table(federation: Federation) -> State:
@@ -58,26 +62,25 @@ def table(federation: Federation) -> State:
     }
 
 
-def replace_rows(state: State, report: Report) -> torch.Tensor:
-    """Write the updates into the table, move its mean along, and return the rows that were there, ``[B, P]``.
+def replace_rows(state: State, report: Report) -> tuple[torch.Tensor, torch.Tensor]:
+    """Write the updates into the table; return the rows that were there, ``[B, P]``, and the table's mean from now on.
 
     Of several processes each has the whole table.
 
     Of a client with several reports the one trained from the latest version stays.
     """
-    clients = torch.from_numpy(report.client).to(report.delta.device)
+    clients = torch.from_numpy(report.client).to(report.delta.device, non_blocking=True)
     stored = state["table"][clients]
     order = np.lexsort((report.version, report.client))
     last = order[np.append(np.diff(report.client[order]) != 0, True)]
     new, old = whole(report.delta), stored
     if len(last) < len(report):
-        kept = torch.from_numpy(last).to(clients.device)
+        kept = torch.from_numpy(last).to(clients.device, non_blocking=True)
         clients, new, old = clients[kept], new[kept], old[kept]
     state["table"][clients] = new
     # Two sums, because the difference of two finite updates can overflow, and infinity would stay in the mean for ever.
     even = torch.full((len(clients),), 1.0 / len(state["table"]), dtype=torch.float64, device=stored.device)
-    state["mean"] += weighted_sum(even, new) - weighted_sum(even, old)
-    return stored
+    return stored, state["mean"] + (weighted_sum(even, new) - weighted_sum(even, old))
 
 
 def needs_alone(algorithm: Algorithm, normaliser: type[Normaliser], why: str) -> None:

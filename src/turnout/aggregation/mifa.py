@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from turnout.aggregation.fedvarp import needs_alone, replace_rows, table
@@ -45,5 +46,10 @@ class Mifa(Aggregation):
         """The direction ``[P]``; the table's rows of the participants are replaced."""
         del weights
         if len(report):
-            replace_rows(state, report)
+            state = state | {"mean": replace_rows(state, report)[1]}
         return state["mean"].to(federation.dtype), state
+
+    def touched(self, report: Report, state: State) -> dict[str, np.ndarray]:
+        """The rows of those who are there."""
+        del state
+        return {"table": report.client}

@@ -57,7 +57,7 @@ class Clients:
     ) -> torch.Tensor:
         """64 random bits for each client, int64 ``[B]`` on the device, that depend on (seed, version, client) alone."""
         bits = fold(stream(purpose, seed), versions[lanes], self.ids[lanes])
-        return torch.from_numpy(bits).to(self.objective.device)
+        return torch.from_numpy(bits).to(self.objective.device, non_blocking=True)
 
     def minibatch(self, examples: torch.Tensor, keys: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` (positions in the flat data).

@@ -42,7 +42,7 @@ class KeyedDropout(nn.Module):
         # Negative, because the non-negative numbers are those of the minibatch's examples, whose transforms share the key.
         number = ~(self.layer + (self.uses << 16))
         self.uses += 1
-        key = fold(cast("torch.Tensor", self.key), torch.tensor(number, device=x.device))
+        key = fold(cast("torch.Tensor", self.key), torch.full((), number, device=x.device))
         keep = uniform(fold(key, places)).view(shape) >= self.probability
         return x * keep.to(x.dtype) * (1.0 / (1.0 - self.probability) if self.probability < 1.0 else 0.0)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
+import numpy as np
 import torch
 
 from turnout.core.algorithm import Algorithm
-from turnout.core.rows import RunningSum, Summed
+from turnout.core.rows import RunningSum, Summed, Unsummed
 from turnout.core.types import Federation, Report, ServerState, State
 
 
@@ -38,20 +39,28 @@ class EarlySum(Parts):
         algorithm: one that `sums_early`.
         state: the server's, before the step.
         federation: as ever.
+        alone: whether all reports come at once. They are then summed when the server asks for it, and nobody needs to
+            wait for them before.
     """
 
-    def __init__(self, algorithm: Algorithm, state: ServerState, federation: Federation) -> None:
+    def __init__(self, algorithm: Algorithm, state: ServerState, federation: Federation, alone: bool = False) -> None:
         super().__init__()
-        self._algorithm, self._state, self._federation = algorithm, state, federation
+        self._algorithm, self._state, self._federation, self._alone = algorithm, state, federation, alone
         self._factors: list[torch.Tensor] = []
         self._sums: dict[str, RunningSum] = {}
 
     def add(self, report: Report) -> None:
         """Take the next reports; no client may be in two of them."""
+        if self._alone:
+            factors = self._of(report)
+            extra = {name: Unsummed(rows, torch.ones_like(factors)) for name, rows in report.extra.items()}
+            delta = Unsummed(report.delta, factors)
+            super().add(replace(report, delta=cast("torch.Tensor", delta), extra=cast("State", extra)))
+            return
         good = report.finite()
         report = replace(report, good=good)
         factors = self._of(report)
-        kept = slice(None) if good.all() else torch.from_numpy(good.nonzero()[0]).to(factors.device)
+        kept = slice(None) if good.all() else torch.from_numpy(good.nonzero()[0]).to(factors.device, non_blocking=True)
         for name, rows in {"": report.delta, **report.extra}.items():
             times = torch.ones_like(factors) if name else factors
             self._sums.setdefault(name, RunningSum()).add(times[kept], rows[kept])
@@ -60,19 +69,23 @@ class EarlySum(Parts):
         super().add(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
 
     def _of(self, report: Report) -> torch.Tensor:
-        """The product of all factors, float64 ``[b]``; 0 for reports that will be dropped."""
-        assert report.good is not None
-        product = torch.from_numpy(report.good).to(self._state.params.device, torch.float64)
+        """The product of all factors, float64 ``[b]``; 0 for reports that are known to be dropped."""
+        good = np.ones(len(report), dtype=bool) if report.good is None else report.good
+        product = torch.from_numpy(good).to(self._state.params.device, torch.float64, non_blocking=True)
         for i, piece in enumerate(self._algorithm.weighting if report.delta.shape[1] else ()):
             slot = self._state.slots[f"weighting.{i}"]
-            factors = piece.factors(report, self._state.version, slot, self._federation).to(product.device)
+            factors = piece.factors(report, self._state.version, slot, self._federation).to(
+                product.device, non_blocking=True
+            )
             product = (product * factors).where(product != 0, 0.0)
         return product
 
     def reports(self) -> Report:
         """All reports, with sums in place of vectors."""
+        if self._alone:
+            return super().reports()
         report, factors = super().reports(), torch.cat(self._factors)
-        even = torch.from_numpy(report.finite()).to(factors.device, torch.float64)
+        even = torch.from_numpy(report.finite()).to(factors.device, torch.float64, non_blocking=True)
 
         extra = {name: Summed(self._sums[name].total(), even, rows.dtype) for name, rows in report.extra.items()}
         delta = Summed(self._sums[""].total(), factors, report.delta.dtype)

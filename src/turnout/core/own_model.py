@@ -62,7 +62,7 @@ class OwnModel(Own):
 
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
         """The model of each client, ``[B, P]``: its own."""
-        return memory["personal"].to(params.device)
+        return memory["personal"].to(params.device, non_blocking=True)
 
     def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
         """Who has no model yet begins with the shared one."""

@@ -161,7 +161,7 @@ class Personal(Own):
 
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
         """The model of each client, ``[B, P]``: what it received, ``[P_u]`` or ``[B, P_u]``, and its own part."""
-        own = memory["personal"].to(params.device)
+        own = memory["personal"].to(params.device, non_blocking=True)
         return torch.cat([params.expand(len(own), -1), own], dim=1)
 
     serving = join
@@ -247,7 +247,7 @@ class _Columns(Correction):
         """For so many steps each."""
         del memory
         layout, device = clients.objective.layout, task.params.device
-        alone = torch.from_numpy(np.floor(self.alternate * lanes.num_steps)).to(device)[:, None]
+        alone = torch.from_numpy(np.floor(self.alternate * lanes.num_steps)).to(device, non_blocking=True)[:, None]
         personal = torch.arange(layout.num_params, device=device) >= layout.num_shared
         factor = torch.where(personal, task.params.new_tensor(self.lr_factor), task.params.new_ones(()))
         return _Paced(personal, factor, alone if self.alternate else None)

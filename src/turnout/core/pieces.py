@@ -195,6 +195,15 @@ class Weighting(Piece, ABC):
         """
         raise NotImplementedError
 
+    def touched(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
+        """Which rows (int64) of which tensors of the state `apply` changes in place; None if that is not known.
+
+        A piece that has a state defines this if it can. A server step is then taken before it is known whether its reports
+        are free of NaN and infinity, and taken back if they are not, so that nobody waits for a GPU in between.
+        """
+        del report
+        return None if state else {}
+
     @property
     def foreseen(self) -> bool:
         """Whether it defines `factors`."""
@@ -230,6 +239,11 @@ class Aggregation(Piece, ABC):
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
         """The direction ``[P]`` and the new state. Called in empty rounds (B = 0) only if `acts_alone`."""
+
+    def touched(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
+        """As that of a weighting."""
+        del report
+        return None if state else {}
 
     only_sums: ClassVar[bool] = False
     """Whether all it does with updates is to sum them with the weights."""

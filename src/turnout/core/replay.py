@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.fx.node import map_arg
 from torch.fx.passes.shape_prop import ShapeProp, TensorMetadata
 
 from turnout.core.crew import Crew
+from turnout.core.cuda_graph import Graphed
 from turnout.core.views import apart
 
 _COST = 0.1  # seconds that tracing a small function takes; a large one takes that of 20 calls more
@@ -30,6 +32,7 @@ _OF_SHAPES = {
     torch.ops.aten.new_full.default,
 }
 _MOST = 64  # shapes that are kept
+_RECORDED = {"cuda"}  # devices to which operations are handed once, and not at every call
 
 
 class Replayed:
@@ -60,11 +63,11 @@ class Replayed:
         """
         first = (*fixed, *(None if rows is None else rows[0] for rows in each))
         shape = _shape(first)
-        if (loop := self._loops.get(shape)) is not None:
-            with torch.no_grad():
-                loop([a for a in fixed if a is not None], [rows for rows in each if rows is not None])
-            return
         for i in range(next(len(rows) for rows in each if rows is not None)):
+            if (loop := self._loops.get(shape)) is not None:
+                with torch.no_grad():
+                    loop([a for a in fixed if a is not None], [rows[i:] for rows in each if rows is not None])
+                return
             self(*fixed, *(None if rows is None else rows[i] for rows in each))
         if (graph := self._listed.pop(shape, None)) is not None:
             number = sum(a is not None for a in fixed)
@@ -98,20 +101,33 @@ class Replayed:
             return self._function(*(next(rest) if there else None for there in given))
 
         traced = make_fx(call)(*self._fresh(arguments))
-        ShapeProp(traced).propagate(*self._fresh(arguments))
+        _Shapes(traced).propagate(*self._fresh(arguments))
         _leave_out_idle_views(traced)
         _keep_constants(traced)
         _step_part_by_part(traced)
         self._traced[shape] = traced.eval().forward
-        if all(a is None or a.device.type == "cpu" for a in arguments) and (
-            listed := _without_python(traced, self._fresh(arguments))
-        ):
+        devices = {a.device.type for a in arguments if a is not None}
+        if devices <= _RECORDED:
+            graphed = Graphed(traced.forward, tuple(sum(given[:i]) for i in self._changes if given[i]))
+            self._traced[shape], self._loops[shape] = graphed, graphed.repeat
+        elif devices == {"cpu"} and (listed := _without_python(traced, self._fresh(arguments))):
             self._traced[shape], self._listed[shape] = listed, traced
 
     def _fresh(self, arguments: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:
         """Arguments to look at the function with: that runs it, and must change nothing."""
         whole = [a.clone() if a is not None and i in self._changes else a for i, a in enumerate(arguments)]
         return [a for a in whole if a is not None]
+
+
+class _Shapes(ShapeProp):
+    """Notes the shape, the order and the device of what every operation gives."""
+
+    def run_node(self, n: Node) -> Any:
+        """Run an operation."""
+        value = super().run_node(n)
+        if isinstance(value, torch.Tensor):
+            n.meta["device"] = value.device
+        return value
 
 
 def _shape(arguments: tuple[torch.Tensor | None, ...]) -> Any:
@@ -210,6 +226,9 @@ def _keep_constants(traced: GraphModule) -> None:
     """Compute once what depends on shapes alone, such as the ones with which a derivative begins."""
     known: dict[Node, torch.Tensor] = {}
     for node in list(traced.graph.nodes):
+        if node.target is torch.ops.aten.lift_fresh_copy.default:  # numbers that Python has written
+            known[node] = attrgetter(node.args[0].target)(traced)
+            continue
         if not isinstance(node.target, OpOverload) or not isinstance(node.meta.get("tensor_meta"), TensorMetadata):
             continue
         if node.target._schema.is_mutable:
@@ -264,4 +283,4 @@ def _changed(node: Node) -> Node:
 def _alike(node: Node) -> torch.Tensor:
     """A tensor with the shape and order of a node's value, and any numbers."""
     meta = node.meta["tensor_meta"]
-    return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype)
+    return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=node.meta["device"])

@@ -13,6 +13,7 @@ from turnout.core.pieces import Correction, Measurement, Weighting
 from turnout.core.rows import weighted_sum
 from turnout.core.start import Start
 from turnout.core.types import Federation, Info, Lanes, Report, ServerState, State, Task
+from turnout.core.undo import Undo
 
 
 def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
@@ -135,19 +136,66 @@ def server_step(
     A report with NaN or infinity is dropped and counted, and so are all of a round whose step overflows. Without a usable
     report the model stays as it is, unless the aggregation acts alone (MIFA). Weights are float64, whatever the type of
     the updates.
+
+    On a GPU this waits once, at its end. The step is taken as though all reports were good, and whether they were is read
+    together with what is recorded of it; if not, it is taken back, and taken without the bad ones.
     """
-    reports, dropped = reports.screened()
+    taken, dropped = _tried(algorithm, state, reports, federation), 0
+    if taken is None:
+        reports, dropped = reports.screened()
+        taken = _read(*_step(algorithm, state, reports, federation), [])
+    after, info, finite, _ = taken
+    if not finite:  # finite updates whose weighted sum overflows
+        after = ServerState(state.params, after.version, after.slots | {"server": state.slots["server"]})
+        dropped += len(reports)
+        del info["update_norm"]
+    return after, info | {"num_dropped": dropped}
+
+
+_Taken = tuple[ServerState, Info, bool, bool]
+"""The state after a step, what is recorded of it, whether the new model is finite, and whether all reports were."""
+
+
+def _tried(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> _Taken | None:
+    """The step with all reports; None, and nothing changed, if some are bad or may be, or if that is known already."""
+    sums = reports.sums()
+    undo = None if sums is None else Undo.of(algorithm, state, reports)
+    if sums is None or undo is None:
+        return None
+    try:
+        taken = _read(*_step(algorithm, state, reports, federation), sums)
+    except Exception:
+        if torch.stack(sums).isfinite().all():
+            raise
+        taken = None  # pieces need not cope with what was never meant for them
+    if taken is None or not taken[-1]:
+        undo()
+        return None
+    return taken
+
+
+def _read(after: ServerState, info: Info, sums: list[torch.Tensor]) -> _Taken:
+    """Look whether the new model and all sums are finite, and bring what is recorded along: this waits for a GPU."""
+    if "update_norm" not in info:
+        return after, info, True, True
+    told = torch.stack([after.params.sum(dtype=torch.float64), info["update_norm"].double(), *sums])
+    told, weights = torch.cat([told, info["weights"]]).cpu().split([len(told), len(info["weights"])])
+    info = info | {"update_norm": told[1], "weights": weights}
+    return after, info, bool(told[0].isfinite()), bool(told[2:].isfinite().all())
+
+
+def _step(
+    algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation
+) -> tuple[ServerState, Info]:
+    """Weigh, aggregate, step."""
     slots = state.slots | _controls(algorithm, state, reports, federation)
     weights = torch.ones(len(reports), dtype=torch.float64, device=state.params.device)
     for place, piece in algorithm.pieces().items():
         if isinstance(piece, Weighting) and len(reports):
             weights, slots[place] = piece.apply(weights, reports, state.version, slots[place], federation)
-    info: Info = {"num_participants": len(reports), "num_dropped": dropped, "weights": weights}
+    info: Info = {"num_participants": len(reports), "weights": weights}
     if not len(reports) and not algorithm.aggregation.acts_alone:
         return ServerState(state.params, state.version + 1, slots), info
     direction, slots["aggregation"] = algorithm.aggregation.apply(weights, reports, slots["aggregation"], federation)
     params, slots["server"] = algorithm.server.apply(state.params, direction, state.version, slots["server"])
-    if not torch.isfinite(params.sum(dtype=torch.float64)):  # finite updates whose weighted sum overflows
-        slots["server"] = state.slots["server"]
-        return ServerState(state.params, state.version + 1, slots), info | {"num_dropped": dropped + len(reports)}
     return ServerState(params, state.version + 1, slots), info | {"update_norm": (params - state.params).norm()}

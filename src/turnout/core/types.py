@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.core.rows import finite, joined, zeroed
+from turnout.core.rows import Unsummed, finite, joined, total, zeroed
 
 State = dict[str, torch.Tensor]
 """What one piece carries from round to round: named tensors, so that every state can be saved without pickle."""
@@ -65,7 +65,7 @@ class Lanes:
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows ``[B, ...]`` of the clients in the order of the lanes."""
-        return rows[torch.from_numpy(self.order).to(rows.device)]
+        return rows[torch.from_numpy(self.order).to(rows.device, non_blocking=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class Report:
 
     def take(self, rows: np.ndarray) -> Report:
         """The reports in `rows` (int64 positions), in that order."""
-        index = torch.from_numpy(rows).to(self.delta.device)
+        index = torch.from_numpy(rows).to(self.delta.device, non_blocking=True)
         return Report(
             self.client[rows],
             self.version[rows],
@@ -124,7 +124,7 @@ class Report:
 
     def summed_once(self, once: torch.Tensor) -> Report:
         """The same reports, with zeros in what the server sums where `once`, bool ``[B]``, is False."""
-        once = once.to(self.delta.device)
+        once = once.to(self.delta.device, non_blocking=True)
         return replace(self, extra={name: zeroed(value, once) for name, value in self.extra.items()})
 
     @classmethod
@@ -158,6 +158,17 @@ class Report:
         for value in (self.delta, *self.extra.values(), *self.seen.values()):
             good &= finite(value)
         return good.cpu().numpy()
+
+    def sums(self) -> list[torch.Tensor] | None:
+        """Sums, float64 ``[]``, that are finite only if no report holds NaN or infinity, the measured ones included.
+
+        Nobody waits for a device by asking for them. None where what is known of the reports is better than that.
+        """
+        values = [self.delta, *self.extra.values(), *self.seen.values()]
+        if self.good is not None or not all(isinstance(value, torch.Tensor | Unsummed) for value in values):
+            return None
+        measured = [] if self.measured is None else self.measured.sums()
+        return None if measured is None else [total(value).to(self.delta.device) for value in values] + measured
 
     def screened(self) -> tuple[Report, int]:
         """The reports without those that hold NaN or infinity, also among the measured; and how many were left out."""

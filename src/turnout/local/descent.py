@@ -73,7 +73,7 @@ class Descent:
             mask = None if self.mask is None else self.mask[now]
             step.repeat((*here, x, y), (self.examples[now], mask, self.keys[now]), alike)
         torch.sub(params, self.start, out=delta)
-        torch.div(total, torch.from_numpy(np.maximum(self.num_steps, 1)).to(total), out=loss)
+        torch.div(total, torch.from_numpy(np.maximum(self.num_steps, 1)).to(total, non_blocking=True), out=loss)
 
     def _stretches(self) -> Iterator[tuple[int, int, int]]:
         """How many are at work from which step to which, while their number stays."""

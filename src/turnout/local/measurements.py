@@ -55,7 +55,7 @@ class AppealGap(Measurement):
         if self.tuning is not None:
             task = tuned(self.tuning, start.task, clients, "tuning before the gap")
             start = Start(task, clients)
-        required = torch.from_numpy(requirement.train[clients.rows]).to(start.params.device)
+        required = torch.from_numpy(requirement.train[clients.rows]).to(start.params.device, non_blocking=True)
         return {"appeal_gap": requirement.gap(start.loss.double(), start.accuracy, required)}
 
 

@@ -45,7 +45,7 @@ class GradientNoise(Correction):
         num_params, num_shared = clients.objective.layout.num_params, clients.objective.layout.num_shared
         sizes = torch.tensor([num_shared, num_params - num_shared])
         sigma = torch.tensor([self.shared, self.personal], dtype=torch.float64) / sizes.clamp(min=1).sqrt()
-        return _Begun(keys, sigma.repeat_interleave(sizes).to(task.params))
+        return _Begun(keys, sigma.repeat_interleave(sizes), task.params)
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Outside of a client's local steps there is no noise."""
@@ -58,20 +58,23 @@ class _Begun(Correction):
 
     Args:
         keys: 64 random bits for each lane, ``[B]``.
-        sigma: standard deviation of each number, ``[P]``.
+        sigma: standard deviation of each number, ``[P]``, on the host.
+        like: a tensor of the type and on the device of the model.
     """
 
-    def __init__(self, keys: torch.Tensor, sigma: torch.Tensor) -> None:
-        self._keys, self._sigma, self._step = keys, sigma, 0
-        self._noisy = sigma.nonzero()[:, 0]
+    def __init__(self, keys: torch.Tensor, sigma: torch.Tensor, like: torch.Tensor) -> None:
+        self._keys, self._step = keys, 0
+        noisy = sigma.nonzero()[:, 0]
+        self._sigma = sigma[noisy].to(like, non_blocking=True)
+        self._noisy = noisy.to(like.device, non_blocking=True)
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Add the noise of the next step."""
         del params, start
         if not len(self._noisy):
             return gradient
-        own = fold(self._keys[: len(gradient)], torch.tensor(self._step, device=self._keys.device))
+        own = fold(self._keys[: len(gradient)], torch.full((), self._step, device=self._keys.device))
         self._step += 1
         chance = uniform(fold(own[:, None], self._noisy)) + 2.0**-54  # never 0, where a normal number is infinite
-        noise = torch.special.ndtri(chance).to(gradient.dtype) * self._sigma[self._noisy]
+        noise = torch.special.ndtri(chance).to(gradient.dtype) * self._sigma
         return gradient.index_add(1, self._noisy, noise)

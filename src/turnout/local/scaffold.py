@@ -61,7 +61,7 @@ class Scaffold(Correction):
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """With the control variates of these clients."""
-        own, mean = lanes.of(memory["control"].to(task.params.device)), task.shared["control"]
+        own, mean = lanes.of(memory["control"].to(task.params.device, non_blocking=True)), task.shared["control"]
         mean = lanes.of(mean) if mean.dim() > 1 else mean
         now = None
         if self.option == "I" and task.phase != "prepare":

@@ -154,7 +154,7 @@ class Sgd(Local):
 
         def back(rows: torch.Tensor) -> torch.Tensor:
             """Rows in the order of the clients; not a copy where they are that already."""
-            return rows if in_order else rows[torch.from_numpy(np.argsort(order)).to(rows.device)]
+            return rows if in_order else rows[torch.from_numpy(np.argsort(order)).to(rows.device, non_blocking=True)]
 
         changes = [{name: change for one in own for name, change in one.changes().items()} for own in begun]
         return Report(
@@ -193,7 +193,8 @@ class Sgd(Local):
         """All that the local steps begin with, rows in this order."""
         device, dtype = task.params.device, task.params.dtype
         numbers = (planned.examples.shape[1] // self.per_step, self.per_step)  # S, parts
-        examples = torch.from_numpy(planned.examples[order].swapaxes(0, 1).copy()).to(device).unflatten(0, numbers)
+        examples = torch.from_numpy(planned.examples[order].swapaxes(0, 1).copy()).to(device, non_blocking=True)
+        examples = examples.unflatten(0, numbers)
         if clients.objective.draws or clients.transforms:
             keys = clients.keys("local step", task.seed, task.draws(len(clients)), order)
             keys = fold(keys, torch.arange(planned.examples.shape[1], device=device)[:, None]).unflatten(0, numbers)
@@ -202,14 +203,14 @@ class Sgd(Local):
         mask = None
         if not planned.full:
             inside = np.arange(examples.shape[-1]) < planned.counts[order].T[:, :, None]
-            mask = torch.from_numpy(inside).to(device, dtype).unflatten(0, numbers)
-        rows = torch.from_numpy(order).to(device)
+            mask = torch.from_numpy(inside).to(device, dtype, non_blocking=True).unflatten(0, numbers)
+        rows = torch.from_numpy(order).to(device, non_blocking=True)
         start = task.params.expand(len(order), -1) if task.params.dim() == 1 else task.params[rows]
         known = self._known(clients)
         return Descent(
             num_steps=planned.num_steps[order] // self.per_step,
             start=start,
-            lr=self._step_sizes(task, order).to(device, dtype)[:, None],
+            lr=self._step_sizes(task, order).to(device, dtype, non_blocking=True)[:, None],
             examples=examples,
             mask=mask,
             keys=keys,

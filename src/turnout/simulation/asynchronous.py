@@ -92,7 +92,7 @@ class Asynchronous:
         if self._algorithm.aggregation.of_models and len(report):
             used, place = np.unique(report.version, return_inverse=True)
             behind = torch.stack([self.models[version] - state.params for version in used.tolist()])
-            report = replace(report, lag=behind[torch.from_numpy(place).to(behind.device)])
+            report = replace(report, lag=behind[torch.from_numpy(place).to(behind.device, non_blocking=True)])
         needed = self.pace.versions()
         self.models = {version: model for version, model in self.models.items() if version in needed}
         outcomes = np.bincount(self.virtual.log.take()[0]["outcome"], minlength=len(OUTCOMES))
@@ -131,7 +131,7 @@ class Asynchronous:
         models = [self.models[version] for version in used.tolist()]
         params = models[0]
         if len(models) > 1:
-            params = torch.stack(models)[torch.from_numpy(place).to(params.device)]
+            params = torch.stack(models)[torch.from_numpy(place).to(params.device, non_blocking=True)]
         return Task(params, versions, self._seed, again=self._again[clients])
 
     def used(self, reports: Report, info: Info, version: int) -> None:

@@ -232,7 +232,8 @@ class Simulation:
             return self._nothing()
         mine = processes.share(len(clients))
         idle = mine.start == mine.stop
-        parts = EarlySum(self.experiment.algorithm, self.state, self.federation) if early else Parts()
+        alone = processes.number() == 1 and len(clients) <= self.lanes
+        parts = EarlySum(self.experiment.algorithm, self.state, self.federation, alone) if early else Parts()
         for some in chunks(slice(0, 1) if idle else mine, self.lanes):
             report = self._give(clients[some], task_of(some))
             parts.add(report.take(np.arange(0)) if idle else report)

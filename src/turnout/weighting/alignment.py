@@ -118,7 +118,7 @@ class DivideBySecondCohort(Normaliser):
     def _counts(self, report: Report, like: torch.Tensor) -> Weights:
         """How much each report counts before alignment."""
         counts = report.num_examples if self.by_examples else np.ones(len(report))
-        return torch.from_numpy(counts).to(like)
+        return torch.from_numpy(counts).to(like, non_blocking=True)
 
 
 def mean_gradient(report: Report, weights: Weights | None = None) -> torch.Tensor:

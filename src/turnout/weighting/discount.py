@@ -59,7 +59,7 @@ class ByStaleness(Weighting):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Multiply by s."""
-        return weights * self.factors(report, version, state, federation).to(weights.device), state
+        return weights * self.factors(report, version, state, federation).to(weights.device, non_blocking=True), state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """S of each report."""

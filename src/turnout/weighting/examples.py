@@ -21,7 +21,7 @@ class ByExamples(Weighting):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Multiply by the number of training examples."""
-        return weights * self.factors(report, version, state, federation).to(weights.device), state
+        return weights * self.factors(report, version, state, federation).to(weights.device, non_blocking=True), state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """The numbers of training examples."""

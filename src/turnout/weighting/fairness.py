@@ -59,7 +59,7 @@ class DivideByCurvature(Normaliser):
         """Multiply by the power of the loss, and divide by the sum of the curvatures."""
         del version, federation
         loss = report.seen["start_loss"].double().clamp(min=0.0) + _LEAST
-        lr = torch.from_numpy(step_size(self.lr, report.version)).to(weights)
+        lr = torch.from_numpy(step_size(self.lr, report.version)).to(weights, non_blocking=True)
         squared = norms(report.delta).square()
         largest = loss.max()  # without it, high powers overflow
         relative = loss / largest

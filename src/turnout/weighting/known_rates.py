@@ -53,12 +53,17 @@ class KnownRates(Weighting):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Divide by the rates of those who are there."""
-        return weights * self.factors(report, version, state, federation).to(weights.device), state
+        return weights * self.factors(report, version, state, federation).to(weights.device, non_blocking=True), state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """``1 / p`` of those who are there."""
         del version, federation
         return state["inverse"][torch.from_numpy(report.client)]
+
+    def touched(self, report: Report, state: State) -> dict[str, np.ndarray]:
+        """Nothing: what somebody knows does not change."""
+        del report, state
+        return {}
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
         """``1 / p_n`` for everyone."""

@@ -41,8 +41,8 @@ class DivideByLocalSteps(Normaliser):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Divide by the steps, and multiply by their mean."""
-        times = self.factors(report, version, state, federation).to(weights.device)
-        steps = torch.from_numpy(report.num_steps).to(weights)
+        times = self.factors(report, version, state, federation).to(weights.device, non_blocking=True)
+        steps = torch.from_numpy(report.num_steps).to(weights, non_blocking=True)
         total = weights.sum()
         share = (weights / total).where(total != 0, weights)
         effective = share.dot(steps)

@@ -53,7 +53,7 @@ class MultiplicativeWeights(Weighting):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Multiply by v, then count those who are not content; who sent two reports counts once."""
-        share = self.factors(report, version, state, federation).to(weights.device)
+        share = self.factors(report, version, state, federation).to(weights.device, non_blocking=True)
         clients, rows = np.unique(report.client, return_index=True)
         unhappy = clients[report.seen["appeal_gap"].cpu().numpy()[rows] >= 0]
         if len(unhappy):

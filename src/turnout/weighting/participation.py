@@ -83,7 +83,7 @@ class Participation(Weighting):
         """Weigh by what was known before this round; then settle the intervals that this round ends."""
         if not len(report):
             return weights, state
-        weights = weights * self.factors(report, version, state, federation).to(weights.device)
+        weights = weights * self.factors(report, version, state, federation).to(weights.device, non_blocking=True)
         clients = report.client
         group, place, size = self._seats(clients)
         once = np.unique(clients, return_index=True)[1]  # who sent two reports in one round was there once
@@ -95,6 +95,10 @@ class Participation(Weighting):
         del federation
         group, _, size = self._seats(report.client)
         return torch.from_numpy(self._omega(state, group, version * size))
+
+    def touched(self, report: Report, state: State) -> dict[str, np.ndarray]:
+        """All that is known of the groups of those who are there."""
+        return dict.fromkeys(state, self._seats(report.client)[0])
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
         """``omega`` of everyone in the round to come."""

@@ -78,7 +78,11 @@ class ExpectedStaleness(Weighting):
         mean = self._mean(report.client, state)
         times, plus = {"paper": (len(report), 1), "algorithm_1": (1, 1), "authors_code": (len(report), 0)}[self.rule]
         factor = mean * times + plus
-        return weights * torch.from_numpy(factor / federation.num_clients).to(weights), state
+        return weights * torch.from_numpy(factor / federation.num_clients).to(weights, non_blocking=True), state
+
+    def touched(self, report: Report, state: State) -> dict[str, np.ndarray]:
+        """All that is known of those who are there."""
+        return dict.fromkeys(state, report.client)
 
     def _record(self, clients: np.ndarray, staleness: np.ndarray, state: State) -> None:
         """Take in the staleness of reports, those of one client one after the other, the oldest first."""

@@ -1,0 +1,123 @@
+"""Nobody waits for a device inside a round, as told by one that holds no numbers: whatever reads a value there fails."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from turnout import Sgd
+from turnout.core import step
+from turnout.core.objective import Objective
+from turnout.core.step import server_step
+from turnout.core.types import Report
+from turnout.data import federated
+from turnout.simulation import Simulation
+
+from .recipes import LOCAL, RECIPES, experiment
+from .test_reports import KNOWN, P, batches
+
+NOWHERE = torch.device("meta")
+
+MORE = {"mw_fed": "who is not content is counted on the host, between the first weights and the last"}
+"""Recipes whose server step reads something before its end."""
+
+_CHOICE = "whom to train is chosen on the host, by what was measured"
+_MEMORY = "what clients remember lives on the host: what they sent goes there"
+_FIRST = "losses of the received model are summed on the host, client by client, before the first local step"
+ROUNDS: dict[str, str] = {name: _MEMORY for name in RECIPES if RECIPES[name](LOCAL).personal or "scaffold" in name}
+ROUNDS |= {name: _CHOICE for name in RECIPES if "fednu" in name and name != "fednu, uniform"}
+ROUNDS |= {name: _FIRST for name in RECIPES if "maxfl" in name or name in ("qffl", "mw_fed")}
+"""Recipes whose clients, or whose selection, read something."""
+
+
+class NoCopyThatWaits(TorchDispatchMode):
+    """Refuses copies onto a device for which the host waits until all work before them is done."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten._to_copy.default:
+            moves = args[0].device != NOWHERE and kwargs.get("device") == NOWHERE
+            assert not moves or kwargs.get("non_blocking"), "a copy that waits"
+        if func is torch.ops.aten.copy_.default:
+            assert args[0].device == args[1].device, "a copy that waits"
+        return func(*args, **kwargs)
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """How many reports there were each time that the server read; it is told that all is well."""
+    found: list[int] = []
+
+    def read(after, info, sums):
+        assert after.params.device == NOWHERE
+        assert all(total.device == NOWHERE for total in sums)
+        found.append(len(info["weights"]))
+        return after, info, True, True
+
+    monkeypatch.setattr(step, "_read", read)
+    return found
+
+
+def there(report: Report | None) -> Any:
+    """Reports whose numbers are on the device."""
+    if report is None:
+        return None
+    extra, seen = ({name: v.to(NOWHERE) for name, v in of.items()} for of in (report.extra, report.seen))
+    return replace(report, delta=report.delta.to(NOWHERE), extra=extra, seen=seen, measured=there(report.measured))
+
+
+def steps(name):
+    algorithm, known = RECIPES[name](LOCAL), replace(KNOWN, device=NOWHERE)
+    state = algorithm.init(torch.zeros(P, dtype=torch.float64, device=NOWHERE), known)
+    reports = [there(one) for one in batches(rounds=4)]
+    with NoCopyThatWaits():
+        for one in reports:
+            state, _ = server_step(algorithm, state, one, known)
+    return reports
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in MORE])
+def test_a_server_step_waits_once(name, reads):
+    reports = steps(name)
+    assert reads == [len(one) for one in reports]
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_a_server_step_that_waits_more_often_is_named(name, reads):
+    with pytest.raises(RuntimeError, match="meta"):
+        steps(name)
+    assert not any(reads)
+
+
+def rounds(name, monkeypatch, local=LOCAL):
+    """Three rounds up to their records; what is looked at before the first is not looked at."""
+    monkeypatch.setattr(federated, "_all_finite", lambda _: True)
+    monkeypatch.setattr(Objective, "check", lambda *_: None)
+    run = experiment(name, local=local, device="meta", engine="vectorised")
+    simulation = Simulation(run)
+    with NoCopyThatWaits():
+        for _ in range(3):
+            if simulation.asynchronous is None:
+                reports, _ = simulation._cohort_reports()
+            else:
+                reports, _ = simulation.asynchronous.reports(simulation.state)
+            simulation.state, _ = server_step(run.algorithm, simulation.state, reports, simulation.federation)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in ROUNDS])
+def test_a_round_waits_once(name, reads, monkeypatch):
+    rounds(name, monkeypatch)
+    assert len(reads) == 3
+
+
+def test_so_does_one_whose_clients_take_different_numbers_of_steps(reads, monkeypatch):
+    rounds("fedau", monkeypatch, Sgd(lr=0.1, steps=None, epochs=1, batch_size=8, momentum=0.5))
+    assert len(reads) == 3
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_round_that_waits_more_often_is_named(name, reads, monkeypatch):  # noqa: ARG001 - nothing is read in earnest
+    with pytest.raises(RuntimeError, match="meta"):
+        rounds(name, monkeypatch)
