@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import torch
 
 from turnout.local.local_step import LocalStep
-
-_STEPS_FIRST = ("examples", "mask", "keys")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,50 +35,89 @@ class Descent:
     first_loss: torch.Tensor | None
     first_gradient: torch.Tensor | None
 
-    def part(self, rows: slice) -> Descent:
-        """Some of the clients."""
-
-        def some(name: str, value: torch.Tensor | np.ndarray | None) -> torch.Tensor | np.ndarray | None:
-            if value is None:
-                return None
-            return value[:, :, rows] if name in _STEPS_FIRST else value[rows]
-
-        return Descent(**{field.name: some(field.name, getattr(self, field.name)) for field in fields(self)})  # type: ignore[arg-type]
-
-    def run(
-        self, step: LocalStep, x: torch.Tensor, y: torch.Tensor, alike: bool, delta: torch.Tensor, loss: torch.Tensor
-    ) -> None:
-        """Take all steps.
+    def part(self, rows: slice, way: Way, x: torch.Tensor, y: torch.Tensor) -> Part:
+        """Some of the clients, with everything cut to size: threads that take steps should not wait for each other's Python.
 
         Args:
+            rows: which.
+            way: of all clients.
             x, y: all examples, end to end.
-            alike: whether the step's corrections hold nothing of a client or a round.
-            delta: becomes how far each came, ``[B, P]``.
-            loss: becomes the mean of its losses, ``[B]``.
         """
-        # Of this part alone: derivatives of one thread must not see what another one changes in the same tensor.
-        params, total = self.start.clone(), self.start.new_zeros(len(self.start))
-        velocity = torch.zeros_like(params) if step.momentum else None
-        for active, begin, end in self._stretches():
-            moving = None if velocity is None else velocity[:active]
-            here = params[:active], self.start[:active], moving, total[:active], self.lr[:active]
+        # By `data`, because derivatives of one thread must not see what another one changes in the same tensor.
+        params, start, stretches = way.params[rows].data, self.start[rows], []
+        for active, begin, end in self._stretches(rows):
+            some = slice(rows.start, rows.start + active)
+            moving = None if way.velocity is None else way.velocity[some]
+            here = params[:active], start[:active], moving, way.total[some], self.lr[some], x, y
+            first = None
             if begin == 0 and self.first_loss is not None and self.first_gradient is not None:
-                step.move(*here, self.first_loss[:active], self.first_gradient[:active])
-                begin = 1
-            if begin == end:
-                continue
-            now = slice(begin, end), slice(None), slice(active)
+                first, begin = (self.first_loss[some], self.first_gradient[some]), 1
+            now = slice(begin, end), slice(None), some
             mask = None if self.mask is None else self.mask[now]
-            step.repeat((*here, x, y), (self.examples[now], mask, self.keys[now]), alike)
-        torch.sub(params, self.start, out=delta)
-        torch.div(total, torch.from_numpy(np.maximum(self.num_steps, 1)).to(total, non_blocking=True), out=loss)
+            stretches.append(Stretch(here, first, end - begin, (self.examples[now], mask, self.keys[now])))
+        return Part(params, start, stretches)
 
-    def _stretches(self) -> Iterator[tuple[int, int, int]]:
-        """How many are at work from which step to which, while their number stays."""
-        most = int(self.num_steps[0]) if len(self.num_steps) else 0
-        if most and most == self.num_steps[-1]:
-            yield len(self.num_steps), 0, most
-            return
-        ends = np.unique(self.num_steps[self.num_steps > 0])
+    def _stretches(self, rows: slice) -> Iterator[tuple[int, int, int]]:
+        """How many of some are at work from which step to which, while their number stays."""
+        num_steps = self.num_steps[rows]
+        ends = np.unique(num_steps[num_steps > 0])
         for begin, end in pairwise([0, *ends.tolist()]):
-            yield int((self.num_steps > begin).sum()), begin, end
+            yield int((num_steps > begin).sum()), begin, end
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """What the steps of B clients change.
+
+    Attributes:
+        params: where they are, ``[B, P]``, and in the end how far each has come.
+        total: the sum of its losses, ``[B]``.
+        velocity: ``[B, P]``; None without momentum.
+    """
+
+    params: torch.Tensor
+    total: torch.Tensor
+    velocity: torch.Tensor | None
+
+    @classmethod
+    def of(cls, descent: Descent, momentum: float) -> Way:
+        """Before the first step."""
+        start = descent.start
+        velocity = torch.zeros(start.shape, dtype=start.dtype, device=start.device) if momentum else None
+        return cls(start.new_empty(start.shape), start.new_zeros(len(start)), velocity)
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """Steps in which the same clients are at work.
+
+    Attributes:
+        here: the first arguments of a step, up to the examples.
+        first: loss and gradient of the first step, where they are known.
+        number: of the steps that follow.
+        minibatches: the other arguments of these, with a row for each.
+    """
+
+    here: tuple[torch.Tensor | None, ...]
+    first: tuple[torch.Tensor, torch.Tensor] | None
+    number: int
+    minibatches: tuple[torch.Tensor | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What one thread does: clients from where they begin, ``[b, P]``, stretch by stretch."""
+
+    params: torch.Tensor
+    start: torch.Tensor
+    stretches: list[Stretch]
+
+    def run(self, step: LocalStep, alike: bool) -> None:
+        """Take all steps; `alike` says whether the step's corrections hold nothing of a client or a round."""
+        self.params.copy_(self.start)
+        for stretch in self.stretches:
+            if stretch.first is not None:
+                step.move(*stretch.here[:5], *stretch.first)  # type: ignore[arg-type]
+            if stretch.number:
+                step.repeat(stretch.here, stretch.minibatches, alike)
+        self.params.sub_(self.start)

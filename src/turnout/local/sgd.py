@@ -14,7 +14,7 @@ from turnout.core.pieces import Correction, Local
 from turnout.core.random import fold
 from turnout.core.schedule import Schedule, check_step_size
 from turnout.core.types import Lanes, Report, State, Task
-from turnout.local.descent import Descent
+from turnout.local.descent import Descent, Way
 from turnout.local.local_step import Direction, LocalStep, steepest
 from turnout.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
 from turnout.local.work import Work
@@ -176,18 +176,15 @@ class Sgd(Local):
         clients: Clients,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Take all steps, the parts side by side: how far each lane came, ``[B, P]``, and its mean loss, ``[B]``."""
-        delta, loss = descent.start.new_empty(descent.start.shape), descent.lr.new_empty(len(descent.num_steps))
-
-        def one(which: tuple[slice, tuple[Correction, ...]]) -> None:
-            part, own = which
+        objective, shards, way = clients.objective, clients.shards, Way.of(descent, self.momentum)
+        work = []
+        for part, own in zip(parts, begun, strict=True):
             alike = all(mine is whole for mine, whole in zip(own, given, strict=True))
-            step = LocalStep(
-                clients.objective, clients.transforms, self._direction, own, self.momentum, self.weight_decay
-            )
-            descent.part(part).run(step, clients.shards.x, clients.shards.y, alike, delta[part], loss[part])
-
-        list(clients.objective.crew.map(one, zip(parts, begun, strict=True)))
-        return delta, loss
+            step = LocalStep(objective, clients.transforms, self._direction, own, self.momentum, self.weight_decay)
+            work.append((descent.part(part, way, shards.x, shards.y), step, alike))
+        list(objective.crew.map(lambda each: each[0].run(*each[1:]), work))
+        number = torch.from_numpy(np.maximum(descent.num_steps, 1)).to(way.total, non_blocking=True)
+        return way.params, way.total / number
 
     def _descent(self, task: Task, planned: Plan, order: np.ndarray, clients: Clients) -> Descent:
         """All that the local steps begin with, rows in this order."""
