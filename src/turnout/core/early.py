@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
 import numpy as np
 import torch
 
 from turnout.core.algorithm import Algorithm
+from turnout.core.altered import altered
 from turnout.core.rows import RunningSum, Summed, Unsummed
 from turnout.core.types import Federation, Report, ServerState, State
 
@@ -55,10 +55,10 @@ class EarlySum(Parts):
             factors = self._of(report)
             extra = {name: Unsummed(rows, torch.ones_like(factors)) for name, rows in report.extra.items()}
             delta = Unsummed(report.delta, factors)
-            super().add(replace(report, delta=cast("torch.Tensor", delta), extra=cast("State", extra)))
+            super().add(altered(report, delta=cast("torch.Tensor", delta), extra=cast("State", extra)))
             return
         good = report.finite()
-        report = replace(report, good=good)
+        report = altered(report, good=good)
         factors = self._of(report)
         kept = slice(None) if good.all() else torch.from_numpy(good.nonzero()[0]).to(factors.device, non_blocking=True)
         for name, rows in {"": report.delta, **report.extra}.items():
@@ -66,7 +66,7 @@ class EarlySum(Parts):
             self._sums.setdefault(name, RunningSum()).add(times[kept], rows[kept])
         self._factors.append(factors)
         nothing = {name: rows.new_zeros((len(rows), 0)) for name, rows in report.extra.items()}
-        super().add(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
+        super().add(altered(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
 
     def _of(self, report: Report) -> torch.Tensor:
         """The product of all factors, float64 ``[b]``; 0 for reports that are known to be dropped."""
@@ -89,4 +89,4 @@ class EarlySum(Parts):
 
         extra = {name: Summed(self._sums[name].total(), even, rows.dtype) for name, rows in report.extra.items()}
         delta = Summed(self._sums[""].total(), factors, report.delta.dtype)
-        return replace(report, delta=cast("torch.Tensor", delta), extra=cast("State", extra))
+        return altered(report, delta=cast("torch.Tensor", delta), extra=cast("State", extra))

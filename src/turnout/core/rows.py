@@ -186,6 +186,8 @@ def weighted_sum(weights: torch.Tensor, rows: Matrix) -> torch.Tensor:
     """``sum_b w_b rows_b``, ``[P]``, in float64."""
     if isinstance(rows, Rows):
         return rows.weighted_sum(weights)
+    if rows.shape[1] <= _COLUMNS:
+        return weights.double() @ rows.double()
     return torch.cat([weights.double() @ block.double() for block in rows.split(_COLUMNS, dim=1)])
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
+from turnout.core.altered import altered
 from turnout.core.rows import Unsummed, finite, joined, total, zeroed
 
 State = dict[str, torch.Tensor]
@@ -125,7 +126,7 @@ class Report:
     def summed_once(self, once: torch.Tensor) -> Report:
         """The same reports, with zeros in what the server sums where `once`, bool ``[B]``, is False."""
         once = once.to(self.delta.device, non_blocking=True)
-        return replace(self, extra={name: zeroed(value, once) for name, value in self.extra.items()})
+        return altered(self, extra={name: zeroed(value, once) for name, value in self.extra.items()})
 
     @classmethod
     def cat(cls, reports: Iterable[Report]) -> Report:
@@ -175,7 +176,7 @@ class Report:
         good = self.finite()
         kept = self if good.all() else self.take(good.nonzero()[0])
         if self.measured is not None:
-            kept = replace(kept, measured=self.measured.screened()[0])
+            kept = altered(kept, measured=self.measured.screened()[0])
         return kept, int((~good).sum())
 
 

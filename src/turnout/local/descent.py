@@ -60,6 +60,9 @@ class Descent:
     def _stretches(self, rows: slice) -> Iterator[tuple[int, int, int]]:
         """How many of some are at work from which step to which, while their number stays."""
         num_steps = self.num_steps[rows]
+        if len(num_steps) and num_steps[0] == num_steps[-1] > 0:  # nobody between them differs
+            yield len(num_steps), 0, int(num_steps[0])
+            return
         ends = np.unique(num_steps[num_steps > 0])
         for begin, end in pairwise([0, *ends.tolist()]):
             yield int((num_steps > begin).sum()), begin, end

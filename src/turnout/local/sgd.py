@@ -207,7 +207,7 @@ class Sgd(Local):
         return Descent(
             num_steps=planned.num_steps[order] // self.per_step,
             start=start,
-            lr=self._step_sizes(task, order).to(device, dtype, non_blocking=True)[:, None],
+            lr=self._step_sizes(task, order)[:, None],
             examples=examples,
             mask=mask,
             keys=keys,
@@ -216,10 +216,12 @@ class Sgd(Local):
         )
 
     def _step_sizes(self, task: Task, order: np.ndarray) -> torch.Tensor:
-        """Of each lane, float64 ``[B]``."""
+        """Of each lane, ``[B]``."""
+        params = task.params
         if isinstance(self.lr, Schedule):
-            return torch.from_numpy(self.lr.at(task.versions(len(order))[order]))
-        return torch.full((len(order),), float(self.lr), dtype=torch.float64)
+            sizes = torch.from_numpy(self.lr.at(task.versions(len(order))[order]))
+            return sizes.to(params.device, params.dtype, non_blocking=True)
+        return params.new_full((len(order),), float(self.lr))
 
     @property
     def _direction(self) -> Direction:

@@ -24,6 +24,7 @@ class RandomOrder:
         self._num_draws = num_clients // 4 if num_clients > _SMALL else 0
         self._drawn = np.empty(0, dtype=np.int64)
         self._rest: np.ndarray | None = None
+        self._keys = np.empty(0, dtype=np.int64)
 
     def take(self, size: int) -> np.ndarray:
         """The next clients in the order, int64: at most `size`, and maybe none before the last of N has been taken."""
@@ -37,7 +38,11 @@ class RandomOrder:
         if self._rest is None:
             unseen = np.ones(self._num_clients, dtype=bool)
             unseen[self._drawn] = False
-            rest = np.flatnonzero(unseen)
-            self._rest = rest[np.argsort(fold(self._key, self._num_draws + rest), kind="stable")]
-        front, self._rest = self._rest[:size], self._rest[size:]
-        return front
+            self._rest = np.flatnonzero(unseen)
+            self._keys = fold(self._key, self._num_draws + self._rest)  # all different: `mix` is a bijection
+        front, later = np.arange(len(self._rest)), np.empty(0, dtype=np.int64)
+        if size < len(self._rest):  # no need to order those who are not asked for
+            front, later = np.split(np.argpartition(self._keys, size), [size])
+        taken = self._rest[front[np.argsort(self._keys[front])]]
+        self._rest, self._keys = self._rest[later], self._keys[later]
+        return taken
