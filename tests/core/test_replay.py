@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import grad_and_value, vmap
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from turnout.core import replay
 from turnout.core.objective import Objective
@@ -44,7 +45,7 @@ def test_what_cannot_be_traced_goes_on_being_called(monkeypatch):
     monkeypatch.setattr(replay, "_COST", -1.0)
 
     def function(x):
-        if torch.utils._python_dispatch._get_current_dispatch_mode() is not None:
+        if _get_current_dispatch_mode() is not None:
             raise RuntimeError("this would change a captured tensor")
         return x * 2
 
