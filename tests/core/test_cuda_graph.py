@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._pytree import tree_leaves
 
-from turnout import Experiment, Sgd, fedavg, models
+from turnout import Experiment, Sgd, fedavg, models, scaffold
 from turnout.core import cuda_graph, replay
 from turnout.core.cuda_graph import Graphed, Room
 from turnout.core.replay import Replayed
@@ -64,29 +64,28 @@ def places_of(of):
     return of._recording._places
 
 
-def assert_as_plain(of, seed, x=X, **options):
-    """One call and several repetitions do to fresh arguments what the function does."""
-    for repeated in (False, True):
-        (own, scale), (rows, weight) = arguments_of(seed, **options)
-        expected, before = own.clone(), [a.clone() for a in (scale, x, rows, weight)]
-        if repeated:
-            for i in range(len(rows)):
-                step(expected, scale, x, rows[i], weight[i])
-            of.repeat([own, scale, x], [rows, weight])
-        else:
-            value, found = step(expected, scale, x, rows[0], weight[0]), of(own, scale, x, rows[0], weight[0])
-            assert found[0] is own
-            assert torch.equal(found[1]["norm"], value[1]["norm"])
-            assert torch.equal(found[1]["rows"], value[1]["rows"])
-        assert torch.equal(own, expected)
-        for a, b in zip((scale, x, rows, weight), before, strict=True):
-            assert torch.equal(a, b)
+def assert_as_plain(of, seed, x=X, repeated=True, **options):
+    """A call, or several repetitions, do to fresh arguments what the function does."""
+    (own, scale), (rows, weight) = arguments_of(seed, **options)
+    expected, before = own.clone(), [a.clone() for a in (scale, x, rows, weight)]
+    if repeated:
+        for i in range(len(rows)):
+            step(expected, scale, x, rows[i], weight[i])
+        of.repeat([own, scale, x], [rows, weight])
+    else:
+        value, found = step(expected, scale, x, rows[0], weight[0]), of(own, scale, x, rows[0], weight[0])
+        assert found[0] is own
+        assert torch.equal(found[1]["norm"], value[1]["norm"])
+        assert torch.equal(found[1]["rows"], value[1]["rows"])
+    assert torch.equal(own, expected)
+    for a, b in zip((scale, x, rows, weight), before, strict=True):
+        assert torch.equal(a, b)
 
 
-def assert_all_as_plain(of, times=5, data=(X,)):
+def assert_all_as_plain(of, times=5, data=(X,), **options):
     """Again and again, with data that take turns."""
     for seed in range(times):
-        assert_as_plain(of, seed, x=data[seed // 2 % len(data)])
+        assert_as_plain(of, seed, x=data[seed // 2 % len(data)], **options)
 
 
 @settings(deadline=None, max_examples=40)
@@ -96,11 +95,12 @@ def assert_all_as_plain(of, times=5, data=(X,)):
     st.booleans(),
     st.booleans(),
     st.integers(1, 4),
+    st.booleans(),
 )
-def test_replays_do_what_the_function_does(seeds, num, expanded, strided, rows):
+def test_replays_do_what_the_function_does(seeds, num, expanded, strided, rows, repeated):
     of = graphed()
     for seed in seeds:
-        assert_as_plain(of, seed, num=num, expanded=expanded, strided=strided, rows=rows)
+        assert_as_plain(of, seed, num=num, expanded=expanded, strided=strided, rows=rows, repeated=repeated)
     assert of.refused is None
     assert of._recording is not None
 
@@ -153,18 +153,26 @@ def test_data_that_come_in_place_of_others_are_recorded_anew():
         assert_as_plain(of, seed, x=x)
         places.append(places_of(of)[2] if of._recording else None)
     assert places[1] is LARGE
-    assert places[-1] is other
+    assert places[2] is None
+    assert places[3] is places[4] is other
     assert of.refused is None
 
 
-def test_large_arguments_that_are_new_in_every_call_are_copied():
-    of = graphed(lambda x, y: (x * y).sum(dim=0), changes=())
-    others = [LARGE + i for i in range(5)]
-    for x in others:
-        assert torch.equal(of(x, LARGE), (x * LARGE).sum(dim=0))
-    assert not any(places_of(of)[0].data_ptr() == x.data_ptr() for x in others)
-    assert places_of(of)[1] is LARGE
+def test_large_arguments_that_are_new_in_every_round_are_copied():
+    of, others = graphed(), [LARGE + i for i in range(5)]
+    for seed, x in enumerate(others):
+        assert_as_plain(of, seed, x=x)
+    assert not any(places_of(of)[2].data_ptr() == x.data_ptr() for x in others)
     assert of._recordings == 1
+
+
+def test_of_single_calls_all_arguments_are_copied():
+    """Within a round, the models of its clients are one large tensor; in the next round they are another."""
+    of = graphed()
+    for x in (LARGE, LARGE + 1, LARGE + 2):
+        assert_all_as_plain(of, 3, (x,), repeated=False)
+    assert of._recordings == 1
+    assert places_of(of)[2].data_ptr() != LARGE.data_ptr()
 
 
 def test_data_that_keep_moving_are_not_recorded_for_ever():
@@ -318,11 +326,12 @@ def test_a_graph_is_recorded_beside_the_present_stream_after_warming_up(monkeypa
     assert cuda_graph._side.cache_info().currsize == 0
 
 
-def trained(**options):
-    """Eight rounds of cohorts whose clients take different numbers of steps."""
-    data = classification()
+def trained(algorithm=fedavg, **options):
+    """Eight rounds of clients who take different numbers of steps."""
     local = Sgd(lr=0.2, steps=None, epochs=1, batch_size=8, momentum=0.5)
-    run = Experiment(data, models.Mlp(hidden=(8,)), fedavg(local), rounds=8, engine="vectorised", **options)
+    run = Experiment(
+        classification(), models.Mlp(hidden=(8,)), algorithm(local), rounds=8, engine="vectorised", **options
+    )
     simulation = Simulation(run)
     for _ in range(run.rounds):
         simulation.round()
@@ -333,17 +342,22 @@ def replays_of(simulation):
     return [traced for of in simulation.objective._replays.values() for traced in of._traced.values()]
 
 
-def test_rounds_come_out_the_same(monkeypatch):
+@pytest.mark.parametrize("large", [1, cuda_graph._LARGE])
+@pytest.mark.parametrize("algorithm", [fedavg, lambda local: scaffold(local, cohort_size=8)])
+def test_rounds_come_out_the_same(algorithm, large, monkeypatch):
+    """Of SCAFFOLD, whose corrections are new in every round, gradients are replayed one by one."""
     monkeypatch.setattr(replay, "_COST", -1.0)
-    expected = trained()
+    expected = trained(algorithm)
     assert replays_of(expected)
     monkeypatch.setattr(replay, "_RECORDED", {"cpu"})
+    monkeypatch.setattr(cuda_graph, "_LARGE", large)
     monkeypatch.setattr(cuda_graph, "on_gpu", stand_in)
-    found = trained()
+    found = trained(algorithm)
     assert torch.equal(found.state.params, expected.state.params)
     recorded = [of for of in replays_of(found) if isinstance(of, Graphed)]
     assert len(recorded) == len(replays_of(found)) > 3
     assert all(of._recording is not None and of._trials == cuda_graph._TRIALS for of in recorded)
+    assert all(of._recordings == 1 for of in recorded)
 
 
 def test_arguments_that_are_not_there_are_left_out(monkeypatch):

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import grad_and_value, vmap
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from turnout.core import replay
 from turnout.core.objective import Objective
@@ -37,6 +38,22 @@ def test_replays_the_same_bits_without_python(monkeypatch):
         assert torch.equal(value, expected[1])
         assert not gradient.requires_grad
     assert ran == [2, 0, 0, 0]  # once to trace, once for the value
+
+
+def test_what_cannot_be_traced_goes_on_being_called(monkeypatch):
+    """Where a device can do less in a trace than outside of it."""
+    monkeypatch.setattr(replay, "_COST", -1.0)
+
+    def function(x):
+        if _get_current_dispatch_mode() is not None:
+            raise RuntimeError("this would change a captured tensor")
+        return x * 2
+
+    replayed = Replayed(function)
+    with pytest.warns(RuntimeWarning, match="goes through Python, for it cannot be traced: this would change") as said:
+        found = [replayed(torch.tensor([value])).tolist() for value in (2.0, 3.0, 4.0)]
+    assert found == [[4.0], [6.0], [8.0]]
+    assert len(said) == 1
 
 
 def test_every_shape_has_its_own_trace(monkeypatch):

@@ -12,7 +12,8 @@ from turnout.cli import flags, layers, own
 from turnout.cli.errors import guarded
 from turnout.cli.output import announce, introduce, jobs_of, show, watched
 from turnout.cli.run import save
-from turnout.cli.settings import Settings, as_table
+from turnout.cli.sections import as_table
+from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison import RunsFailed, is_finished
 from turnout.comparison import compare as compare_experiments

@@ -13,7 +13,8 @@ from rich.table import Table
 from turnout.cli import layers
 from turnout.cli.errors import guarded
 from turnout.cli.output import show
-from turnout.cli.settings import KEYS, Settings
+from turnout.cli.sections import KEYS
+from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError
 from turnout.data.catalogue import inventory
 from turnout.data.federated import FederatedData

@@ -78,8 +78,9 @@ ThreadsOfEach = Annotated[
     typer.Option(
         "--threads",
         metavar="N",
-        help="Threads of each run, in whichever process; runs side by side make better use of processors. Changes no "
-        "result.",
+        help="Threads of each run, in whichever process; runs side by side make better use of processors (default: 1). "
+        "Changes no result.",
+        show_default=False,
     ),
 ]
 Report = Annotated[

@@ -17,7 +17,7 @@ from rich.text import Text
 from turnout.cli import flags, layers, panels
 from turnout.cli.errors import guarded
 from turnout.cli.output import announce, jobs_of, say, show, watched
-from turnout.cli.settings import as_table
+from turnout.cli.sections import as_table
 from turnout.comparison import RunsFailed
 from turnout.comparison.compare import perform_all
 from turnout.comparison.run import Run

@@ -11,39 +11,20 @@ from typing import Any
 from turnout.algorithms import ALGORITHMS
 from turnout.cli import defaults, own
 from turnout.cli.layers import merge
-from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PACES, PARTITIONS, SELECTIONS
+from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PARTITIONS
 from turnout.cli.options import Table, arguments, build, convert, options_of, part, placed, unknown_option
+from turnout.cli.sections import OF_SPLIT, as_table, chosen, piece_of, tidy
 from turnout.core.algorithm import Algorithm
-from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
+from turnout.core.checks import ConfigurationError, known_name, refuse
 from turnout.core.pieces import Piece
 from turnout.data.catalogue import SOURCES
 from turnout.data.federated import FederatedData
 from turnout.data.partition import Partition
 from turnout.data.source import Source
 from turnout.experiment import Experiment
-from turnout.models import MODELS, ModelSpec
+from turnout.models import ModelSpec
 from turnout.pace import Pace
 from turnout.population import Availability, Population
-
-NAMED: Mapping[str, Mapping[str, Any]] = {
-    "data": SOURCES,
-    "model": MODELS,
-    "algorithm": ALGORITHMS,
-    "selection": SELECTIONS,
-    "availability": AVAILABILITY,
-    "pace": PACES,
-}
-"""Sections that name a piece and may hold its options, with what they can name."""
-
-_UNNAMED = ("local", "also", "population")
-"""Sections that name nothing, and hold options or tables of them."""
-
-SECTIONS = (*NAMED, *_UNNAMED)
-KEYS = (*SECTIONS, *options_of(Experiment), "name")
-"""What settings can have at the top."""
-
-_SPLIT = {name: option for name, option in options_of(Source.split).items() if name != "partition"}
-_OF_PARTITIONS = {name for partition in PARTITIONS.values() for name in options_of(partition)}
 
 
 @dataclass(frozen=True)
@@ -51,7 +32,7 @@ class Settings:
     """All settings of a run, as a TOML file has them; those that are left out have the defaults of their pieces.
 
     Attributes:
-        table: ``name`` (what reports call the run), a table for each of `SECTIONS`, and the numbers of `Experiment`.
+        table: ``name`` (what reports call the run), a table for each section, and the numbers of `Experiment`.
     """
 
     table: Table
@@ -75,7 +56,7 @@ class Settings:
         under = reduce(merge, below)
         # Under and, for what a layer replaced and a later one put back, once more under the outcome.
         table = merge(under, reduce(merge, given, under))
-        kind = _chosen("availability", table["availability"], AVAILABILITY)
+        kind = chosen("availability", table["availability"], AVAILABILITY)
         table = merge({"availability": defaults.availability(kind, table["availability"], data)}, table)
         if "personal" in options_of(_recipe(table["algorithm"])):
             table = merge({"algorithm": defaults.PERSONAL.get(table["model"].get("name"), {})}, table)
@@ -178,18 +159,18 @@ class Settings:
 
     def _data_options(self) -> tuple[Table, Table, Partition | None]:
         """Options of the source, options of the split (seed and num_clients may be of both), and the partition."""
-        options = self._options("data")
+        options = {key: value for key, value in self.table["data"].items() if key != "name"}
         source, wanted = SOURCES[self.table["data"]["name"]], options.pop("partition", None)
         options.pop("augmentation", None)
-        partition, known = None, [*options_of(source), *_SPLIT, "partition", "augmentation"]
+        partition, known = None, [*options_of(source), *OF_SPLIT, "partition", "augmentation"]
         if wanted is not None:
-            kind = _chosen("data.partition", wanted, PARTITIONS)
+            kind = chosen("data.partition", wanted, PARTITIONS)
             partition = build(kind, {k: v for k, v in wanted.items() if k != "name"}, "data.partition")
             known += options_of(kind)
         for key in options:
             if key not in known:
                 raise unknown_option(f"data.{key}", source.__name__, known)
-        split = {key: value for key, value in options.items() if key in _SPLIT}
+        split = {key: value for key, value in options.items() if key in OF_SPLIT}
         own = {key: value for key, value in options.items() if key in options_of(source)}
         return (
             arguments(source, own, "data"),
@@ -212,21 +193,9 @@ class Settings:
             pieces.append(build(kind, options, f"also.{name}"))
         return tuple(pieces)
 
-    def _options(self, section: str) -> Table:
-        return {key: value for key, value in self.table[section].items() if key != "name"}
-
     def _named(self, section: str) -> Any:
         """The piece that a section names, with its options."""
-        known, options = NAMED[section], self._options(section)
-        kind = _chosen(section, self.table[section], known)
-        for key in options:
-            having = [name for name, piece in known.items() if key in options_of(piece)]
-            if having and key not in options_of(kind):
-                raise ConfigurationError(
-                    f"unknown option '{section}.{key}' of {kind.__name__}: it is an option of {', '.join(having)}; write "
-                    f"{section}={having[0]} too, or leave it out"
-                )
-        return build(kind, options, section)
+        return piece_of(section, self.table[section])
 
 
 def _of_pace(layers: Sequence[Table], pace: str | None) -> Table:
@@ -246,48 +215,6 @@ def _says_speed(population: Table) -> bool:
     return "kind" in speed if isinstance(speed, Mapping) else True
 
 
-def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
-    """A layer with every section as a table, and the partition's options in the partition's table.
-
-    An option that the data set itself has, or its split, is no option of the partition.
-
-    Raises:
-        ConfigurationError: for keys that settings do not have, and sections that are neither name nor table.
-    """
-    for key in layer:
-        if key not in KEYS:
-            raise ConfigurationError(f"unknown setting {key!r}: {nearest(key, KEYS)}")
-    table = {key: as_table(key, value) if key in SECTIONS else value for key, value in layer.items()}
-    if "data" in table:
-        data = table["data"]
-        own = {"name", "partition", "augmentation", *_SPLIT, *options_of(SOURCES[data_set])}
-        moved = {key: data.pop(key) for key in list(data) if key in _OF_PARTITIONS - own}
-        if "partition" in data or moved:
-            data["partition"] = as_table("data.partition", data.get("partition", {})) | moved
-    return table
-
-
-def _chosen(section: str, table: Table, known: Mapping[str, Any]) -> Any:
-    """What a section names."""
-    if "name" not in table:
-        raise ConfigurationError(
-            f"{section} has options but no name: write {section}=NAME too, one of {', '.join(known)}"
-        )
-    return known[known_name(section.rpartition(".")[2], table["name"], known)]
-
-
 def _recipe(table: Table) -> Any:
     """The recipe of an algorithm, of the package or of one's own."""
-    return own.recipe(table.get("name", "")) or _chosen("algorithm", table, ALGORITHMS)
-
-
-def as_table(section: str, value: Any) -> Table:
-    """A section as a table: ``"markov"`` is ``{"name": "markov"}``."""
-    named = section not in _UNNAMED
-    if isinstance(value, str) and named:
-        return {"name": value}
-    if not isinstance(value, Mapping):
-        raise refuse(section, given=value, needed="a name or a table" if named else "a table of options")
-    if named and not isinstance(value.get("name", ""), str):
-        raise refuse(f"{section}.name", given=value["name"], needed="a text")
-    return dict(value)
+    return own.recipe(table.get("name", "")) or chosen("algorithm", table, ALGORITHMS)

@@ -14,7 +14,8 @@ from typing import Any
 from turnout.cli import defaults
 from turnout.cli import own as own_recipes
 from turnout.cli.options import Table
-from turnout.cli.settings import KEYS, Settings
+from turnout.cli.sections import KEYS
+from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError, refuse
 
 _PARTS = ("local", "selection", "also")

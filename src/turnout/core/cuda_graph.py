@@ -100,12 +100,12 @@ class Recording:
 
 
 class Graphed:
-    """A function of tensors that is recorded at its second call, tried, and replayed from then on.
+    """A function of tensors that is recorded when it is asked for a second time, tried, and replayed from then on.
 
-    An argument of more than a megabyte that was the same tensor in two calls in a row, such as the data, is read where it
-    is; should another come in its place, there is a new recording. The first replays are compared with the function
-    itself. A function that cannot be recorded, or whose replay differs, is called as it is from then on, and a warning
-    says why; so is one for which there is no room.
+    What is repeated with an argument of more than a megabyte that was the same tensor the time before, such as the data,
+    reads it where it is; should another come in its place, there is a new recording. All other arguments are copied. The
+    first replays are compared with the function itself. A function that cannot be recorded, or whose replay differs, is
+    called as it is from then on, and a warning says why; so is one for which there is no room.
 
     Args:
         function: takes tensors and returns tensors; the same operations at every call.
@@ -128,20 +128,20 @@ class Graphed:
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
         """The function's value."""
-        self._meet(list(arguments))
+        self._meet([], list(arguments))  # of single calls, the next may come with other tensors in any case
         return self._once(*arguments)
 
     def repeat(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> None:
         """Call the function for what it changes: ``function(*fixed, *(rows[i] for rows in each))`` for every i."""
-        self._meet(fixed, each)
+        self._meet(fixed, [rows[0] for rows in each])
         for i in range(len(each[0])):
             if self._recording is not None and self._trials == _TRIALS:
                 self._recording.repeat(fixed, [rows[i:] for rows in each])
                 return
             self._once(*fixed, *(rows[i] for rows in each))
 
-    def _meet(self, fixed: list[torch.Tensor], each: list[torch.Tensor] | None = None) -> None:
-        """Make a recording if it is time to, for arguments of which `each` holds rows."""
+    def _meet(self, fixed: list[torch.Tensor], others: list[torch.Tensor]) -> None:
+        """Make a recording if it is time to, for arguments some of which may stay what and where they are."""
         if self.refused is not None or (self._recording is not None and self._recording.fits(fixed)):
             return
         before = self._before if self._recording is None else None
@@ -153,7 +153,7 @@ class Graphed:
             for i, (argument, last) in enumerate(zip(fixed, before, strict=False))
             if last() is argument and i not in self._changes and _bytes(argument) >= _LARGE
         )
-        self._make([*fixed, *(rows[0] for rows in each or ())], frozenset(never_moves))
+        self._make([*fixed, *others], frozenset(never_moves))
 
     def _make(self, arguments: list[torch.Tensor], still: frozenset[int]) -> None:
         """Record, if nothing speaks against it."""

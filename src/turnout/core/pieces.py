@@ -183,7 +183,8 @@ class Weighting(Piece, ABC):
     ) -> tuple[Weights, State]:
         """New weights ``[B]`` and the state after this round.
 
-        Tensors with one entry a client may be changed in place: copying them would cost the whole population.
+        Tensors with one entry a client may be changed in place: copying them would cost the whole population. `touched`
+        should say which; what it does not name is to be left as it is.
         """
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
@@ -238,7 +239,10 @@ class Aggregation(Piece, ABC):
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
-        """The direction ``[P]`` and the new state. Called in empty rounds (B = 0) only if `acts_alone`."""
+        """The direction ``[P]`` and the new state. Called in empty rounds (B = 0) only if `acts_alone`.
+
+        As a weighting, it may change rows of tensors with one row a client in place.
+        """
 
     def touched(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
         """As that of a weighting."""

@@ -83,7 +83,7 @@ class Replayed:
         cost = _COST * (1 + 20 * self._last.get(shape, 0.0) / 0.1)
         if self._spent.get(shape, 0.0) > cost and len(self._traced) < _MOST:
             self._spent[shape] = -math.inf  # this is enough to be traced once
-            self._crew.when_idle(lambda: self._trace(shape, arguments))
+            self._crew.when_idle(lambda: self._try_to_trace(shape, arguments))
         begin = time.perf_counter()
         value = self._function(*arguments)
         if self._spent:  # the very first call loads half of torch, which says nothing of the next ones
@@ -91,6 +91,15 @@ class Replayed:
             self._spent[shape] = self._spent.get(shape, 0.0) + self._last[shape]
         self._spent.setdefault(shape, 0.0)
         return value
+
+    def _try_to_trace(self, shape: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
+        """Trace; what cannot be traced goes on being called, for whatever reason that is."""
+        try:
+            self._trace(shape, arguments)
+        except Exception as error:
+            warnings.warn(
+                f"every step goes through Python, for it cannot be traced: {error}", RuntimeWarning, stacklevel=2
+            )
 
     def _trace(self, shape: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
         """Keep the operations of one call as a function of its tensors."""

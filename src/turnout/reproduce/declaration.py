@@ -1,19 +1,14 @@
-"""A reproduction as a TOML file declares it: what to run, what the paper found, and what is to be looked at."""
+"""A reproduction as it is declared: what to run, what the paper found, and what is to be looked at."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
+from turnout.core.checks import known_name, refuse
 from turnout.reporting.measure import Measure
-from turnout.reporting.target import check_accuracy
-from turnout.reproduce.checks import CHECKS, Check, check_of
-
-HERE = Path(__file__).parent
+from turnout.reproduce.checks import Check
 
 _AGAINST = ("rounds", "bytes", "simulated_seconds")
 
@@ -143,134 +138,3 @@ class Reproduction:
         wanted = [known_name("algorithm", name, self.algorithms) for name in names]
         left = {key: tuple(each for each in self.of(panel) if each in wanted) for key, panel in self.panels.items()}
         return replace(self, panels={key: replace(panel, only=left[key]) for key, panel in self.panels.items()})
-
-
-def names() -> list[str]:
-    """The reproductions that come with the package: ``"folb/table-1"``, ..."""
-    return sorted(str(path.relative_to(HERE).with_suffix("")) for path in HERE.glob("*/*.toml"))
-
-
-def other_names() -> dict[str, str]:
-    """For tables and figures that another reproduction shows as well, its name: ``{"maxfl/figure-4": "maxfl/figure-3"}``."""
-    found = {}
-    for name in names():
-        for other in tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8")).get("also", ()):
-            found[f"{name.partition('/')[0]}/{other}"] = name
-    return found
-
-
-def load(name: str) -> Reproduction:
-    """A reproduction that comes with the package, or one from a TOML file of the user's own.
-
-    Raises:
-        ConfigurationError: where there is none of that name, or the file declares none.
-    """
-    if name.endswith(".toml"):
-        return read(Path(name), Path(name).stem)
-    known = {**{each: each for each in names()}, **other_names()}
-    found = known[known_name("reproduction", name, known)]
-    return read(HERE / f"{found}.toml", found)
-
-
-def read(path: Path, name: str) -> Reproduction:
-    """The reproduction that a file declares.
-
-    Raises:
-        ConfigurationError: where it cannot be read or something in it is wrong; says where.
-    """
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path}: cannot be read as a TOML file: {error}") from error
-    try:
-        return _reproduction(name, table)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{path.name}: {error}") from error
-
-
-def _reproduction(name: str, table: dict[str, Any]) -> Reproduction:
-    """Everything in its place."""
-    wanted = {each.name for each in fields(Reproduction)} | {"algorithms", "to_accuracy"}
-    _known("the reproduction", table, wanted - {"name"})
-    for key in ("title", "reference", "algorithms", "panels"):
-        if key not in table:
-            raise ConfigurationError(f"{key} is missing")
-    for key in ("algorithms", "panels", "measures"):
-        if not table.get(key, True):
-            raise ConfigurationError(f"{key}: needed at least one")
-    common = {**table.get("common", {}), "algorithms": table["algorithms"]}
-    measures = tuple(map(Measure.read, table.get("measures", ["final test_accuracy"])))
-    shared = {key: table[key] for key in ("to_accuracy",) if key in table}
-    panels = {each: _panel(each, own, shared, measures, table["algorithms"]) for each, own in table["panels"].items()}
-    return Reproduction(
-        name=name,
-        common=common,
-        panels=panels,
-        measures=measures,
-        curves=tuple(_curve(each) for each in table.get("curves", ["test_accuracy"])),
-        claims=tuple(_claim(each, table["algorithms"], panels) for each in table.get("claims", [])),
-        also=tuple(table.get("also", ())),
-        **{key: table[key] for key in ("title", "reference", "about", "seeds") if key in table},
-    )
-
-
-def _panel(
-    name: str, table: Any, shared: Mapping[str, Any], measures: tuple[Measure, ...], algorithms: Mapping[str, Any]
-) -> Panel:
-    """One panel: its own keys, over those that all panels share, and settings."""
-    if not isinstance(table, Mapping):
-        raise refuse(f"panels.{name}", given=table, needed="a table")
-    own = {each.name for each in fields(Panel)} - {"name", "settings"}
-    values: dict[str, Any] = {**shared, **{key: value for key, value in table.items() if key in own}}
-    if "to_accuracy" in values:
-        check_accuracy(values["to_accuracy"], f"panels.{name}.to_accuracy")
-    elif any(measure.metric is None for measure in measures):
-        raise ConfigurationError(f"panels.{name}: measures count until a target, so it needs to_accuracy = 0.7")
-    for key in ("paper", "only"):
-        for algorithm in values.get(key, ()):
-            known_name(f"algorithm in panels.{name}.{key}", algorithm, algorithms)
-    paper = {
-        algorithm: tuple(figure) if isinstance(figure, list) else (figure,)
-        for algorithm, figure in values.pop("paper", {}).items()
-    }
-    for algorithm, figures in paper.items():
-        if len(figures) > len(measures):
-            raise ConfigurationError(
-                f"panels.{name}.paper.{algorithm}: got {len(figures)} figures, needed at most one for each measure, "
-                f"{len(measures)}"
-            )
-    settings = {key: value for key, value in table.items() if key not in own}
-    for algorithm in settings.get("algorithms", {}):
-        known_name(f"algorithm in panels.{name}.algorithms", algorithm, algorithms)
-    return Panel(name=name, settings=settings, paper=paper, **{"title": name, **values})
-
-
-def _curve(table: Any) -> Curve:
-    if isinstance(table, str):
-        return Curve(table)
-    _known("curves", table, {each.name for each in fields(Curve)})
-    if "metric" not in table:
-        raise ConfigurationError("curves: metric is missing")
-    return Curve(**table)
-
-
-def _claim(table: Mapping[str, Any], algorithms: Mapping[str, Any], panels: Mapping[str, Panel]) -> Claim:
-    """One claim, about algorithms and panels that there are."""
-    check = check_of(table)
-    _known("claims", table, {"text", "measure", "panels", *CHECKS})
-    if "text" not in table:
-        raise ConfigurationError("claims: text is missing")
-    for name in check.algorithms:
-        known_name(f"algorithm in the claim {table['text']!r}", name, algorithms)
-    where = table.get("panels")
-    for name in where or ():
-        known_name(f"panel in the claim {table['text']!r}", name, panels)
-    measure = Measure.read(table["measure"]) if "measure" in table else None
-    return Claim(table["text"], check, measure, None if where is None else tuple(where))
-
-
-def _known(place: str, table: Mapping[str, Any], known: set[str]) -> None:
-    """Refuse keys that mean nothing."""
-    for key in table:
-        if key not in known:
-            raise ConfigurationError(f"unknown key {key!r} of {place}: {nearest(key, known)}")
