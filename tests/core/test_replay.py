@@ -203,3 +203,22 @@ def test_repeats_without_python_what_it_did_with_it(monkeypatch):
         assert torch.equal(total, expected)
         assert (len(calls) > before) == (seed == 0)
     assert len(replayed._loops) == 1
+
+
+def test_repeats_steps_with_views_of_what_they_change(monkeypatch):
+    monkeypatch.setattr(replay, "_COST", -1.0)
+
+    def step(params, x):
+        w, b = params.split([3, 1], dim=1)
+        return params.addcmul_(torch.cat([x * b, w.sum(dim=1, keepdim=True)], dim=1), b, value=-0.1)
+
+    replayed = Replayed(step, changes=(0,))
+    for seed in range(3):
+        torch.manual_seed(seed)
+        params, x = torch.randn(2, 4), torch.randn(5, 2, 3)
+        expected = params.clone()
+        for row in x:
+            step(expected, row)
+        replayed.repeat((params,), (x,))
+        assert torch.equal(params, expected)
+    assert len(replayed._loops) == 1
