@@ -199,13 +199,13 @@ def test_an_older_mean_for_each_lane_is_taken_as_it_comes(tiny):
     simulation = simulation_of(tiny, Scaffold())
     algorithm, params = simulation.experiment.algorithm, simulation.state.params
     c = torch.randn(2, P)
-    clients = simulation._clients(np.array([0, 7]))
+    clients = simulation.clients(np.array([0, 7]))
 
     def delta(rows, params, c):
         ids = clients.ids[rows]
         memory = simulation.memory.gather(ids)
         task = Task(params, np.zeros(len(ids), dtype=np.int64), 0, shared={"control": c})
-        report, _ = client_step(algorithm, task, memory, simulation._clients(ids))
+        report, _ = client_step(algorithm, task, memory, simulation.clients(ids))
         assert isinstance(report, Report)
         return report.delta
 

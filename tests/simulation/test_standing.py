@@ -94,7 +94,7 @@ def test_requirements_are_what_own_models_reach(data):
     simulation = simulation_of(data, population=Population(requirement=WarmUp(steps=9)), appeal=AppealMetrics())
     requirement = simulation.standing.requirement
     assert requirement is not None
-    clients = simulation._clients(np.arange(N))
+    clients = simulation.clients(np.arange(N))
     own = tuned(LOCAL.alone(9), Task(simulation.objective.initial, 0, 0), clients, "own models").params
     for k in range(N):
         loss, _ = by_client(simulation, data.train, own[k])
@@ -148,7 +148,7 @@ def test_columns_are_those_of_a_count_by_hand(data):
 def test_tuned_columns_are_of_models_after_a_few_steps_of_each_client(data):
     simulation = run(simulation_of(data, appeal=AppealMetrics(tuning_steps=4)))
     row = simulation.history.rounds.to_pylist()[-1]
-    clients = simulation._clients(np.arange(N))
+    clients = simulation.clients(np.arange(N))
     task = tuned(LOCAL.tuning(4), Task(simulation.state.params, 4, 0), clients, "tuning")
     loss, _ = full_scores(clients, task.params)
     requirement = simulation.standing.requirement
@@ -287,7 +287,7 @@ def test_with_a_personal_part_each_client_is_judged_by_its_own_model(data):
     simulation = run(simulation_of(data, algorithm, **options))
     row, requirement = simulation.history.rounds.to_pylist()[-1], simulation.standing.requirement
     assert requirement is not None
-    loss, _ = full_scores(simulation._clients(np.arange(N)), simulation.models(np.arange(N)))
+    loss, _ = full_scores(simulation.clients(np.arange(N)), simulation.models(np.arange(N)))
     assert row["appeal_train"] == pytest.approx((loss.numpy() < requirement.train).mean())
     assert "tuned_appeal_train" in row
     assert not any(name.startswith("unseen_appeal") for name in row)

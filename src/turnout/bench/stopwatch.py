@@ -103,7 +103,7 @@ class TimedSimulation(Simulation):
             return None
         begin = time.perf_counter()
         for ids in self._last:
-            clients, task = self._clients(ids), Task(self.state.params, self.state.version, self.experiment.seed)
+            clients, task = self.clients(ids), Task(self.state.params, self.state.version, self.experiment.seed)
             examples = local.plan(task, self.memory.gather(ids), clients).examples
             for minibatch in torch.from_numpy(examples).to(self.federation.device).unbind(1):
                 clients.minibatch(minibatch, None)

@@ -4,42 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from turnout import checkpoint
 from turnout.core import processes
 from turnout.core.altered import altered
-from turnout.core.checks import CheckpointError
 from turnout.core.clients import Clients
 from turnout.core.early import EarlySum, Parts
-from turnout.core.engine import Choice
 from turnout.core.objective import Objective
 from turnout.core.start import BLOCK
 from turnout.core.step import client_step, server_prepares, server_step
 from turnout.core.types import Candidates, Federation, Report, ServerState, State, Task
-from turnout.data.federated import Shards
-from turnout.data.transforms import Transform, bake
-from turnout.describe import describe, differences
-from turnout.evaluation.evaluate import Scores, by_labels, evaluate, thinned
-from turnout.evaluation.gradients import gradient_figures
-from turnout.evaluation.own import OwnScores, evaluate_own
+from turnout.describe import describe
 from turnout.history import History
-from turnout.pace import Rounds
-from turnout.population import participation_table
-from turnout.simulation import records
+from turnout.simulation import judging, records
 from turnout.simulation.asynchronous import Asynchronous
-from turnout.simulation.audience import Audience
 from turnout.simulation.clock import round_seconds
 from turnout.simulation.fitting import by_the_clock, check
 from turnout.simulation.lanes import chunks, lanes_per_chunk
 from turnout.simulation.memory import ClientMemory
+from turnout.simulation.placed import Placed
+from turnout.simulation.saving import restore, save
 from turnout.simulation.sharding import check_agreement, remember, together
 from turnout.simulation.standing import Standing
-from turnout.simulation.unseen import unseen_figures
 
 if TYPE_CHECKING:
     from turnout.experiment import Experiment
@@ -68,11 +59,7 @@ class Simulation:
         module, own = experiment.build_model(), experiment.algorithm.personal
         personal = own.chosen(module) if own else frozenset()
         self.objective = Objective(module, experiment.loss, experiment.engine, device, personal)
-        self._train, self._transforms = self._place(data.train, device)
-        # Of what is personal, only a client's own test examples can say whether it serves it.
-        held_out = data.client_test if own else data.test or data.client_test
-        self._test = None if held_out is None else self._place(held_out, device)[0]
-        self._on_device = {data.train: self._train} | ({held_out: self._test} if held_out and self._test else {})
+        self.placed = Placed(experiment, device)
         labels = None if data.train.y.is_floating_point() else data.label_counts()
         self.availability = experiment.population.availability.bind(data.num_clients, labels, seed)
         self.federation = Federation(
@@ -92,41 +79,46 @@ class Simulation:
         self.history = History()
         self.row: dict[str, Any] = {}
         self.description = describe(experiment)
-        measures = algorithm.measurements or algorithm.selection.measurements
-        width = max(getattr(algorithm.local, "batch_size", 16), BLOCK if measures else 0)
-        few = torch.arange(min(len(self._train.x), width), device=device)[None]
-        if self._train.y.dim() == 1:
-            few[0, -1] = self._train.y.argmax()  # the largest label is what does not fit, if any
-        x, y = self._clients(np.zeros(1, dtype=np.int64)).minibatch(
-            few, torch.zeros(1, dtype=torch.int64, device=device)
-        )
-        self.objective.check(x[0], y[0])
-        self.objective.use(processes.told(self.objective.measure(x[0], y[0])))
-        self.lanes = lanes_per_chunk(self.objective, x[0], y[0], experiment.memory_budget)
+        self.lanes = self._tried()
         if by_the_clock(experiment):
             check(experiment)
         speed = experiment.population.speed
         self.speed = None if speed is None else speed.bind(data.num_clients, seed)
         if algorithm.local.deadline is not None:  # asking for nobody's steps refuses what is lacking for them
-            nobody = altered(self._clients(np.zeros(0, dtype=np.int64)), speed=self.speed)
+            nobody = altered(self.clients(np.zeros(0, dtype=np.int64)), speed=self.speed)
             algorithm.local.num_steps(Task(shared, 0, seed), nobody)
         behaviour = experiment.population.behaviour
         self.behaviour = None if behaviour is None else behaviour.bind(data.num_clients, seed)
         self.standing = Standing(
-            experiment, self.objective, self._placed, self._transforms, self.lanes, self.models, self._scores,
+            experiment, self.objective, self.placed, self.placed.transforms, self.lanes, self.models,
+            partial(judging.scores_of, self),
             None if self.behaviour is None else self.behaviour.attackers,
         )  # fmt: skip
         self.asynchronous = self._asynchronous() if by_the_clock(experiment) else None
 
+    def _tried(self) -> int:
+        """Try the model on a minibatch and choose the engine; how many clients train side by side."""
+        algorithm, train, device = self.experiment.algorithm, self.placed.train, self.federation.device
+        measures = algorithm.measurements or algorithm.selection.measurements
+        width = max(getattr(algorithm.local, "batch_size", 16), BLOCK if measures else 0)
+        few = torch.arange(min(len(train.x), width), device=device)[None]
+        if train.y.dim() == 1:
+            few[0, -1] = train.y.argmax()  # the largest label is what does not fit, if any
+        keys = torch.zeros(1, dtype=torch.int64, device=device)
+        x, y = self.clients(np.zeros(1, dtype=np.int64)).minibatch(few, keys)
+        self.objective.check(x[0], y[0])
+        self.objective.use(processes.told(self.objective.measure(x[0], y[0])))
+        return lanes_per_chunk(self.objective, x[0], y[0], self.experiment.memory_budget)
+
     def _asynchronous(self) -> Asynchronous:
         """The clock of a run whose steps go by it; one client does its task, to see how large a report is."""
         local, everyone = self.experiment.algorithm.local, np.arange(self.federation.num_clients)
-        smallest = np.array([self._train.sizes.argmin()])
+        smallest = np.array([self.placed.train.sizes.argmin()])
         report, _ = self._done(smallest, Task(self.state.params, 0, self.experiment.seed))
 
         def num_steps(clients: np.ndarray, version: int) -> np.ndarray:
             task = Task(self.state.params, version, self.experiment.seed)
-            return np.maximum(local.num_steps(task, altered(self._clients(clients), speed=self.speed)), 1)
+            return np.maximum(local.num_steps(task, altered(self.clients(clients), speed=self.speed)), 1)
 
         return Asynchronous(
             self.experiment,
@@ -136,27 +128,16 @@ class Simulation:
             self._work,
         )
 
-    def _place(self, shards: Shards, device: torch.device) -> tuple[Shards, tuple[Transform, ...]]:
-        """Shards on the device, with the deterministic first transforms done once and for all, and the others."""
-        x, later = bake(self.experiment.data.transforms, shards.x)
-        return Shards(x, shards.y, shards.offsets).to(device), later
-
-    def _placed(self, shards: Shards) -> Shards:
-        """Shards on the device, once."""
-        if shards not in self._on_device:
-            self._on_device[shards] = self._place(shards, self.federation.device)[0]
-        return self._on_device[shards]
-
-    def _clients(self, ids: np.ndarray) -> Clients:
+    def clients(self, ids: np.ndarray) -> Clients:
         """Lanes for the clients `ids`."""
-        return Clients(ids, ids, self._train, self.objective, self._transforms)
+        return Clients(ids, ids, self.placed.train, self.objective, self.placed.transforms)
 
     def models(self, ids: np.ndarray) -> torch.Tensor:
         """The model that serves each of these clients, ``[B, P]``: with what is its own, as far as it has something."""
         params, own = self.state.params, self.experiment.algorithm.personal
         return params.expand(len(ids), -1) if own is None else own.serving(params, self.memory.gather(ids))
 
-    def _trained(self, ids: np.ndarray) -> torch.Tensor:
+    def trained(self, ids: np.ndarray) -> torch.Tensor:
         """The model that each of these clients would train, ``[B, P]``."""
         params, own = self.state.params, self.experiment.algorithm.personal
         return (params if own is None else own.join(params, self.memory.gather(ids))).expand(len(ids), -1)
@@ -250,7 +231,7 @@ class Simulation:
 
     def _done(self, ids: np.ndarray, task: Task) -> tuple[Report, State]:
         """What clients report of a task, and what they would remember."""
-        lanes = altered(self._clients(ids), requirement=self.standing.requirement, speed=self.speed)
+        lanes = altered(self.clients(ids), requirement=self.standing.requirement, speed=self.speed)
         own = self.experiment.algorithm.told(ids, self.state, self.federation)
         return client_step(self.experiment.algorithm, altered(task, own=own), self.memory.gather(ids), lanes)
 
@@ -302,94 +283,21 @@ class Simulation:
             row["prepared"] = records.traffic(algorithm, self.state, self.federation, prepared, model)
         return reports, row
 
-    def _scores(self, shards: Shards) -> Scores | OwnScores:
-        """Loss and accuracy of whoever holds these examples, all with the shared model, or each with its own."""
-        if self.experiment.algorithm.personal is None:
-            return evaluate(self.objective, self.state.params, shards, self._transforms)
-
-        def clients(ids: np.ndarray) -> Clients:
-            return Clients(ids, ids, shards, self.objective, self._transforms)
-
-        return evaluate_own(self.models, clients, shards.sizes, self.lanes)
-
     def evaluate(self) -> dict[str, float]:
-        """Loss and accuracy of the present model on training and test examples."""
-        row, most = {}, self.experiment.evaluation_examples
-        for name, shards in (("train", self._train), ("test", self._test)):
-            if shards is not None and len(shards.x):
-                some = thinned(shards, most) if most else shards
-                scores = self._scores(some)
-                row[f"{name}_loss"], accuracy = scores.mean()
-                if not np.isnan(accuracy):  # of targets that are no labels there is none
-                    row[f"{name}_accuracy"] = accuracy
-                if (groups := self.experiment.label_groups) and isinstance(scores, Scores):
-                    of_groups = by_labels(scores, some.y.cpu().numpy(), groups)
-                    row |= {f"{name}_{metric}": value for metric, value in of_groups.items()}
-        if (metrics := self.experiment.gradients) is not None:
-            n, selection = self.federation.num_clients, self.experiment.algorithm.selection
-            share = metrics.share(getattr(selection, "cohort_size", None), n)
-            row |= gradient_figures(self._trained, self._clients, n, share, self.lanes)
-        return row | self.standing.figures(self.state.version)
+        """Loss and accuracy of the present model on training and test examples, and whatever else is looked at."""
+        return judging.of_model(self)
 
     def unseen(self) -> dict[str, float]:
         """How well clients who never trained are served by personal parts that they fit to their data."""
-        algorithm, data = self.experiment.algorithm, self.experiment.data
-        if algorithm.personal is None or data.unseen_train is None or not data.unseen_train.num_clients:
-            return {}
-        test = None if data.unseen_test is None else self._placed(data.unseen_test)
-        train, n = self._placed(data.unseen_train), self.federation.num_clients
-        audience = Audience(train, test, self.objective, self._transforms, first=n)
-        task = Task(self.state.params, self.state.version, self.experiment.seed)
-        first = algorithm.personal.first(self.objective.initial, self.federation.num_params)
-        return unseen_figures(algorithm.personal, algorithm.local, task, first, audience, self.lanes)
+        return judging.of_newcomers(self)
 
     def finish(self) -> None:
         """Make the table of clients: what each holds, how often it was there, its weight, how well it is served."""
-        data, version = self.experiment.data, self.state.version
-        taken_part = self.history.participation
-        offsets = np.searchsorted(taken_part["round"].to_numpy(), np.arange(1, version + 2))
-        realised = participation_table((taken_part["client"].to_numpy(), offsets), data.num_clients, version)
-        columns: dict[str, Any] = {
-            "name": data.client_names,
-            "num_examples": data.train.sizes,
-            "participations": realised["participations"],
-            "realised_rate": realised["rate"],
-            "mean_interval": realised["mean_interval"],
-            "known_rate": self.availability.rates,
-            "weight": self._client_weights(),
-        }
-        own_test = None if data.client_test is None else self._placed(data.client_test)
-        for name, shards in (("train", self._train), ("test", own_test)):
-            if shards is not None:
-                scores = self._scores(shards)
-                columns[f"{name}_loss"], columns[f"{name}_accuracy"] = scores.by_client()
-        columns |= self.standing.client_columns()
-        if self.asynchronous is not None:
-            columns |= self.asynchronous.influence.columns()
-        if self.behaviour is not None:
-            columns["byzantine"] = self.behaviour.attackers.astype(np.int64)
-        self.history.set_clients(**columns)
-
-    def _client_weights(self) -> np.ndarray | None:
-        """Each client's weight in the round to come, before normalisation; None where it depends on reports."""
-        pieces, weights = self.experiment.algorithm.weighting, np.ones(self.federation.num_clients)
-        for i, piece in enumerate(pieces[:-1]):
-            factor = piece.client_weights(self.state.version, self.state.slots[f"weighting.{i}"], self.federation)
-            if factor is None:
-                return None
-            weights = weights * factor
-        return weights
+        self.history.set_clients(**judging.of_clients(self))
 
     def save(self, folder: Path) -> None:
-        """Save tables and a checkpoint; the tables first, so that they are never behind the checkpoint."""
-        self.history.save(folder)
-        groups = {f"server.{place}": state for place, state in self.state.slots.items()}
-        groups |= {"model": {"params": self.state.params}, "memory": self.memory.state()}
-        groups["standing"] = self.standing.state()
-        if self.asynchronous is not None:
-            groups |= self.asynchronous.state()
-        facts = {"version": self.state.version, "experiment": self.description, "engine": self.objective.engine}
-        checkpoint.save(folder, checkpoint.flatten(groups), facts)
+        """Save tables and a checkpoint."""
+        save(self, folder)
 
     def restore(self, folder: Path) -> None:
         """Take over what was saved, so that the run goes on as if nothing had happened.
@@ -397,25 +305,4 @@ class Simulation:
         Raises:
             CheckpointError: for a checkpoint of another experiment, naming what differs.
         """
-        tensors, facts = checkpoint.load(folder)
-        # More rounds than first planned are the one change that changes nothing of what was done.
-        always = {"pace": describe(Rounds())}  # what runs had when there was nothing else
-        then, now = (always | d | {"rounds": None} for d in (facts.get("experiment", {}), self.description))
-        if different := list(differences(then, now)):
-            raise CheckpointError(
-                f"the checkpoint in {folder} is of another experiment (there, and here): {'; '.join(different[:5])}"
-            )
-        if (engine := facts.get("engine", self.objective.engine)) != self.objective.engine:
-            self.objective.use(Choice(engine, "as this run began"))
-        device = self.federation.device
-        slots = {}
-        for place, fresh in self.state.slots.items():
-            saved = checkpoint.unflatten(tensors, f"server.{place}")
-            slots[place] = {name: saved[name].to(fresh[name].device) for name in fresh}
-        self.state = ServerState(tensors["model/params"].to(device), facts["version"], slots)
-        self.memory.restore(checkpoint.unflatten(tensors, "memory"))
-        self.standing.restore(checkpoint.unflatten(tensors, "standing"))
-        if self.asynchronous is not None:
-            self.asynchronous.restore(lambda group: checkpoint.unflatten(tensors, group), device)
-        self.history = History.load(folder)
-        self.history.rewind(self.state.version)
+        restore(self, folder)

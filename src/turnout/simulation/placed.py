@@ -1,0 +1,46 @@
+"""An experiment's examples where its model computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from turnout.data.federated import Shards
+from turnout.data.transforms import Transform, bake
+
+if TYPE_CHECKING:
+    from turnout.experiment import Experiment
+
+
+class Placed:
+    """Shards on the device, each once, with the deterministic first transforms done once and for all.
+
+    Args:
+        experiment: whose data.
+        device: where to.
+
+    Attributes:
+        train: what clients train on.
+        test: what the model is judged by; None if there is nothing. Of what is personal, only a client's own test examples
+            can say whether it serves it.
+        transforms: those that are left for every minibatch.
+    """
+
+    def __init__(self, experiment: Experiment, device: torch.device) -> None:
+        data = experiment.data
+        self._first, self._device = data.transforms, device
+        self.train, self.transforms = self._place(data.train)
+        self._on_device = {data.train: self.train}
+        held_out = data.client_test if experiment.algorithm.personal else data.test or data.client_test
+        self.test = None if held_out is None else self(held_out)
+
+    def __call__(self, shards: Shards) -> Shards:
+        """Some of the experiment's shards, on the device."""
+        if shards not in self._on_device:
+            self._on_device[shards] = self._place(shards)[0]
+        return self._on_device[shards]
+
+    def _place(self, shards: Shards) -> tuple[Shards, tuple[Transform, ...]]:
+        x, later = bake(self._first, shards.x)
+        return Shards(x, shards.y, shards.offsets).to(self._device), later

@@ -1,0 +1,61 @@
+"""A simulation on disk: its tables, and a checkpoint from which it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from turnout import checkpoint
+from turnout.core.checks import CheckpointError
+from turnout.core.engine import Choice
+from turnout.core.types import ServerState
+from turnout.describe import differences
+from turnout.history import History
+
+if TYPE_CHECKING:
+    from turnout.simulation.simulation import Simulation
+
+
+def save(simulation: Simulation, folder: Path) -> None:
+    """Save tables and a checkpoint; the tables first, so that they are never behind the checkpoint."""
+    simulation.history.save(folder)
+    groups = {f"server.{place}": state for place, state in simulation.state.slots.items()}
+    groups |= {"model": {"params": simulation.state.params}, "memory": simulation.memory.state()}
+    groups["standing"] = simulation.standing.state()
+    if simulation.asynchronous is not None:
+        groups |= simulation.asynchronous.state()
+    facts = {
+        "version": simulation.state.version,
+        "experiment": simulation.description,
+        "engine": simulation.objective.engine,
+    }
+    checkpoint.save(folder, checkpoint.flatten(groups), facts)
+
+
+def restore(simulation: Simulation, folder: Path) -> None:
+    """Take over what was saved, so that the run goes on as if nothing had happened.
+
+    Raises:
+        CheckpointError: for a checkpoint of another experiment, naming what differs.
+    """
+    tensors, facts = checkpoint.load(folder)
+    # More rounds than first planned are the one change that changes nothing of what was done.
+    then, now = (d | {"rounds": None} for d in (facts.get("experiment", {}), simulation.description))
+    if different := list(differences(then, now)):
+        raise CheckpointError(
+            f"the checkpoint in {folder} is of another experiment (there, and here): {'; '.join(different[:5])}"
+        )
+    if (engine := facts.get("engine", simulation.objective.engine)) != simulation.objective.engine:
+        simulation.objective.use(Choice(engine, "as this run began"))
+    device = simulation.federation.device
+    slots = {}
+    for place, fresh in simulation.state.slots.items():
+        saved = checkpoint.unflatten(tensors, f"server.{place}")
+        slots[place] = {name: saved[name].to(fresh[name].device) for name in fresh}
+    simulation.state = ServerState(tensors["model/params"].to(device), facts["version"], slots)
+    simulation.memory.restore(checkpoint.unflatten(tensors, "memory"))
+    simulation.standing.restore(checkpoint.unflatten(tensors, "standing"))
+    if simulation.asynchronous is not None:
+        simulation.asynchronous.restore(lambda group: checkpoint.unflatten(tensors, group), device)
+    simulation.history = History.load(folder)
+    simulation.history.rewind(simulation.state.version)
