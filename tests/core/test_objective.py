@@ -122,6 +122,30 @@ def test_tied_parameters_get_the_sum_of_their_gradients():
         torch.testing.assert_close(gradients[k], by_autograd(Tied(), params[k], x[k], y[k])[1])
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_step_alone_goes_down_the_gradient_layer_by_layer(masked):
+    class Partly(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.idle, self.last = nn.Linear(3, 4), nn.Linear(2, 2), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.last(torch.tanh(self.used(x)))
+
+    torch.manual_seed(0)
+    objective = Objective(Partly(), engine="one_by_one")
+    x, y, key, lr = torch.randn(5, 3), torch.randint(2, (5,)), torch.tensor(0), torch.tensor(0.3)
+    mask = torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0]) if masked else None
+    before = objective.initial.clone()
+    loss, gradient = objective.gradient(before[None], x[None], y[None], None if mask is None else mask[None], key[None])
+    after = before.clone()
+    assert objective.step_alone(after, x, y, mask, key, lr) == loss[0]
+    torch.testing.assert_close(after, before - 0.3 * gradient[0])
+    named = objective.layout.split(after - before)
+    assert not named["idle.weight"].any()
+    assert named["used.weight"].all()
+
+
 def test_a_loss_of_the_users_own():
     objective = Objective(net().double(), loss=lambda out, y: (out[:, 0] - y) ** 2)
     params, x, y, key = lanes(objective)

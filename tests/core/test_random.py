@@ -1,3 +1,5 @@
+import zlib
+
 import numpy as np
 import pytest
 import torch
@@ -62,3 +64,13 @@ def test_purposes_and_seeds_do_not_share_numbers():
 def test_generator_is_a_function_of_its_arguments(other):
     assert generator("a", 0).random() == generator("a", 0).random()
     assert generator("a", 0).random() != generator(*other).random()
+
+
+@given(purpose=st.text(max_size=5), parts=st.lists(st.integers(-(2**70), 2**70), max_size=4))
+def test_a_stream_mixes_as_arrays_do(purpose, parts):
+    key = np.array([zlib.crc32(purpose.encode())], dtype=np.int64)
+    for part in (*parts, None):
+        if part is not None:
+            key += np.array([part % 2**64], dtype=np.uint64).view(np.int64) + np.int64(0x9E3779B97F4A7C15 - 2**64)
+        key = mix(key)
+    assert stream(purpose, *parts) == key[0]

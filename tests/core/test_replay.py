@@ -243,3 +243,22 @@ def test_numbers_that_python_has_written_are_constants(monkeypatch):
     """Copied to a device once, and not in every step, where the host would wait for it."""
     names = listed_operations(monkeypatch, lambda x: x * torch.tensor([2.0, 3.0]).add(1), torch.ones(2))
     assert names == ["mul.Tensor"]
+
+
+def test_repeats_steps_with_views_of_what_they_change(monkeypatch):
+    monkeypatch.setattr(replay, "_COST", -1.0)
+
+    def step(params, x):
+        w, b = params.split([3, 1], dim=1)
+        return params.addcmul_(torch.cat([x * b, w.sum(dim=1, keepdim=True)], dim=1), b, value=-0.1)
+
+    replayed = Replayed(step, changes=(0,))
+    for seed in range(3):
+        torch.manual_seed(seed)
+        params, x = torch.randn(2, 4), torch.randn(5, 2, 3)
+        expected = params.clone()
+        for row in x:
+            step(expected, row)
+        replayed.repeat((params,), (x,))
+        assert torch.equal(params, expected)
+    assert len(replayed._loops) == 1

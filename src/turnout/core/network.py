@@ -98,10 +98,12 @@ class Network:
         if module.training != training:
             module.train(training)
 
-    def outputs(self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor | None = None) -> torch.Tensor:
-        """The model's outputs ``[b, ...]`` at one vector ``[P]``; `key` seeds dropout in training mode."""
+    def outputs(
+        self, params: torch.Tensor | dict[str, torch.Tensor], x: torch.Tensor, key: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The model's outputs ``[b, ...]`` at one vector ``[P]`` or at parameters by name; `key` seeds dropout."""
         own = self._copy()
-        named = self.layout.split(params) | self.constants
+        named = (params if isinstance(params, dict) else self.layout.split(params)) | self.constants
         for dropout in own.dropouts:
             dropout.uses = 0
         if key is not None:

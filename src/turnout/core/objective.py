@@ -112,7 +112,12 @@ class Objective:
         return self.choice
 
     def _loss_of_one(
-        self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
+        self,
+        params: torch.Tensor | dict[str, torch.Tensor],
+        x: torch.Tensor,
+        y: torch.Tensor,
+        mask: torch.Tensor | None,
+        key: torch.Tensor,
     ) -> torch.Tensor:
         """Mean loss over a minibatch of one client; `mask` ``[b]`` is 1 for examples and 0 for padding."""
         losses = self.loss(self.network.outputs(params, x, key), y)
@@ -172,14 +177,50 @@ class Objective:
     def _gradient_of_one(
         self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Loss and gradient of one client by plain autograd. Here padding is cut off, not masked."""
+        """Loss and gradient of one client by plain autograd."""
+        leaf = params.detach().requires_grad_()
+        loss, (gradient,) = self._derivatives(leaf, [leaf], x, y, mask, key)
+        assert gradient is not None  # each parameter is a view of the leaf, whether it is used or not
+        return loss, gradient
+
+    def step_alone(
+        self,
+        params: torch.Tensor,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        mask: torch.Tensor | None,
+        key: torch.Tensor,
+        lr: torch.Tensor,
+    ) -> torch.Tensor:
+        """A step of one client down its gradient, and the loss before it; `params` ``[P]`` is changed in place.
+
+        Layer by layer: of a large model, joining the gradients of all layers takes as long as a convolution.
+        """
+        self.network.mode(training=True)
+        views = self.layout.split(params)
+        leaves = {name: view.detach().requires_grad_() for name, view in views.items()}
+        loss, gradients = self._derivatives(leaves, list(leaves.values()), x, y, mask, key)
+        with torch.no_grad():
+            for view, gradient in zip(views.values(), gradients, strict=True):
+                if gradient is not None:  # of a layer that the model does not use
+                    view.addcmul_(gradient, lr, value=-1)
+        return loss
+
+    def _derivatives(
+        self,
+        params: torch.Tensor | dict[str, torch.Tensor],
+        leaves: list[torch.Tensor],
+        x: torch.Tensor,
+        y: torch.Tensor,
+        mask: torch.Tensor | None,
+        key: torch.Tensor,
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...]]:
+        """Loss of one client, and its derivatives by `leaves`. Here padding is cut off, not masked."""
         if mask is not None:
             real = int(mask.sum())
             x, y = x[:real], y[:real]
-        leaf = params.detach().requires_grad_()
-        loss = self._loss_of_one(leaf, self._in_order(x), y, None, key)
-        (gradient,) = torch.autograd.grad(loss, leaf)
-        return loss.detach(), gradient
+        loss = self._loss_of_one(params, self._in_order(x), y, None, key)
+        return loss.detach(), torch.autograd.grad(loss, leaves, allow_unused=True)
 
     def _in_order(self, x: torch.Tensor) -> torch.Tensor:
         """Images with the channels of a pixel side by side in memory, in which CPU convolutions take half the time."""

@@ -19,6 +19,7 @@ from torch.fx.passes.shape_prop import ShapeProp, TensorMetadata
 
 from turnout.core.crew import Crew
 from turnout.core.cuda_graph import Graphed
+from turnout.core.views import apart
 
 _COST = 0.1  # seconds that tracing a small function takes; a large one takes that of 20 calls more
 _VIEWS = {torch.ops.aten.expand.default, torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
@@ -180,22 +181,40 @@ class _Unpacked(torch.nn.Module):
 class _Loop(torch.nn.Module):
     """Calls a function of two lists of tensors once for every row of those in the second."""
 
-    def __init__(self, step: torch.nn.Module) -> None:
+    def __init__(self, views: torch.nn.Module, step: torch.nn.Module) -> None:
         super().__init__()
-        self.step = step
+        self.views, self.step = views, step
 
     def forward(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> int:
         """Repeat, and say how often; what counts is what it changes."""
+        with_views = fixed + self.views(fixed)
         for i in range(len(each[0])):
-            self.step(fixed, [rows[i] for rows in each])
+            self.step(with_views, [rows[i] for rows in each])
         return len(each[0])
+
+
+class _Taken(torch.nn.Module):
+    """A function of tensors as a function of a list of tensors."""
+
+    def __init__(self, function: torch.nn.Module) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, fixed: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The function's values."""
+        return self.function(*fixed)
 
 
 def _looped(traced: GraphModule, arguments: list[torch.Tensor], fixed: int) -> Callable[..., Any]:
     """The operations of a function, repeated without Python: takes the arguments that stay, and rows of the others."""
+    views, rest = apart(traced, fixed)
+    taken = _Taken(views).eval()
+    stays, each = arguments[:fixed], arguments[fixed:]
     with _quiet():
-        step: Any = torch.jit.trace(_Unpacked(traced).eval(), (arguments[:fixed], arguments[fixed:]), check_trace=False)
-        loop: Any = torch.jit.script(_Loop(step).eval())
+        before: Any = torch.jit.trace(taken, (stays,), check_trace=False, strict=False)
+        given = stays + list(taken(stays))
+        step: Any = torch.jit.trace(_Unpacked(rest).eval(), (given, each), check_trace=False)
+        loop: Any = torch.jit.script(_Loop(before, step).eval())
         return torch.jit.freeze(loop, optimize_numerics=False).forward
 
 

@@ -46,6 +46,8 @@ class Task:
 
     def versions(self, num_reports: int) -> np.ndarray:
         """The version of each of B lanes, int64 ``[B]``."""
+        if isinstance(self.version, int):
+            return np.full(num_reports, self.version)
         return np.broadcast_to(np.asarray(self.version, dtype=np.int64), (num_reports,))
 
 

@@ -73,10 +73,14 @@ class Descent:
             mask = None if self.mask is None else self.mask[now]
             step.repeat((*here, x, y), (self.examples[now], mask, self.keys[now]), alike)
         torch.sub(params, self.start, out=delta)
-        torch.div(total, torch.from_numpy(np.maximum(self.num_steps, 1)).to(total.device, non_blocking=True), out=loss)
+        torch.div(total, torch.from_numpy(np.maximum(self.num_steps, 1)).to(total, non_blocking=True), out=loss)
 
     def _stretches(self) -> Iterator[tuple[int, int, int]]:
         """How many are at work from which step to which, while their number stays."""
+        most = int(self.num_steps[0]) if len(self.num_steps) else 0
+        if most and most == self.num_steps[-1]:
+            yield len(self.num_steps), 0, most
+            return
         ends = np.unique(self.num_steps[self.num_steps > 0])
         for begin, end in pairwise([0, *ends.tolist()]):
             yield int((self.num_steps > begin).sum()), begin, end

@@ -20,6 +20,11 @@ Direction = Callable[[torch.Tensor, GradientAt], tuple[torch.Tensor, torch.Tenso
 """Loss ``[B]`` and direction ``[B, P]`` of a step, from parameters and gradients."""
 
 
+def steepest(params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradient on the step's one minibatch."""
+    return gradient(params, 0)
+
+
 @dataclass(frozen=True, eq=False)
 class LocalStep:
     """Minibatches, gradients, corrections, momentum and the step itself.
@@ -39,6 +44,11 @@ class LocalStep:
     corrections: tuple[Correction, ...]
     momentum: float
     weight_decay: float
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether a step goes down the gradient as it is."""
+        return self.direction is steepest and not (self.corrections or self.momentum or self.weight_decay)
 
     def repeat(
         self, here: tuple[torch.Tensor | None, ...], minibatches: tuple[torch.Tensor | None, ...], alike: bool
@@ -86,11 +96,18 @@ class LocalStep:
             replay: whether gradients are replayed by themselves, where the step as a whole is not.
         """
 
-        def gradient_at(params: torch.Tensor, part: int) -> tuple[torch.Tensor, torch.Tensor]:
-            some_x, some_y = minibatch(x, y, examples[part], keys[part], self.transforms)
+        def data(part: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
             own_mask = None if mask is None else mask[part]
-            return self.objective.gradient(params, some_x, some_y, own_mask, keys[part], replay=replay)
+            return *minibatch(x, y, examples[part], keys[part], self.transforms), own_mask, keys[part]
 
+        def gradient_at(params: torch.Tensor, part: int) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.objective.gradient(params, *data(part), replay=replay)
+
+        if self._is_plain and len(params) == 1 and self.objective.engine == "one_by_one":
+            some_x, some_y, own_mask, key = data(0)
+            own_mask = None if own_mask is None else own_mask[0]
+            total += self.objective.step_alone(params[0], some_x[0], some_y[0], own_mask, key[0], lr[0, 0])
+            return params
         return self.move(params, start, velocity, total, lr, *self.direction(params, gradient_at))
 
     def move(

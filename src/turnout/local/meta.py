@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.checks import known_name, positive
 from turnout.core.clients import Clients
-from turnout.local.local_step import GradientAt
+from turnout.local.local_step import Direction, GradientAt
 from turnout.local.sgd import Sgd
 
 Hessian = Literal["none", "difference"]
@@ -67,7 +67,11 @@ class Meta(Sgd):
         """Steps of adaptation, of size alpha."""
         return replace(self.alone(steps), lr=self.alpha)
 
-    def _gradient(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
+    @property
+    def _direction(self) -> Direction:
+        return self._meta_gradient
+
+    def _meta_gradient(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss before adaptation, and the meta-gradient."""
         loss, first = gradient(params, 0)
         _, direction = gradient(params - self.alpha * first, 1)

@@ -12,10 +12,10 @@ from turnout.core.checks import count, known_name, not_negative, refuse
 from turnout.core.clients import Clients
 from turnout.core.pieces import Correction, Local
 from turnout.core.random import fold
-from turnout.core.schedule import Schedule, check_step_size, step_size
+from turnout.core.schedule import Schedule, check_step_size
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.local.descent import Descent
-from turnout.local.local_step import GradientAt, LocalStep
+from turnout.local.local_step import Direction, LocalStep, steepest
 from turnout.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
 from turnout.local.work import Work
 
@@ -141,7 +141,8 @@ class Sgd(Local):
         planned = self.plan(task, memory, clients)
         num_steps = planned.num_steps // self.per_step
         # Longest first: the clients still at work are always the first rows, and a slice of a matrix costs nothing.
-        order = np.argsort(-num_steps, kind="stable")
+        in_order = bool((num_steps[1:] <= num_steps[:-1]).all())
+        order = np.arange(len(num_steps)) if in_order else np.argsort(-num_steps, kind="stable")
         descent, objective = self._descent(task, planned, order, clients), clients.objective
         products = self.batch_size * self.per_step * objective.layout.num_params
         parts = objective.crew.parts(descent.num_steps, products, single=objective.engine == "one_by_one")
@@ -156,15 +157,13 @@ class Sgd(Local):
 
         def descend(part: slice, own: tuple[Correction, ...]) -> None:
             alike = all(mine is given for mine, given in zip(own, corrections, strict=True))
-            step = LocalStep(objective, clients.transforms, self._gradient, own, self.momentum, self.weight_decay)
+            step = LocalStep(objective, clients.transforms, self._direction, own, self.momentum, self.weight_decay)
             data = clients.shards.x, clients.shards.y
             descent.part(part).run(step, *data, alike, delta[part], loss[part])
 
         list(objective.crew.map(lambda pair: descend(*pair), zip(parts, begun, strict=True)))
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
-
-        in_order = bool((np.diff(order) == 1).all())
 
         def back(rows: torch.Tensor) -> torch.Tensor:
             """Rows in the order of the clients; not a copy where they are that already."""
@@ -183,15 +182,18 @@ class Sgd(Local):
 
     def _descent(self, task: Task, planned: Plan, order: np.ndarray, clients: Clients) -> Descent:
         """All that the local steps begin with, rows in this order."""
-        device, dtype, versions = task.params.device, task.params.dtype, task.versions(len(clients))[order]
+        device, dtype = task.params.device, task.params.dtype
         numbers = (planned.examples.shape[1] // self.per_step, self.per_step)  # S, parts
         examples = (
             torch.from_numpy(planned.examples[order].swapaxes(0, 1).copy())
             .to(device, non_blocking=True)
             .unflatten(0, numbers)
         )
-        keys = clients.keys("local step", task.seed, task.draws(len(clients)), order)
-        keys = fold(keys, torch.arange(planned.examples.shape[1], device=device)[:, None]).unflatten(0, numbers)
+        if clients.objective.draws or clients.transforms:
+            keys = clients.keys("local step", task.seed, task.draws(len(clients)), order)
+            keys = fold(keys, torch.arange(planned.examples.shape[1], device=device)[:, None]).unflatten(0, numbers)
+        else:  # nothing is random but the order of examples
+            keys = torch.zeros((*numbers, len(order)), dtype=torch.int64, device=device)
         mask = None
         if not planned.full:
             inside = np.arange(examples.shape[-1]) < planned.counts[order].T[:, :, None]
@@ -202,7 +204,7 @@ class Sgd(Local):
         return Descent(
             num_steps=planned.num_steps[order] // self.per_step,
             start=start,
-            lr=torch.from_numpy(step_size(self.lr, versions)).to(device, dtype, non_blocking=True)[:, None],
+            lr=self._step_sizes(task, order).to(device, dtype, non_blocking=True)[:, None],
             examples=examples,
             mask=mask,
             keys=keys,
@@ -210,9 +212,16 @@ class Sgd(Local):
             first_gradient=None if known is None else known[1][rows],
         )
 
-    def _gradient(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
-        """Loss ``[B]`` and direction ``[B, P]`` of a step."""
-        return gradient(params, 0)
+    def _step_sizes(self, task: Task, order: np.ndarray) -> torch.Tensor:
+        """Of each lane, float64 ``[B]``."""
+        if isinstance(self.lr, Schedule):
+            return torch.from_numpy(self.lr.at(task.versions(len(order))[order]))
+        return torch.full((len(order),), float(self.lr), dtype=torch.float64)
+
+    @property
+    def _direction(self) -> Direction:
+        """What a step descends."""
+        return steepest
 
     def _known(self, clients: Clients) -> tuple[torch.Tensor, torch.Tensor] | None:
         """Loss and gradient of the first step, where they are measured already: the first minibatches hold all data.

@@ -37,11 +37,11 @@ def traffic(
     has measured holds the model already, and one that was drawn twice still sends once.
     """
     trained = np.unique(reports.client)
-    asked = np.empty(0) if reports.measured is None else np.unique(reports.measured.client)
-    received = len(np.setdiff1d(trained, asked))
     told = algorithm.told(trained, state, federation)
     alone = 8 * len(trained) + sum(value.nbytes for value in told.values())
-    row = {"bytes_down": received * broadcast + alone, "bytes_up": len(trained) * reports.nbytes}
+    row = {"bytes_down": len(trained) * broadcast + alone, "bytes_up": len(trained) * reports.nbytes}
     if reports.measured is not None:
+        asked = np.unique(reports.measured.client)
+        row["bytes_down"] -= len(np.intersect1d(trained, asked)) * broadcast
         row["bytes_measured"] = len(asked) * (broadcast + 8 + reports.measured.nbytes)
     return row

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import torch
 
 from turnout import checkpoint
 from turnout.core import processes
+from turnout.core.altered import altered
 from turnout.core.checks import CheckpointError
 from turnout.core.clients import Clients
 from turnout.core.early import EarlySum, Parts
@@ -108,7 +108,7 @@ class Simulation:
         speed = experiment.population.speed
         self.speed = None if speed is None else speed.bind(data.num_clients, seed)
         if algorithm.local.deadline is not None:  # asking for nobody's steps refuses what is lacking for them
-            nobody = replace(self._clients(np.zeros(0, dtype=np.int64)), speed=self.speed)
+            nobody = altered(self._clients(np.zeros(0, dtype=np.int64)), speed=self.speed)
             algorithm.local.num_steps(Task(shared, 0, seed), nobody)
         behaviour = experiment.population.behaviour
         self.behaviour = None if behaviour is None else behaviour.bind(data.num_clients, seed)
@@ -126,7 +126,7 @@ class Simulation:
 
         def num_steps(clients: np.ndarray, version: int) -> np.ndarray:
             task = Task(self.state.params, version, self.experiment.seed)
-            return np.maximum(local.num_steps(task, replace(self._clients(clients), speed=self.speed)), 1)
+            return np.maximum(local.num_steps(task, altered(self._clients(clients), speed=self.speed)), 1)
 
         return Asynchronous(
             self.experiment,
@@ -193,7 +193,7 @@ class Simulation:
 
     def cohort(self, measured: Report | None = None) -> np.ndarray:
         """Who takes part in the round to come, int64 ``[B]``; who was drawn twice is in it twice."""
-        return self.experiment.algorithm.selection.select(replace(self.candidates(), measured=measured))
+        return self.experiment.algorithm.selection.select(altered(self.candidates(), measured=measured))
 
     def train(self, cohort: np.ndarray) -> Report:
         """Train a cohort from the present model; a client that is in it twice trains once and reports twice."""
@@ -201,14 +201,15 @@ class Simulation:
 
     def _ask(self, cohort: np.ndarray, phase: str, early: bool = False) -> Report:
         """Give a cohort its task; `early` as in `_work`."""
-        clients, first, rows = np.unique(cohort, return_index=True, return_inverse=True)
+        different = bool((cohort[1:] > cohort[:-1]).all())
+        clients = cohort if different else np.unique(cohort)
         version = self.state.version if phase != "prepare" else -1  # minibatches that no round has
         shared = self.experiment.algorithm.shared(self.state)
         task = Task(self.state.params, version, self.experiment.seed, phase, shared)
-        different = len(clients) == len(cohort)
         found = self._work(clients, lambda _: task, early and different, remembers=phase != "measure")
         if different:
             return found
+        first, rows = np.unique(cohort, return_index=True, return_inverse=True)[1:]
         once = torch.zeros(len(cohort), dtype=torch.bool)
         once[torch.from_numpy(first)] = True
         return found.take(rows).summed_once(once)
@@ -249,9 +250,9 @@ class Simulation:
 
     def _done(self, ids: np.ndarray, task: Task) -> tuple[Report, State]:
         """What clients report of a task, and what they would remember."""
-        lanes = replace(self._clients(ids), requirement=self.standing.requirement, speed=self.speed)
+        lanes = altered(self._clients(ids), requirement=self.standing.requirement, speed=self.speed)
         own = self.experiment.algorithm.told(ids, self.state, self.federation)
-        return client_step(self.experiment.algorithm, replace(task, own=own), self.memory.gather(ids), lanes)
+        return client_step(self.experiment.algorithm, altered(task, own=own), self.memory.gather(ids), lanes)
 
     def _nothing(self) -> Report:
         """The report of nobody."""
@@ -288,7 +289,7 @@ class Simulation:
         prepared, pool = self.prepare(), self.standing.pool(self.state.version)
         measured = self.measure()
         algorithm, row = self.experiment.algorithm, {}
-        reports = replace(self._ask(self.cohort(measured), "train", algorithm.sums_early), measured=measured)
+        reports = altered(self._ask(self.cohort(measured), "train", algorithm.sums_early), measured=measured)
         if self.speed is not None:
             least = self.experiment.population.seconds_per_round or 0.0
             row["simulated_seconds"] = round_seconds(

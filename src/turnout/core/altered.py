@@ -1,0 +1,21 @@
+"""Copies of messages and records with other values in some fields."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+Record = TypeVar("Record")
+
+
+def altered(record: Record, **changes: Any) -> Record:
+    """A copy with some fields changed: `dataclasses.replace` for records that check nothing, at a tenth of its time.
+
+    A round makes ten such copies, and of a small model's round that would be a tenth.
+    """
+    name = type(record).__name__
+    assert not hasattr(record, "__post_init__"), f"{name} checks its fields: use dataclasses.replace"
+    for field in changes:
+        assert field in record.__dict__, f"{name} has no field {field!r}"
+    copy = object.__new__(type(record))
+    copy.__dict__.update(record.__dict__, **changes)
+    return copy
