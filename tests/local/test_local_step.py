@@ -14,7 +14,8 @@ plain: dict[str, Any] = {"lr": 0.1, "batch_size": 4}
 def simulation(local, also=()):
     data = to.data.digits().split(to.Dirichlet(alpha=0.5), num_clients=8)
     algorithm = to.average_participating(local, also=(to.Uniform(5), *also))
-    return Simulation(to.Experiment(data=data, model=to.models.Mlp(hidden=(9,)), algorithm=algorithm, rounds=3))
+    model = to.models.Mlp(hidden=(9,))
+    return Simulation(to.Experiment(data=data, model=model, algorithm=algorithm, rounds=3, engine="vectorised"))
 
 
 def model_after(run):
