@@ -63,6 +63,15 @@ def test_what_all_clients_cost_together_does_not_count(clock):
     assert faster(first, clock.together(0.05, 0.0), clock.takes(0.001)).engine == "vectorised"
 
 
+def test_what_others_do_for_a_while_decides_nothing(clock):
+    def together(clients):
+        slow = 10 if clock.now < 0.15 else 1  # another process is at work
+        clock.takes(slow * 0.0004 * clients)()
+
+    found = faster(Choice("vectorised", "usually", settled=False), together, clock.takes(0.001))
+    assert found.engine == "vectorised"
+
+
 def test_the_first_call_and_slower_ones_do_not_count(clock):
     seconds = iter([0.1, 0.004, 0.002, 0.003, 0.002, 0.002])
     first = Choice("vectorised", "usually", settled=False)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import traceback
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import typer
 
@@ -60,9 +61,18 @@ def guarded(command: Command) -> Command:
             failed = isinstance(error, RunFailed | RunsFailed | ProcessLost)
             if failed or not rank():  # of bad usage all processes of a run know, and one says so
                 _tell(f"process {rank()}: {error}" if rank() else str(error))
+            if isinstance(error, ProcessLost) and several():
+                _leave(FAILED)
             raise typer.Exit(FAILED if failed else USAGE) from None
 
     return wrapped  # type: ignore[return-value]
+
+
+def _leave(code: int) -> NoReturn:
+    """End here and now: the library that connects processes may abort this one where it takes leave of a lost one."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _tell(message: str) -> None:

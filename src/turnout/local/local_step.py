@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ class LocalStep:
             alike: whether corrections are the same in every round.
         """
         key = (self.direction, self.transforms, self.corrections, self.momentum, self.weight_decay)
-        if alike and (replayed := self.objective.replayed(key, self, changes=(0, 2, 3))) is not None:
+        if alike and (replayed := self.objective.replayed(key, self, changes=_CHANGED)) is not None:
             replayed.repeat(here, minibatches)
             return
         for rows in zip(*(itertools.repeat(None) if part is None else part for part in minibatches), strict=False):
@@ -129,3 +130,8 @@ class LocalStep:
         if velocity is not None:
             gradient = velocity.mul_(self.momentum).add_(gradient)
         return params.addcmul_(gradient, lr, value=-1)
+
+
+_ARGUMENTS = list(inspect.signature(LocalStep.__call__).parameters)[1:]
+_CHANGED = tuple(_ARGUMENTS.index(name) for name in ("params", "velocity", "total"))
+"""Where the arguments are that a step changes in place."""
