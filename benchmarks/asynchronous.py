@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import time
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 
 import turnout as to
-from turnout.data.federated import FederatedData, Shards
+from common import peak, random_data
 from turnout.pace import Buffered
 from turnout.population import Speed, delay
 from turnout.simulation import Simulation
@@ -58,11 +56,8 @@ class Run:
     def of(cls, in_flight: int, buffer_size: int) -> Run:
         """Make it."""
         before = peak()
-        rng = np.random.default_rng(0)
-        x = torch.from_numpy(rng.standard_normal((EXAMPLES * in_flight, FEATURES), dtype=np.float32))
-        y = torch.from_numpy(rng.integers(0, CLASSES, EXAMPLES * in_flight))
         experiment = to.Experiment(
-            data=FederatedData("random", Shards(x, y, EXAMPLES * np.arange(in_flight + 1)), CLASSES),
+            data=random_data(in_flight, EXAMPLES, (FEATURES,), CLASSES),
             model=to.models.Logistic(),
             algorithm=to.fedstaleweight(to.Sgd(lr=0.01, steps=5, batch_size=16)),
             population=to.Population(speed=Speed(compute=delay.Uniform(1, 2), spread=1.0)),
@@ -97,11 +92,6 @@ class Run:
             "of_which_examples": round(self.simulation.experiment.data.train.x.nbytes / 2**20, 1),
             "versions_kept": self.most_versions,
         }
-
-
-def peak() -> float:
-    """The most memory that this process ever had, in megabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main() -> None:

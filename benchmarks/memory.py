@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 import turnout as to
+from common import peak, random_data
 from turnout.allocator import keep_large_buffers
 from turnout.core.algorithm import Algorithm
-from turnout.data.federated import FederatedData, Shards
 from turnout.simulation import Simulation
 
 
@@ -44,11 +42,6 @@ WORKLOADS = {
 }
 
 
-def peak() -> float:
-    """The most memory this process has had, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def measure(name: str, way: str, budget: int) -> dict[str, object]:
     """Two rounds of one workload in this process."""
     workload = WORKLOADS[name]
@@ -57,11 +50,8 @@ def measure(name: str, way: str, budget: int) -> dict[str, object]:
     if way == "held":
         Algorithm.sums_early = property(lambda _: False)  # type: ignore[assignment]
     imported = peak()
-    total = workload.clients * workload.examples
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((total, *workload.shape), dtype=np.float32))
-    shards = Shards(x, torch.arange(total) % 10, np.arange(workload.clients + 1) * workload.examples)
     experiment = to.Experiment(
-        data=FederatedData("random", shards, 10),
+        data=random_data(workload.clients, workload.examples, workload.shape),
         model=workload.model,
         algorithm=to.fedau(to.Sgd(lr=0.01, steps=5, batch_size=workload.batch_size)),
         rounds=3,

@@ -23,9 +23,9 @@ import torch
 from torch import nn
 
 import turnout as to
+from common import random_data
 from turnout.core.clients import Clients
 from turnout.core.types import Task
-from turnout.data.federated import FederatedData, Shards
 from turnout.simulation import Simulation
 
 
@@ -52,13 +52,8 @@ WORKLOADS = {
 
 def simulation_of(workload: Workload) -> Simulation:
     """The workload as an experiment."""
-    rng = np.random.default_rng(0)
-    total = workload.clients * workload.examples
-    x = torch.from_numpy(rng.standard_normal((total, *workload.shape), dtype=np.float32))
-    y = torch.from_numpy(rng.integers(0, 10, total))
-    offsets = np.arange(workload.clients + 1) * workload.examples
     experiment = to.Experiment(
-        data=FederatedData("random", Shards(x, y, offsets), 10),
+        data=random_data(workload.clients, workload.examples, workload.shape),
         model=workload.model,
         algorithm=to.average_participating(
             to.Sgd(lr=0.01, steps=workload.steps, batch_size=workload.batch_size), also=(to.Uniform(workload.cohort),)

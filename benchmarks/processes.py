@@ -19,14 +19,13 @@ import sys
 import time
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 import turnout as to
+from common import random_data
 from turnout.allocator import keep_large_buffers
 from turnout.core import processes
 from turnout.core.algorithm import Algorithm
-from turnout.data.federated import FederatedData, Shards
 from turnout.simulation import Simulation
 
 
@@ -55,13 +54,10 @@ def measure(name: str, rounds: int) -> None:
     """Rounds of one workload, in this process and whoever was started with it."""
     torch.set_num_threads(1)
     keep_large_buffers()
-    workload, clients, examples = WORKLOADS[name], 250, 60
-    total = clients * examples
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((total, *workload.shape), dtype=np.float32))
-    shards = Shards(x, torch.arange(total) % 10, np.arange(clients + 1) * examples)
+    workload = WORKLOADS[name]
     with processes.started("cpu"):
         experiment = to.Experiment(
-            data=FederatedData("random", shards, 10),
+            data=random_data(250, 60, workload.shape),
             model=workload.model,
             algorithm=workload.algorithm,
             rounds=10**6,

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from turnout import checkpoint
 from turnout.cli.settings import Settings
 from turnout.comparison import RunsFailed, Stopped, Update, compare, is_finished, load_record, load_records
 from turnout.comparison.display import display
+from turnout.comparison.run import Run
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError
 from turnout.experiment import Experiment
 from turnout.reporting import RunRecord
@@ -78,6 +80,25 @@ def test_the_number_of_threads_is_put_back(tmp_path: Path) -> None:
     compare({"a": make()}, 1, tmp_path, jobs=1, threads=2, progress=lambda _: seen.append(torch.get_num_threads()))
     assert set(seen) == {2}
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(("threads", "processes"), [(1, 5), (2, 2), (3, 1), (9, 1)])
+def test_as_many_runs_at_a_time_as_there_are_processors_for_their_threads(
+    threads: int, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = import_module("turnout.comparison.compare")  # the package has a function of this name
+    seen: list[tuple[int, int]] = []
+
+    def started(runs: list[Run], processes: int, threads: int, *_: object) -> list[Update]:
+        seen.append((processes, threads))
+        return [Update(run.label, run.seed, "stopped") for run in runs]
+
+    monkeypatch.setattr(module, "num_processors", lambda: 5)
+    monkeypatch.setattr(module, "in_processes", started)
+    monkeypatch.setattr(module, "_here", lambda runs, threads, *_: started(runs, 1, threads))
+    with pytest.raises(Stopped):
+        compare({"a": make()}, 8, tmp_path, threads=threads)
+    assert seen == [(processes, threads)]
 
 
 def test_updates_tell_how_far_runs_are(tmp_path: Path) -> None:

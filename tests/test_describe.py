@@ -22,7 +22,7 @@ from turnout import (
     fedavg,
     models,
 )
-from turnout.core.objective import cross_entropy
+from turnout.core.loss import cross_entropy
 from turnout.describe import describe, differences, environment
 
 from .tiny import recipe
@@ -102,6 +102,22 @@ def test_differences_are_named_by_their_place(tiny):
         describe(one), describe(replace(one, algorithm=fedavg()))
     )
     assert list(differences({"a": 1}, {"b": 2})) == ["a: 1 and None", "b: None and 2"]
+
+
+def test_a_field_that_a_saved_description_lacks_had_its_default(tiny):
+    one = Experiment(tiny, models.Mlp(), fedau())
+    saved = json.loads(json.dumps(describe(one)))
+    del saved["pace"], saved["rounds"], saved["algorithm"]["local"]["momentum"], saved["population"]["availability"]
+    assert list(differences(saved, describe(one))) == list(differences(describe(one), saved)) == []
+    other = replace(one, rounds=7, algorithm=fedau(Sgd(momentum=0.9)), population=Population(Markov()))
+    found = list(differences(saved, describe(other)))
+    assert found[0] == "algorithm.local.momentum: 0.0 and 0.9"
+    assert "population.availability.kind: 'Everyone' and 'Markov'" in found
+    assert found[-1] == "rounds: 100 and 7"
+    # Without a default, nothing says what it was.
+    assert list(differences({"kind": "Halving", "initial": 0.1, "every": 10}, describe(Halving(0.1, 5, 10)))) == [
+        "start: None and 5"
+    ]
 
 
 def test_environment_says_what_a_run_ran_on():

@@ -20,6 +20,33 @@ from turnout.core.parameters import Layout
 from turnout.data.federated import FederatedData
 
 
+class Kind(str):
+    """The name of a dataclass in a description, which knows the class until the description is saved.
+
+    Attributes:
+        of: the class.
+    """
+
+    of: type
+
+    @classmethod
+    def named(cls, of: type) -> Kind:
+        """The name of a dataclass."""
+        kind = cls(of.__name__)
+        kind.of = of
+        return kind
+
+    def defaults(self) -> dict[str, Any]:
+        """Descriptions of the fields' defaults, by name, of those that have one."""
+        found: dict[str, Any] = {}
+        for each in dataclasses.fields(self.of):
+            if each.default_factory is not dataclasses.MISSING:
+                found[each.name] = describe(each.default_factory())
+            elif each.default is not dataclasses.MISSING:
+                found[each.name] = describe(each.default)
+        return found
+
+
 def describe(thing: Any) -> Any:
     """Plain values (numbers, strings, lists, mappings) that say what `thing` is, for saving as JSON."""
     if isinstance(thing, FederatedData):
@@ -30,7 +57,7 @@ def describe(thing: Any) -> Any:
         return {"name": thing.name} | {place: describe(piece) for place, piece in thing.pieces().items()}
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         fields = {f.name: describe(getattr(thing, f.name)) for f in dataclasses.fields(thing)}
-        return {"kind": type(thing).__name__} | fields
+        return {"kind": Kind.named(type(thing))} | fields
     if isinstance(thing, Mapping):
         return {str(key): describe(value) for key, value in thing.items()}
     if isinstance(thing, list | tuple):
@@ -70,12 +97,24 @@ def _module(module: nn.Module) -> dict[str, Any]:
 
 
 def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
-    """Say where two descriptions differ: ``"algorithm.local.lr: 0.1 and 0.2"``."""
+    """Say where two descriptions differ: ``"algorithm.local.lr: 0.1 and 0.2"``.
+
+    A field that a saved description lacks had its default, as long as the other one is fresh: a version in which a class gets
+    a field goes on with the runs of older ones, so the default has to be what those did.
+    """
     if isinstance(one, Mapping) and isinstance(other, Mapping):
+        defaults = _defaults(one.get("kind"), other.get("kind")) if one.keys() != other.keys() else {}
         for key in sorted(one.keys() | other.keys()):
-            yield from differences(one.get(key), other.get(key), f"{place}.{key}" if place else key)
+            mine, theirs = (table.get(key, defaults.get(key)) for table in (one, other))
+            yield from differences(mine, theirs, f"{place}.{key}" if place else key)
     elif one != other:
         yield f"{place}: {one!r} and {other!r}"
+
+
+def _defaults(one: Any, other: Any) -> dict[str, Any]:
+    """The defaults of the dataclass that both descriptions are of; none where they differ, or neither is fresh."""
+    fresh = [kind for kind in (one, other) if isinstance(kind, Kind)]
+    return fresh[0].defaults() if fresh and one == other else {}
 
 
 def environment() -> dict[str, Any]:

@@ -21,7 +21,7 @@ from turnout.core import processes
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, count, known_name
 from turnout.core.engine import ENGINES, Engine
-from turnout.core.objective import Loss, cross_entropy
+from turnout.core.loss import Loss, cross_entropy
 from turnout.core.processes import ProcessLost
 from turnout.data.federated import FederatedData
 from turnout.describe import environment

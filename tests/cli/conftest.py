@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from turnout.cli import app
@@ -26,3 +27,11 @@ def turnout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
     monkeypatch.chdir(tmp_path)
     runner = CliRunner(env={"COLUMNS": "120", "TERM": "dumb", "NO_COLOR": "1"})
     return lambda *arguments: runner.invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def same_threads_after() -> Iterator[None]:
+    """Gives this process back the threads that it had."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

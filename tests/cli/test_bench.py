@@ -10,6 +10,7 @@ import torch
 
 from turnout.bench import WORKLOADS, machine
 from turnout.cli import bench
+from turnout.core import crew
 
 Turnout = Callable[..., Any]
 
@@ -29,6 +30,14 @@ def test_a_workload_takes_the_settings_that_are_given(turnout: Turnout) -> None:
     per_example = 4 * (784 * 64 + 64 * 30 + 300) + 2 * (64 * 30 + 300)
     assert found["gflop_per_update"] == pytest.approx(4 * 32 * per_example / 1e9, rel=1e-4)
     assert found["matrix_gflops"] > 0
+
+
+@pytest.mark.usefixtures("same_threads_after")
+def test_threads_are_those_that_share_the_clients(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "num_processors", lambda: 2)
+    for given, used in ((1, 1), (2, 2), (4, 2)):
+        result = turnout("bench", "W2", "--rounds", 2, "--no-rates", "--json", "--threads", given)
+        assert json.loads(result.stdout)["threads"] == used
 
 
 def test_a_cohort_may_be_larger_than_the_workloads_population(turnout: Turnout) -> None:

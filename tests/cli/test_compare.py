@@ -94,6 +94,14 @@ def test_what_is_finished_is_not_repeated_and_what_is_not_goes_on(turnout: Turno
     assert History.load("c/fedau/seed-5").last_round == 3
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_run_has_so_many_threads(jobs: int, turnout: Turnout, small: Sequence[str]) -> None:
+    command = ("compare", "fedau", "mifa", "--seeds", 1, "--rounds", 2, "--no-report", "--jobs", jobs, *small)
+    assert turnout(*command, "--threads", 2).exit_code == 0
+    found = [json.loads(path.read_text())["threads"] for path in Path("runs").rglob("environment.json")]
+    assert found == [2, 2]
+
+
 def test_a_run_of_a_comparison_is_a_run_like_any_other(turnout: Turnout, small: Sequence[str]) -> None:
     turnout("compare", "mifa", "--seeds", "3,", "--rounds", 3, "--jobs", 1, "--no-report", "--folder", "c", *small)
     result = turnout("run", "--resume", "c/mifa/seed-3", "--rounds", 4)

@@ -90,11 +90,30 @@ def test_all_of_a_comparison_have_one_pace() -> None:
     assert all(made.pace() == Rounds() for made in plan.values())
 
 
+@pytest.mark.parametrize("names", [["fedavg", "fedbuff"], ["fedbuff", "fedavg"], ["fedavg", "late"]])
+def test_options_of_the_pace_that_an_algorithm_brings_to_a_comparison_are_options_of_all(names: list[str]) -> None:
+    layers = [{"algorithms": {"late": {"algorithm": "fedbuff"}}}, override("pace.buffer_size=3")]
+    plan = Layers.of(layers, names).plan(names)
+    assert [made.pace() for made in plan.values()] == [Buffered(3)] * 2
+    with pytest.raises(
+        ConfigurationError, match=r"unknown option 'pace\.buffer_size' of Rounds: it is an option of buffered"
+    ):
+        Layers.of([override("pace.buffer_size=3")], ["fedavg", "fedau"]).plan(["fedavg", "fedau"])
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
         ("pace=buffer", "unknown pace 'buffer': did you mean 'buffered'"),
-        ("pace.buffer_size=5", "unknown option 'pace.buffer_size' of Rounds"),
+        (
+            "pace.buffer_size=5",
+            "unknown option 'pace.buffer_size' of Rounds: it is an option of buffered; write pace=buffered too",
+        ),
+        ("pace.buffer_siz=5", "unknown option 'pace.buffer_siz' of Rounds: known: deadline"),
+        (
+            "availability.period=5",
+            "unknown option 'availability.period' of Markov: it is an option of cyclic; write avail",
+        ),
         ("pace={name='buffered', buffer_size=0}", "pace.buffer_size: got 0, needed a whole number >= 1"),
         ("pace={name='buffered', waits='sometimes'}", "pace.waits: got 'sometimes'"),
     ],

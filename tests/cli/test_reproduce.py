@@ -90,6 +90,12 @@ def test_figures_findings_and_files(made: Turnout) -> None:
     ]
 
 
+def test_every_run_has_so_many_threads(made: Turnout) -> None:
+    assert made("--panels", "short", "--threads", 2, "--no-report").exit_code == 0
+    found = [json.loads(path.read_text())["threads"] for path in Path("runs").rglob("environment.json")]
+    assert found == [2, 2]
+
+
 def test_some_algorithms_alone(made: Turnout) -> None:
     result = made("--algorithms", "small", "--rounds", 1)
     assert result.exit_code == 0, result.output
@@ -229,6 +235,7 @@ def test_without_a_name_there_is_a_list_with_what_is_missing(turnout: Turnout, m
         (("fedau/digits", "fedau.cutof=1"), "unknown option 'algorithm.cutof' of fedau: did you mean 'cutoff'?"),
         (("fedau/digits", "local.lr=-1"), "local.lr: got -1"),
         (("fedau/digits", "--jobs", "0"), "jobs: got 0, needed a whole number >= 1"),
+        (("fedau/digits", "--threads", "0"), "threads: got 0, needed a whole number >= 1"),
     ],
 )
 def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:

@@ -49,6 +49,21 @@ def bits(folder: Path) -> dict[str, bytes]:
     return found | {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
 
 
+def threads_of(folder: str) -> int:
+    """How many threads the run in a folder had."""
+    return json.loads((Path(folder) / "environment.json").read_text())["threads"]
+
+
+@pytest.mark.usefixtures("same_threads_after")
+def test_threads_change_no_result(turnout: Turnout, small: Sequence[str]) -> None:
+    for number in (1, 2):
+        folder = f"with-{number}"
+        result = turnout("run", *small, "--rounds", 4, "--threads", number, "--folder", folder)
+        assert result.exit_code == 0, result.output
+        assert threads_of(folder) == number
+    assert bits(Path("with-2")) == bits(Path("with-1"))
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_algorithm_runs_with_its_defaults_and_ends_with_its_accuracy(algorithm: str, turnout: Turnout) -> None:
     result = turnout("run", "--algorithm", algorithm, "--data", "digits", "--rounds", 3, "--seed", 0)
@@ -166,6 +181,7 @@ def test_a_finished_run_is_not_run_again(turnout: Turnout, small: Sequence[str])
         (("local.lr",), "Error: override 'local.lr': needed key=value, such as local.lr=0.05"),
         (("algorithm.cutoff=ten",), "Error: algorithm.cutoff: got 'ten', needed a whole number, or none"),
         (("--rounds", "0"), "Error: rounds: got 0, needed a whole number >= 1"),
+        (("--threads", "0"), "Error: threads: got 0, needed a whole number >= 1"),
         (("--device", "abacus"), "Error: device 'abacus' cannot be used here"),
         (("--config", "none.toml"), "Error: none.toml: no such file"),
         (("--resume", "nowhere"), "Error: nowhere holds no settings.json: give the folder of a run"),

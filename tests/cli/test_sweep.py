@@ -40,6 +40,13 @@ def test_every_point_is_run_and_the_best_is_told_last(turnout: Turnout, small: S
     assert settings["algorithm"] == {"name": "fedavg"}
 
 
+def test_every_run_has_so_many_threads(turnout: Turnout, small: Sequence[str]) -> None:
+    command = ("sweep", "--grid", "local.lr=0.01,0.1", "--seeds", 1, "--rounds", 2, "--jobs", 1, "--no-report", *small)
+    assert turnout(*command, "--threads", 2).exit_code == 0
+    found = [json.loads(path.read_text())["threads"] for path in Path("runs").rglob("environment.json")]
+    assert found == [2, 2]
+
+
 def test_points_share_data_and_participation(turnout: Turnout, small: Sequence[str]) -> None:
     turnout("sweep", "--grid", "local.lr=0.01,0.1", "--seeds", 1, "--rounds", 3, "--jobs", 1, "--no-report", *small)
     one, other = load_records(["runs/sweep-digits"])
@@ -155,6 +162,7 @@ def test_axes_are_read_from_text_and_tables() -> None:
         (("--grid", "data.num_clients=0"), "num_clients-0: data.num_clients: got 0"),
         (("--grid", "local.lr=1", "--metric", "rounds"), "metric: rounds needs to_accuracy"),
         (("--grid", "local.lr=1", "--to-accuracy", "70"), "to_accuracy: got 70.0, needed a share"),
+        (("--grid", "local.lr=1", "--threads", "0"), "threads: got 0, needed a whole number >= 1"),
         (("--grid", "local.lr=1", "--seeds", "x"), "seeds: got 'x', needed how many"),
     ],
 )

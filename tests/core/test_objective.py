@@ -3,7 +3,8 @@ import torch
 from torch import nn
 
 from turnout import ConfigurationError
-from turnout.core.objective import Objective, cross_entropy
+from turnout.core.loss import cross_entropy
+from turnout.core.objective import Objective
 from turnout.models import CharLstm
 
 ENGINES = ("vectorised", "one_by_one")

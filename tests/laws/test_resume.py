@@ -1,11 +1,14 @@
 """Saved, loaded and continued is uninterrupted, bit for bit."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from turnout import Sgd, models
+from turnout import Sgd, checkpoint, models
 from turnout.checkpoint import FILE
+from turnout.comparison import is_finished
+from turnout.core.checks import CheckpointError
 from turnout.history import History
 from turnout.simulation import Simulation
 
@@ -83,3 +86,45 @@ def test_a_finished_run_can_be_resumed_and_stays_what_it_is(tmp_path):
     history = run.run(tmp_path, resume=True)
     assert_same_bits(final_state(run, tmp_path), before)
     assert history.rounds.equals(before.history.rounds)
+
+
+def forget(folder, *places):
+    """Make of a run one of a version that did not have these fields."""
+
+    def old(config):
+        for place in places:
+            *parts, name = place.split("/")
+            table = config
+            for part in parts:
+                table = table[part]
+            del table[name]
+        return config
+
+    tensors, facts = checkpoint.load(folder)
+    checkpoint.save(folder, tensors, facts | {"experiment": old(facts["experiment"])})
+    config = folder / "config.json"
+    config.write_text(json.dumps(old(json.loads(config.read_text()))))
+
+
+def test_a_run_of_a_version_that_had_fewer_fields_is_the_same_run_where_these_have_their_defaults(tmp_path):
+    fields = ("gradients", "engine", "population/dropout", "algorithm/local/momentum")
+    run = experiment("fedau", local=replace(LOCAL, momentum=0.0), rounds=5)
+    run.run(tmp_path / "old")
+    forget(tmp_path / "old", *fields)
+    longer = replace(run, rounds=9)
+    assert is_finished(tmp_path / "old", run)
+    longer.run(tmp_path / "old", resume=True)
+    longer.run(tmp_path / "new")
+    assert_same_bits(final_state(longer, tmp_path / "old"), final_state(longer, tmp_path / "new"))
+
+
+def test_a_run_of_a_version_that_had_fewer_fields_is_another_run_where_these_are_not_their_defaults(tmp_path):
+    fields = ("evaluation_examples", "algorithm/local/momentum")
+    run = replace(experiment("fedau", local=LOCAL, rounds=5), evaluation_examples=20)
+    run.run(tmp_path)
+    forget(tmp_path, *fields)
+    message = r"another experiment .*: algorithm.local.momentum: 0.0 and 0.5; evaluation_examples: None and 20"
+    with pytest.raises(CheckpointError, match=message):
+        is_finished(tmp_path, run)
+    with pytest.raises(CheckpointError, match=message):
+        replace(run, rounds=9).run(tmp_path, resume=True)

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.objective import Objective, cross_entropy
+from turnout.core.loss import cross_entropy
+from turnout.core.objective import Objective
 from turnout.models import GroupNormCnn, model
 
 

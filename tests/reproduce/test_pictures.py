@@ -1,5 +1,7 @@
 """The pictures of a reproduction show the numbers they claim to show."""
 
+from dataclasses import replace
+from itertools import chain, combinations, product
 from typing import Any
 
 import numpy as np
@@ -7,12 +9,14 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.reporting.measure import Measure
 from turnout.reporting.style import PALETTE
 from turnout.reproduce import Curve
 from turnout.reproduce.page import write_outcome
-from turnout.reproduce.pictures import curve_figure, measure_figure, paper_number
+from turnout.reproduce.pictures import curve_figure, evenly_wrapped, measure_figure, paper_number
 
 
 def axes_of(figure: Any) -> list[Any]:
@@ -39,6 +43,61 @@ def test_curves_against_bytes_and_on_logarithmic_axes(outcome):
     assert (easy.get_xscale(), easy.get_yscale(), easy.get_xlabel()) == ("log", "linear", "sent so far, both ways (MB)")
     easy, _ = axes_of(curve_figure(outcome, Curve("train_loss", log="y")))
     assert (easy.get_yscale(), len(easy.lines)) == ("log", 2), "the accuracy to reach is no loss"
+
+
+def many(outcome: Any, titles: list[str]) -> Any:
+    """The same runs as so many panels."""
+    easy = outcome.reproduction.panels["easy"]
+    panels = {f"p{i}": replace(easy, name=f"p{i}", title=title) for i, title in enumerate(titles)}
+    records = dict.fromkeys(panels, outcome.records["easy"])
+    return type(outcome)(replace(outcome.reproduction, panels=panels), records)
+
+
+def boxes(figure: Any, axes: Any) -> list[Any]:
+    """Where what is written around axes is, in pixels."""
+    drawn = figure.canvas.get_renderer()
+    return [axes.xaxis.get_tightbbox(drawn), axes.yaxis.get_tightbbox(drawn), axes.title.get_window_extent(drawn)]
+
+
+@pytest.mark.parametrize("title", ["short", "(d) MNIST, different K, m = n, gamma = 0.0005"])
+@pytest.mark.parametrize("draw", [lambda o: curve_figure(o, Curve("train_loss", log="y")),
+                                  lambda o: measure_figure(o, Measure("final", "test_accuracy"))])  # fmt: skip
+def test_what_is_written_around_panels_keeps_apart(outcome, draw, title):
+    figure = draw(many(outcome, [title] * 8))
+    FigureCanvasAgg(figure)
+    figure.draw_without_rendering()
+    around = [boxes(figure, axes) for axes in axes_of(figure)]
+    assert len(around) == 8
+    least = 0.12 * figure.dpi  # inches between what belongs to different panels
+    for one, other in combinations(around, 2):
+        for a, b in product(one, other):
+            assert max(a.x0 - b.x1, b.x0 - a.x1, a.y0 - b.y1, b.y0 - a.y1) > least
+    for box in chain(*around):
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width
+        assert box.y1 <= figure.bbox.height
+
+
+def test_names_of_axes_stand_at_the_left_and_below_and_rounds_are_whole(outcome):
+    grid = axes_of(curve_figure(many(outcome, ["one", "two", "three", "four"]), Curve("test_accuracy")))
+    assert [bool(axes.get_ylabel()) for axes in grid] == [True, False, False, True]
+    assert [axes.get_xlabel() for axes in grid] == ["", "round", "round", "round"]
+    assert all(tick == int(tick) for axes in grid for tick in axes.get_xticks())
+    grid = axes_of(measure_figure(many(outcome, ["one", "two", "three", "four"]), Measure("rounds")))
+    assert [axes.get_xlabel() for axes in grid] == ["", "rounds", "rounds", "rounds"]
+
+
+@pytest.mark.parametrize(
+    ("title", "most", "lines"),
+    [
+        ("(a) different gamma: 0.02, 0.01, 0.005", 39, ["(a) different gamma: 0.02, 0.01, 0.005"]),
+        ("(a) different gamma: 0.02, 0.01, 0.005", 35, ["(a) different gamma:", "0.02, 0.01, 0.005"]),
+        ("(d) different K, m = n, gamma = 0.005", 35, ["(d) different K,", "m = n, gamma = 0.005"]),
+        ("unbreakable_and_long of", 16, ["unbreakable_and_long", "of"]),
+    ],
+)
+def test_long_titles_have_several_lines_of_about_the_same_length(title, most, lines):
+    assert evenly_wrapped(title, most) == lines
 
 
 def test_without_a_band_the_first_seed_is_drawn_as_it_is(outcome):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
-from turnout.core.machine import num_processors
+from turnout.core.machine import num_processors, synchronise
 
 _SECONDS = 0.4  # for each rate
 
@@ -55,9 +55,3 @@ def _least_seconds(call: Callable[[], object], device: torch.device) -> float:
         return min(seconds)
     finally:
         torch.set_num_threads(threads)
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait for whatever a device has been given to do."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

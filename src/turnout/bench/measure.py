@@ -13,6 +13,7 @@ from turnout import allocator
 from turnout.bench import flops, machine, process
 from turnout.bench.stopwatch import TimedSimulation
 from turnout.core.checks import count
+from turnout.core.machine import synchronise
 from turnout.describe import environment
 from turnout.experiment import Experiment
 from turnout.simulation.simulation import Simulation
@@ -54,13 +55,13 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
     count("rounds", experiment.rounds, least=2, instead="The first round is not counted among the others")
     device, seconds, updates = torch.device(experiment.device), [], []
     simulation = TimedSimulation(experiment)
-    machine.synchronise(device)
+    synchronise(device)
     startup, watch = process.age() - apart, simulation.watch
     began, usage = time.perf_counter(), None
     for _ in range(experiment.rounds):
         begin, scoring, trained = time.perf_counter(), watch.seconds["evaluation"], simulation.num_trained
         simulation.round()
-        machine.synchronise(device)
+        synchronise(device)
         seconds.append(time.perf_counter() - begin - (watch.seconds["evaluation"] - scoring))
         updates.append(simulation.num_trained - trained)
         usage = usage or (time.perf_counter(), process.Usage.now())
@@ -77,7 +78,7 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
     return found | {
         "engine": objective.engine,
         "engine_reason": objective.choice.reason,
-        "threads": torch.get_num_threads(),
+        "threads": objective.crew.num_threads,
         "device": experiment.device,
         "parameters": objective.initial.numel(),
         "loadavg_1m_at_end": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,

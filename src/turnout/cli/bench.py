@@ -9,7 +9,6 @@ import time
 from dataclasses import replace
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -89,9 +88,7 @@ def bench(
         int | None,
         typer.Option(metavar="N", help="Clients of a round, drawn uniformly.", rich_help_panel=flags.SETTINGS),
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(metavar="N", help="Threads of a tensor operation (default: as torch has it).")
-    ] = None,
+    threads: flags.Threads = None,
     rates: Annotated[bool, typer.Option(help="Measure what the machine can do, too.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each instead of a table.")] = False,
 ) -> None:
@@ -115,9 +112,7 @@ def bench(
             f"{names[0]} is a workload with an algorithm and data of its own: leave it out to time an experiment, or leave "
             "--config, --algorithm and --data out"
         )
-    if threads is not None:
-        count("threads", threads)
-        torch.set_num_threads(threads)
+    flags.use_threads(threads)
     if not (names or of_experiment):
         names = list(WORKLOADS)
     if len(names) > 1:

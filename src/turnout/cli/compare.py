@@ -75,6 +75,7 @@ def compare(
     device: flags.Device = None,
     config: flags.Config = None,
     jobs: flags.Jobs = None,
+    threads: flags.ThreadsOfEach = 1,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -111,8 +112,9 @@ def compare(
     try:
         with watched(len(plan) * len(numbers), quiet) as tell:
             records = compare_experiments(
-                plan, numbers, target, jobs=jobs_of(jobs, [first]), checkpoint_every=checkpoint_every, progress=tell
-            )
+                plan, numbers, target, jobs=jobs_of(jobs, [first]), threads=threads, checkpoint_every=checkpoint_every,
+                progress=tell,
+            )  # fmt: skip
     except RunsFailed as failed:
         if failed.records:
             _conclude(failed.records, target, shared, found.to_accuracy, report)

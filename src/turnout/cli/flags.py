@@ -1,13 +1,15 @@
-"""The flags that several commands share, and the layer of settings that they make."""
+"""The flags that several commands share, the layer of settings that they make, and what they set."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from turnout.cli.options import Table
+from turnout.core.checks import count
 
 SETTINGS = "Settings"
 OUTCOME = "Outcome"
@@ -57,7 +59,27 @@ ToAccuracy = Annotated[
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs", "-j", metavar="N", help="Runs at a time (default: one per processor; 1 on a GPU). Changes no result."
+        "--jobs",
+        "-j",
+        metavar="N",
+        help="Runs at a time (default: one per processor, or per --threads of them; 1 on a GPU). Changes no result.",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Threads that share the clients of a round, no more than processors (default: as torch has it). Changes no "
+        "result.",
+    ),
+]
+ThreadsOfEach = Annotated[
+    int,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        help="Threads of each run, in whichever process; runs side by side make better use of processors. Changes no "
+        "result.",
     ),
 ]
 Report = Annotated[
@@ -76,6 +98,13 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
+
+
+def use_threads(number: int | None) -> None:
+    """Let this process have so many threads; None leaves it as torch has it."""
+    if number is not None:
+        count("threads", number)
+        torch.set_num_threads(number)
 
 
 def layer(**flags: Any) -> Table:

@@ -95,6 +95,7 @@ def reproduce(
         ),
     ] = None,
     jobs: flags.Jobs = None,
+    threads: flags.ThreadsOfEach = 1,
     folder: Annotated[
         Path | None,
         typer.Option(help="Where everything goes (default: runs/PAPER-NAME).", rich_help_panel=flags.OUTCOME),
@@ -135,7 +136,7 @@ def reproduce(
     every = [settings for plan in plans for settings in plan.settings.values()]
     try:
         with watched(len(runs), quiet) as tell:
-            done = perform_all(runs, target, jobs=jobs_of(jobs, every), progress=tell)
+            done = perform_all(runs, target, jobs=jobs_of(jobs, every), threads=threads, progress=tell)
     except RunsFailed as failed:
         if failed.done:
             failures = f"{len(failed.failures)} of {len(runs)} runs failed"

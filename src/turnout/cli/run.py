@@ -67,6 +67,7 @@ def run(
     engine: flags.Engine = None,
     device: flags.Device = None,
     config: flags.Config = None,
+    threads: flags.Threads = None,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -91,6 +92,7 @@ def run(
         engine=engine, device=device,
     )  # fmt: skip
     own = [given, *map(layers.override, overrides or ())]
+    flags.use_threads(threads)
     if resume is not None:
         if config or folder or algorithm:
             raise ConfigurationError(

@@ -217,7 +217,16 @@ class Settings:
 
     def _named(self, section: str) -> Any:
         """The piece that a section names, with its options."""
-        return build(_chosen(section, self.table[section], NAMED[section]), self._options(section), section)
+        known, options = NAMED[section], self._options(section)
+        kind = _chosen(section, self.table[section], known)
+        for key in options:
+            having = [name for name, piece in known.items() if key in options_of(piece)]
+            if having and key not in options_of(kind):
+                raise ConfigurationError(
+                    f"unknown option '{section}.{key}' of {kind.__name__}: it is an option of {', '.join(having)}; write "
+                    f"{section}={having[0]} too, or leave it out"
+                )
+        return build(kind, options, section)
 
 
 def _of_pace(layers: Sequence[Table], pace: str | None) -> Table:

@@ -83,6 +83,7 @@ def sweep(
     device: flags.Device = None,
     config: flags.Config = None,
     jobs: flags.Jobs = None,
+    threads: flags.ThreadsOfEach = 1,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -116,8 +117,9 @@ def sweep(
     try:
         with watched(len(plan) * len(numbers), quiet) as tell:
             records = compare(
-                plan, numbers, target, jobs=jobs_of(jobs, [first]), checkpoint_every=checkpoint_every, progress=tell
-            )
+                plan, numbers, target, jobs=jobs_of(jobs, [first]), threads=threads, checkpoint_every=checkpoint_every,
+                progress=tell,
+            )  # fmt: skip
     except RunsFailed as failed:
         if failed.records:
             _conclude(sorted_out(axes, combinations, failed.records, measure, asked.to_accuracy), target, report)

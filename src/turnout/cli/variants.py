@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from turnout.cli import defaults
 from turnout.cli import own as own_recipes
 from turnout.cli.options import Table
 from turnout.cli.settings import KEYS, Settings
@@ -58,28 +59,29 @@ class Layers:
         """The settings of several algorithms, which run and are judged alike.
 
         If one has a personal part, all are judged by clients' tests; if one is about reports that come late, all go by the
-        clock, unless the settings name a pace.
+        clock, unless the settings name a pace. Options of that pace are then options of all.
         """
-        plan = {name: self.settings(name) for name in names}
-        own_tests = any(settings.algorithm().personal is not None for settings in plan.values())
-        late = any(settings.table["pace"]["name"] == "buffered" for settings in plan.values())
-        if not (own_tests or late):
-            return plan
-        return {name: self.settings(name, own_tests, "buffered" if late else None) for name in names}
+        pace = next((defaults.PACES[recipe] for recipe in map(self._recipe, names) if recipe in defaults.PACES), None)
+        plan = {name: self.settings(name, pace=pace) for name in names}
+        if any(settings.algorithm().personal is not None for settings in plan.values()):
+            return {name: self.settings(name, own_tests=True, pace=pace) for name in names}
+        return plan
 
     def settings(self, name: str, own_tests: bool = False, pace: str | None = None) -> Settings:
         """The settings of the algorithm called `name`; see `Settings.of` for `own_tests` and `pace`."""
-        recipe = next(
-            (table[name]["algorithm"] for table in reversed(self.own) if "algorithm" in table.get(name, {})), name
-        )
         layers: list[Table] = [{"name": own_recipes.short(name)}]
         for i, (common, own) in enumerate(zip(self.common, self.own, strict=True)):
             options = {key: value for key, value in own.get(name, {}).items() if key != "algorithm"}
             parts = {key: options.pop(key) for key in _PARTS if key in options}
             layers += [common, parts]
             if options or i == 0:
-                layers.append({"algorithm": {"name": recipe, **options}})
+                layers.append({"algorithm": {"name": self._recipe(name), **options}})
         return Settings.of(*layers, own_tests=own_tests, pace=pace)
+
+    def _recipe(self, name: str) -> Any:
+        """The recipe of the algorithm called `name`."""
+        tables = (table.get(name, {}) for table in reversed(self.own))
+        return next((table["algorithm"] for table in tables if "algorithm" in table), name)
 
 
 def _tables(algorithms: Any) -> Table:

@@ -55,8 +55,7 @@ def compare(
     """Run every experiment with every seed, and return their records, by experiment and seed in the order given.
 
     A run is in the folder ``folder/NAME/seed-SEED``. Runs that are finished there are not repeated, and runs that were
-    stopped or killed go on. The records depend on the experiments alone, not on `jobs`; they may differ in
-    the last digits for another number of `threads`.
+    stopped or killed go on. The records depend on the experiments alone, not on `jobs` and `threads`.
 
     Args:
         experiments: what to compare: a function of the seed for each name. With several jobs it is sent to other
@@ -64,7 +63,8 @@ def compare(
             this needs ``if __name__ == "__main__":``.
         seeds: so many, from 0, or which.
         folder: where all of it goes.
-        jobs: how many runs at a time; None means one for each processor. One job runs in this process.
+        jobs: how many runs at a time; None means one for each processor, or for so many as a run has threads. One job
+            runs in this process.
         threads: of each run. Runs side by side make better use of processors than threads do.
         checkpoint_every: rounds between checkpoints; None means about once a minute.
         progress: True for bars, or a function that is called with each `Update`.
@@ -91,9 +91,9 @@ def perform_all(
         RunsFailed: where some runs failed, after all others have ended.
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
-    processes = min(jobs if jobs is not None else num_processors(), len(runs))
-    count("jobs", processes)
     count("threads", threads)
+    processes = min(jobs if jobs is not None else max(1, num_processors() // threads), len(runs))
+    count("jobs", processes)
     if processes > 1:
         _check_can_be_sent(runs)
     save_order(folder, [run.folder for run in runs])

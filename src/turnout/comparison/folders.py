@@ -25,7 +25,7 @@ def is_finished(folder: Path, experiment: Experiment) -> bool:
     if not (folder / CONFIG).exists() or not (folder / TABLE).exists():
         return False
     there = {**_config(folder), "rounds": None}
-    here = {**json.loads(json.dumps(describe(experiment))), "rounds": None}
+    here = {**describe(experiment), "rounds": None}
     if different := list(differences(there, here)):
         raise CheckpointError(
             f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}. Give another folder, or "

@@ -1,4 +1,4 @@
-"""What the machine gives this process."""
+"""What the machine gives this process, and waiting for it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+
+import torch
 
 
 def num_processors() -> int:
@@ -25,6 +27,12 @@ def quota(root: Path = Path("/")) -> float:
         root: where ``proc`` and ``sys`` are.
     """
     return min(_quotas(root), default=math.inf)
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for whatever a device has been given to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _quotas(root: Path) -> Iterator[float]:

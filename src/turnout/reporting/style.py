@@ -123,6 +123,13 @@ def plain_ticks(axis: Axis, span: float) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
+def few_ticks(axis: Axis, whole: bool = False) -> None:
+    """At most seven ticks on a linear axis, at multiples of 1, 2 or 5; at whole numbers where `whole`."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 5, 10]))
+
+
 def legend(figure: Figure, looks: dict[str, dict[str, Any]]) -> None:
     """A legend of algorithms below the axes, where there is more than one."""
     if len(looks) < 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,18 @@ from turnout.reporting.bands import quartile_band
 from turnout.reporting.cost_figure import AGAINST, spent_at
 from turnout.reporting.measure import Measure
 from turnout.reporting.records import RunRecord, by_algorithm
-from turnout.reporting.style import INK, SIZE, dress, label, legend, looks_of, new_figure, plain_ticks, scale_of
+from turnout.reporting.style import (
+    INK,
+    SIZE,
+    dress,
+    few_ticks,
+    label,
+    legend,
+    looks_of,
+    new_figure,
+    plain_ticks,
+    scale_of,
+)
 from turnout.reproduce.declaration import Curve, Panel
 from turnout.reproduce.outcome import Line, Outcome
 
@@ -25,6 +37,11 @@ if TYPE_CHECKING:
 _COLUMNS = 3
 _WIDTH, _HEIGHT = 3.6, 2.7
 """Inches of one set of axes."""
+_APART = 0.1
+"""Inches around each of several, so that the ticks and titles of neighbours keep apart."""
+_LETTERS, _LINE = 44, 0.17
+"""Letters that fit into the width of one set of axes, and inches of a further line of a title."""
+_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 
 
 def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
@@ -38,8 +55,9 @@ def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
     looks = looks_of(outcome.reproduction.algorithms)
     drawn: dict[str, Any] = {}
     panels = [panel for panel in outcome.panels if outcome.records[panel.name]]
-    figure, grid = _grid(len(panels), alike=scale_of(curve.metric) == 100.0)
-    for axes, panel in zip(grid, panels, strict=False):
+    titles = _wrapped([panel.title for panel in panels], beside=5)
+    figure, grid = _grid(titles, alike=scale_of(curve.metric) == 100.0)
+    for axes, panel, title in zip(grid, panels, titles, strict=True):
         for name, group in by_algorithm(outcome.records[panel.name]).items():
             if (line := _line(group if curve.band else group[:1], curve)) is None:
                 continue
@@ -50,10 +68,12 @@ def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
             drawn[name] = looks[name]
         if (target := outcome.target(panel)) is not None and target.metric == curve.metric:
             axes.axhline(scale_of(target.metric) * target.value, color=INK, linewidth=1, linestyle=(0, (4, 3)))
-        dress(axes, AGAINST[curve.against][0], label(curve.metric), title=panel.title)
+        dress(axes, AGAINST[curve.against][0], label(curve.metric), title=title)
+        few_ticks(axes.xaxis, whole=curve.against == "rounds")
         _scale(axes, curve.log)
     if not drawn:
         raise DataError(f"no run recorded {curve.metric}, or none of what it is drawn against, {curve.against}")
+    _name_outer(grid)
     legend(figure, {name: look for name, look in looks.items() if name in drawn})
     return figure
 
@@ -72,13 +92,17 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
     panels = [panel for panel in outcome.panels if any(line.panel is panel for line in lines)]
     if not any(math.isfinite(line.ours[place].median) for line in lines):
         raise DataError(f"no run has a finite figure of {measure}")
-    figure, grid = _grid(len(panels), height=0.9 + 0.32 * max(len(outcome.reproduction.of(panel)) for panel in panels))
-    for axes, panel in zip(grid, panels, strict=False):
+    longest = max(len(line.algorithm) for line in lines)
+    titles = _wrapped([_titled(panel, measure) for panel in panels], beside=longest)
+    figure, grid = _grid(titles, height=0.9 + 0.32 * max(len(outcome.reproduction.of(panel)) for panel in panels))
+    for axes, panel, title in zip(grid, panels, titles, strict=True):
         own = [line for line in lines if line.panel is panel]
         _dots(axes, own, place, measure, looks)
-        dress(axes, measure.title, "", title=_titled(panel, measure))
+        dress(axes, measure.title, "", title=title)
+        few_ticks(axes.xaxis)
         axes.set_yticks(range(len(own)), [line.algorithm for line in own])
         axes.set_ylim(len(own) - 0.4, -0.6)
+    _name_outer(grid)
     return figure
 
 
@@ -86,6 +110,14 @@ def paper_number(figure: Any) -> float | None:
     """The number in a paper's figure, ``77.3`` of ``"77.3 ± 0.3"``; None where there is none."""
     found = re.match(r"\s*[-+]?\d+(\.\d+)?", str(figure))
     return float(found[0]) if found else None
+
+
+def evenly_wrapped(title: str, most: int) -> list[str]:
+    """A title in as few lines of at most so many letters as will do, of about the same length; a longer word stays whole."""
+    whole = title.replace(" = ", _EQUALS)  # is not to be torn apart
+    wrapped = [wrap(whole, width, break_long_words=False) for width in range(1, most + 1)]
+    lines = next(each for each in wrapped if len(each) == len(wrapped[-1]))
+    return [line.replace(_EQUALS, " = ") for line in lines]
 
 
 def _line(group: Sequence[RunRecord], curve: Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
@@ -107,26 +139,43 @@ def _line(group: Sequence[RunRecord], curve: Curve) -> tuple[np.ndarray, np.ndar
     return x, low, median, high
 
 
-def _grid(number: int, height: float = _HEIGHT, alike: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure with so many sets of axes, with the same heights where `alike`; what is left of the last row is empty."""
-    columns = min(_COLUMNS, max(1, number))
-    rows = max(1, -(-number // columns))
-    figure = new_figure(max(SIZE[0], _WIDTH * columns), height * rows)
+def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: bool = False) -> tuple[Figure, list[Axes]]:
+    """A figure with a set of axes for each title, with the same heights where `alike`; the last row may have fewer."""
+    columns = min(_COLUMNS, max(1, len(titles)))
+    rows = max(1, -(-len(titles) // columns))
+    lines = max((title.count("\n") for title in titles), default=0)
+    apart = _APART if len(titles) > 1 else 0.0
+    figure = new_figure(max(SIZE[0], _WIDTH * columns), (height + apart + _LINE * lines) * rows)
+    if apart:
+        figure.set_layout_engine("constrained", w_pad=apart, h_pad=apart)
     grid = list(figure.subplots(rows, columns, squeeze=False, sharey=alike).flat)
-    for axes in grid[number:]:
+    for axes in grid[len(titles) :]:
         axes.set_visible(False)
-    return figure, grid
+    return figure, grid[: len(titles)]
+
+
+def _wrapped(titles: Sequence[str], beside: int) -> list[str]:
+    """Titles in lines that fit above their axes, which have ticks of so many letters at their left."""
+    most = max(16, _LETTERS - beside)
+    return ["\n".join(evenly_wrapped(title, most)) for title in titles]
+
+
+def _name_outer(grid: Sequence[Axes]) -> None:
+    """Leave the name of the height to the first column, and that of the width to the lowest axes of each."""
+    columns = min(_COLUMNS, len(grid))
+    for i, axes in enumerate(grid):
+        if i % columns:
+            axes.set_ylabel("")
+        if i + columns < len(grid):
+            axes.set_xlabel("")
 
 
 def _scale(axes: Axes, log: str) -> None:
-    """Logarithmic axes, and the height named only at the left."""
+    """Logarithmic axes."""
     for name in log:
         axes.set(**{f"{name}scale": "log"})
         low, high = getattr(axes, f"get_{name}lim")()
         plain_ticks(getattr(axes, f"{name}axis"), high / low)
-    place = axes.get_subplotspec()
-    if place is not None and not place.is_first_col():
-        axes.set_ylabel("")
 
 
 def _dots(axes: Axes, lines: Sequence[Line], place: int, measure: Measure, looks: dict[str, dict[str, Any]]) -> None:
