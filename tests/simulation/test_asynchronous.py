@@ -117,6 +117,8 @@ def test_what_happens_is_what_the_schedule_says(pace):
     lost = sum(number for outcome, number in timeline.outcomes().items() if outcome != "used")
     assert history.total("num_unused") == lost > 0
     np.testing.assert_allclose(history.client_column("influence").sum(), 1)
+    assert history.column("staleness_max")[1].max() > 0
+    np.testing.assert_allclose(history.column("weight_sum")[1], 1)
     np.testing.assert_allclose(history.client_column("fair_share"), 1 / N)
 
 
