@@ -255,6 +255,17 @@ def test_runs_from_before_there_was_a_pace_can_be_resumed(tmp_path):
     assert len(replace(run, rounds=5).run(tmp_path, resume=True)) == 5
 
 
+@pytest.mark.parametrize("pace", [Buffered(5, waits="always"), Rounds(over_selection=1.1)])
+def test_a_federation_whose_tasks_take_for_ever_is_refused(pace):
+    population = Population(speed=Speed(compute=delay.Pareto(shape=1e-4)))
+    with pytest.raises(
+        ConfigurationError, match=r"nothing will happen after second .*: all tasks that are out take for ever"
+    ):
+        trained(
+            experiment(fedbuff(LOCAL) if isinstance(pace, Buffered) else fedavg(LOCAL), pace, population, rounds=200)
+        )
+
+
 BUFFER = Buffered(3)
 
 

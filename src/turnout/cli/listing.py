@@ -143,8 +143,8 @@ def written(value: Any) -> str:
         return "?"
     if is_dataclass(value):
         known = {piece: name for _, pieces in FAMILIES.values() for name, piece in pieces.items()}
-        own = (f"{field.name}={written(getattr(value, field.name))}" for field in fields(value))
-        return f"{{{', '.join([f'kind="{known[type(value)]}"', *own])}}}"
+        own = [f"{field.name}={written(getattr(value, field.name))}" for field in fields(value)]
+        return "{" + ", ".join([f'kind="{known[type(value)]}"', *own]) + "}"
     if isinstance(value, tuple | list):
         return ",".join(map(str, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
