@@ -25,6 +25,9 @@ def test_options_and_their_defaults_are_listed(turnout: Turnout) -> None:
     assert "correlated_with_labels=0.1" in turnout("list", "availability").stdout
     assert "table=?" in turnout("list", "availability").stdout
     assert "model.hidden=256,64" in turnout("list", "data").stdout
+    speeds = " ".join(turnout("list", "speeds").stdout.split())
+    assert 'compute={kind="constant", seconds=1.0}' in speeds
+    assert 'upload={kind="constant", seconds=0.0}' in speeds
     assert "evaluate_every=10" in turnout("list", "settings").stdout
 
 

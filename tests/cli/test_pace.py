@@ -101,6 +101,51 @@ def test_options_of_the_pace_that_an_algorithm_brings_to_a_comparison_are_option
         Layers.of([override("pace.buffer_size=3")], ["fedavg", "fedau"]).plan(["fedavg", "fedau"])
 
 
+@pytest.mark.parametrize("names", [["fedavg", "fedbuff"], ["fedbuff", "fedavg"]])
+def test_synchronous_rounds_beside_a_buffer_have_the_same_clients(names: list[str]) -> None:
+    layers = [override("fedavg.pace=rounds"), override("pace.buffer_size=3"), override("population.speed.spread=0.5")]
+    plan = Layers.of(layers, names).plan(names)
+    assert plan["fedavg"].pace() == Rounds()
+    assert plan["fedbuff"].pace() == Buffered(3)
+    assert plan["fedavg"].population() == plan["fedbuff"].population()
+    assert plan["fedavg"].population().speed is not None
+    assert Settings.of(plan["fedavg"].table).table == plan["fedavg"].table
+    table = {"algorithms": {"fedavg": {"pace": {"name": "rounds", "deadline": 4}}, "fedbuff": {}}}
+    made = Layers.of([table, override("fedavg.pace.over_selection=1.3")]).plan(names)
+    assert made["fedavg"].pace() == Rounds(4.0, 1.3)
+    with pytest.raises(
+        ConfigurationError, match=r"unknown option 'pace\.deadline' of Buffered: .*; write pace=rounds too"
+    ):
+        Layers.of([override("fedavg.pace.deadline=4")], names).plan(names)
+
+
+def test_a_comparison_of_both_tells_simulated_seconds(
+    turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path
+) -> None:
+    call = (
+        "compare",
+        "fedavg",
+        "fedbuff",
+        "fedavg.pace=rounds",
+        *small,
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+        "--rounds",
+        "8",
+    )
+    call = (*call, "pace.buffer_size=3", "--every", "1", "--to-accuracy", "0.1", "--folder", tmp_path)
+    result = turnout(*call)
+    assert result.exit_code == 0, result.output
+    assert "simulated time (s)" in result.stdout
+    seconds = {
+        name: History.load(tmp_path / name / "seed-0").total("simulated_seconds") for name in ("fedavg", "fedbuff")
+    }
+    assert seconds["fedavg"] > 2 * seconds["fedbuff"] > 0
+    assert "pace rounds and buffered" in result.output
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

@@ -16,7 +16,7 @@ class Ledger(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.time = 0.0
+        self.time, self.pause = 0.0, 1.0
         self.open: dict[int, tuple[int, int]] = {}  # task -> client, version
         self.in_hand: dict[int, tuple[int, int]] = {}  # reported, and neither used nor dropped
         self.ended: dict[int, int] = {}  # task -> client
@@ -40,6 +40,7 @@ class Ledger(RuleBasedStateMachine):
                     self.open |= {task: (client, version) for task, client in zip(tasks, clients, strict=True)}
                 case Step(version, tasks, clients, versions):
                     assert version == len(self.steps)
+                    assert list(tasks) == list(self.in_hand)  # all that is in hand, in the order of arrival
                     for task, client, trained in zip(tasks, clients, versions, strict=True):
                         assert self.in_hand.pop(task) == (client, trained)
                         self.ended[task] = client
@@ -63,8 +64,13 @@ class Ledger(RuleBasedStateMachine):
         """What must hold for every step."""
 
     def tick(self) -> float:
-        self.time += 1.0
+        self.time += self.pause
         return self.time
+
+    @rule(pause=st.sampled_from([0.0, 0.25, 1.0]))
+    def the_clock_goes_on(self, pause):
+        """At 0 it stands still: whatever comes next happens in the same moment, in any order."""
+        self.pause = pause
 
     def report(self, task: int) -> None:
         client, version = self.in_hand[task] = self.open.pop(task)
@@ -77,16 +83,32 @@ class Ledger(RuleBasedStateMachine):
     def candidates(self) -> list[int]:
         return [client for client in range(N) if client in self.there and self.pace.idle(client)]
 
-    @rule(data=st.data())
-    def choose(self, data):
-        if self.wanted is None:
-            return
+    @precondition(lambda self: self.wanted is not None)
+    @rule(data=st.data(), some=st.booleans())
+    def choose(self, data, some):
+        assert self.wanted is not None
         known = [client for client in self.wanted.first if client in self.there and self.pace.idle(client)]
         others = [client for client in self.candidates() if client not in known]
         order = known + data.draw(st.permutations(others))
         most = len(order) if self.wanted.most is None else min(self.wanted.most, len(order))
-        size = data.draw(st.integers(0, most))
+        size = data.draw(st.integers(0, most)) if some else most
         self.answer(order[:size])
+
+    def answer_in_full(self) -> None:
+        """With those who have a claim, and as many others as are wanted, the first ones first."""
+        if self.wanted is not None:
+            order = [client for client in self.wanted.first if client in self.there and self.pace.idle(client)]
+            order += [client for client in self.candidates() if client not in order]
+            self.answer(order[: self.wanted.most])
+
+    @rule(data=st.data(), reports=st.integers(1, 9), newest=st.booleans())
+    def work_goes_on(self, data, reports, newest):
+        """Reports come in and new tasks go out; where only the newest ones report, the others grow stale."""
+        for _ in range(reports):
+            self.answer_in_full()
+            if not self.open:
+                return
+            self.report(max(self.open) if newest else data.draw(st.sampled_from(sorted(self.open))))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
@@ -142,6 +164,14 @@ class Ledger(RuleBasedStateMachine):
 
     @rule(clients=some_clients)
     def some_leave(self, clients):
+        self.leave(clients)
+
+    @precondition(lambda self: self.pace.engaged())
+    @rule(data=st.data())
+    def somebody_leaves_who_works_or_waits(self, data):
+        self.leave([data.draw(st.sampled_from(sorted(self.pace.engaged())))])
+
+    def leave(self, clients) -> None:
         self.there -= set(clients)
         self.left_once |= set(clients)
         working = {client for client, _ in self.open.values()} & set(clients)
@@ -188,10 +218,7 @@ class Ledger(RuleBasedStateMachine):
         for _ in range(50):
             if len(self.steps) > steps:
                 return
-            if self.wanted is not None:
-                order = [c for c in self.wanted.first if self.pace.idle(c)]
-                order += [c for c in self.candidates() if c not in order]
-                self.answer(order[: self.wanted.most])
+            self.answer_in_full()
             for task in sorted(self.open):
                 if task in self.open and len(self.steps) == steps:
                     self.report(task)

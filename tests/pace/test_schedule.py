@@ -308,8 +308,12 @@ def test_what_cannot_run_is_refused(options, message):
         schedule(**options)
 
 
-@pytest.mark.parametrize("seconds_per_round", [None, 1.0])
-def test_a_federation_to_which_nobody_comes_any_more_is_refused(seconds_per_round):
+@pytest.mark.parametrize(
+    ("seconds_per_round", "instead"),
+    [(None, "availability, or"), (1.0, r"or longer rounds of it \(seconds_per_round\), or")],
+)
+def test_a_federation_to_which_nobody_comes_any_more_is_refused(seconds_per_round, instead):
     trace = Trace(((0, 0, 3),), repeat=False)
-    with pytest.raises(ValueError, match=r"nobody has been at work for 10000 rounds of availability in a row"):
+    message = f"nobody has been at work for 10000 rounds of availability in a row.* {instead} have the run end before"
+    with pytest.raises(ValueError, match=message):
         schedule(Rounds(), Population(trace, Speed(), seconds_per_round=seconds_per_round), 2, steps=20_000)

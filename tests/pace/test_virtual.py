@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnout.pace import Buffered, Rounds, Step, VirtualTime, WorkTimes
-from turnout.population import Cyclic, Dropout, Everyone, Group, Markov, Speed
+from turnout.pace import Buffered, Rounds, SetTimer, Step, VirtualTime, WorkTimes
+from turnout.pace.rounds import BoundRounds
+from turnout.population import Cyclic, Dropout, Everyone, Group, Markov, Speed, Trace
 from turnout.population.delay import Constant, Exponential, LogNormal, Uniform
 
 SPEED = Speed(LogNormal(2, 0.5), upload=Exponential(0.5), groups=(Group(2), Group(1, Uniform(8, 12))))
@@ -123,3 +124,66 @@ def test_a_selection_sees_nobody_who_is_at_work():
 def test_seconds_per_round_are_positive():
     with pytest.raises(ValueError, match=r"seconds_per_round: got 0, needed a finite number > 0"):
         VirtualTime(Buffered(1), WorkTimes(Speed().bind(4)), Everyone().bind(4), seconds_per_round=0)
+
+
+class Told(BoundRounds):
+    """Writes down what it is told, in that order, and does nothing about it."""
+
+    def __init__(self, clients):
+        super().__init__(Rounds())
+        self.clients, self.told = clients, []
+
+    def start(self, time):
+        return [self.open.ask(self.clients, 0), SetTimer(3, time + 1), SetTimer(2, time + 1)]
+
+    def reported(self, time, client, task, version):
+        return self.note("report", time, task, client, version)
+
+    def died(self, time, client, task):
+        return self.note("death", time, task, client)
+
+    def left(self, time, clients):
+        return self.note("left", time, *clients)
+
+    def joined(self, time, clients=()):
+        return self.note("joined", time, *clients)
+
+    def expired(self, time, timer):
+        return self.note("timer", time, timer)
+
+    def note(self, *what):
+        self.told.append(what)
+        return []
+
+
+@settings(deadline=None)
+@given(
+    clients=st.permutations(range(6)),
+    die=st.lists(st.booleans(), min_size=6, max_size=6),
+    order=st.permutations(range(10)),
+)
+def test_what_happens_in_one_moment_is_told_in_one_order(clients, die, order):
+    """Reports and then deaths by the number of their task, departures, arrivals, and timers by their number."""
+
+    class Work(WorkTimes):
+        def next(self, clients, version):
+            del version
+            return [-1.0 - 1.0 if die[client] else 1.0 for client in clients]
+
+    pace, told = Rounds(), Told(list(clients))
+    object.__setattr__(pace, "bind", lambda _: told)
+    trace = Trace(((0, 0, 9), (1, 0, 1), (2, 0, 9), (3, 0, 9), (4, 0, 9), (5, 0, 1)), repeat=False)
+    virtual = VirtualTime(pace, Work(Speed().bind(6)), trace.bind(6), seconds_per_round=1.0)
+    assert virtual.advance(0.5) is None
+    state = virtual.clock.state()
+    virtual.clock.restore(state | {name: state[name][list(order)] for name in ("events", "times")})
+    assert virtual.advance(1.0) is None
+    tasks = [(task, client) for task, client in enumerate(clients)]
+    assert told.told == [
+        *(("report", 1.0, task, client, 0) for task, client in tasks if not die[client]),
+        *(("death", 1.0, task, client) for task, client in tasks if die[client]),
+        ("left", 1.0, *(client for client in clients if client in (1, 5))),
+        ("joined", 1.0),
+        ("timer", 1.0, 2),
+        ("timer", 1.0, 3),
+    ]

@@ -73,6 +73,9 @@ def test_damaged_client_numbers_are_refused():
         device_profiles({"a": {"seconds_per_step": 1, "clients": "x;y"}})
     with pytest.raises(ValueError, match=r"got -3 as 'clients', needed a whole number >= 0"):
         device_profiles({"a": {"seconds_per_step": 1, "clients": "-3"}})
+    with pytest.raises(ValueError, match=r"got 3.7 as 'clients', needed a whole number >= 0"):  # not client 3
+        device_profiles({"a": {"seconds_per_step": 1, "clients": 3.7}})
+    assert device_profiles({"a": {"seconds_per_step": 1, "clients": 3.0}})[0].clients == (3,)
 
 
 def test_columns_that_do_not_fit_are_refused(tmp_path: Path):

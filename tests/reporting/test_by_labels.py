@@ -4,7 +4,7 @@ from turnout.history import History
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
 from turnout.reporting.style import label, scale_of
-from turnout.reporting.table import by_labels, comparison, csv, markdown, rich_tables
+from turnout.reporting.table import by_labels, column_of, comparison, csv, markdown, rich_tables
 
 
 def record(algorithm, of_few, of_many):
@@ -26,6 +26,21 @@ def test_a_column_for_each_group():
     assert "| fedbuff | 25.0 | **75.0** |" in shown
     assert len(rich_tables(rows).renderables) == 2
     assert "test_accuracy_of_0_1_mean" in csv(rows)
+
+
+def test_they_are_of_tests_wherever_the_tests_are():
+    """Clients without test examples are compared by their training accuracy, and the model by its tests all the same."""
+    history = History()
+    pooled = {"test_accuracy": 0.5, "test_accuracy_of_0": 0.3, "test_accuracy_of_1": 0.7}
+    history.record(round=1, train_accuracy=0.9, train_accuracy_of_0=0.9, train_accuracy_of_1=0.9, **pooled)
+    history.set_clients(train_accuracy=[0.9])
+    rows = comparison([RunRecord("fedbuff", 0, history)])
+    assert by_labels(rows) == ["test_accuracy_of_0", "test_accuracy_of_1"]
+    assert column_of("test_accuracy_of_0").short == "test 0 %"
+    history = History()
+    history.record(round=1, train_accuracy=0.9, train_accuracy_of_0=0.9)
+    history.set_clients(train_accuracy=[0.9])
+    assert by_labels(comparison([RunRecord("fedbuff", 0, history)])) == ["train_accuracy_of_0"]
 
 
 def test_they_are_accuracies_in_words_and_in_percent():

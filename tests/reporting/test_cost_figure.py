@@ -49,3 +49,12 @@ def test_an_algorithm_without_the_metric_is_left_out_and_without_any_it_is_said(
     assert [len(axes.lines) for axes in drawn] == [1, 1]
     with pytest.raises(DataError, match="no run recorded test_accuracy"):
         cost_figure([bare], "test_accuracy")
+
+
+def test_costs_of_different_sizes_are_seen_side_by_side():
+    fast, slow = (run(name, 0, [0.2, 0.4], 1, simulated_seconds=time) for name, time in (("a", 3.0), ("b", 40.0)))
+    assert [axes.get_xscale() for axes in panels([fast, slow], "test_accuracy")] == ["linear", "linear", "log"]
+    alike = run("b", 0, [0.2, 0.4], 1, simulated_seconds=20.0)
+    assert [axes.get_xscale() for axes in panels([fast, alike], "test_accuracy")] == ["linear"] * 3
+    nothing = run("b", 0, [0.2, 0.4], 1, simulated_seconds=0.0)
+    assert panels([fast, nothing], "test_accuracy")[2].get_xscale() == "linear"

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from turnout import (
     Bernoulli,
     ConfigurationError,
+    ExpectedStaleness,
     Experiment,
     Opting,
     Personal,
@@ -40,7 +41,7 @@ from turnout.selection import AllAvailable, ByGradientNorm
 from turnout.simulation import Simulation
 
 from ..laws.recipes import assert_same_bits
-from ..tiny import SIZES, classification
+from ..tiny import SIZES, classification, federation, report
 
 N = len(SIZES)
 DATA = classification(features=16, classes=16)
@@ -116,6 +117,8 @@ def test_what_happens_is_what_the_schedule_says(pace):
     lost = sum(number for outcome, number in timeline.outcomes().items() if outcome != "used")
     assert history.total("num_unused") == lost > 0
     np.testing.assert_allclose(history.client_column("influence").sum(), 1)
+    assert history.column("staleness_max")[1].max() > 0
+    np.testing.assert_allclose(history.column("weight_sum")[1], 1)
     np.testing.assert_allclose(history.client_column("fair_share"), 1 / N)
 
 
@@ -126,15 +129,21 @@ def test_plain_weights_give_influence_as_clients_report():
     np.testing.assert_allclose(found.client_column("influence"), contributions / 150)
 
 
-def test_before_they_are_normalised_weights_of_equation_8_give_everyone_the_same_influence():
-    """In the long run of constant speeds: rate times weight is 1 / N, up to reports still under way."""
+@pytest.mark.parametrize("average", ["window", "cumulative", "exponential"])
+def test_before_they_are_normalised_weights_of_equation_8_give_everyone_the_same_influence(average):
+    """In the long run of constant speeds: weights summed over a client's reports come to 1 / N for each report of anyone."""
     population = Population(speed=Speed(spread=1.0, per="task"))
-    timeline = schedule(Buffered(3), population, N, steps=6000)
-    columns = timeline.contributions()
-    alpha = (columns["mean_staleness"] * 3 + 1) / N
-    shares = columns["share"] * alpha
-    assert columns["share"].max() > 8 * columns["share"].min()
-    np.testing.assert_allclose(shares, 1 / N, rtol=0.12)
+    timeline = schedule(Buffered(3), population, N, steps=3000)
+    client, version = (timeline.tasks[name].reshape(3000, 3) for name in ("client", "version"))
+    piece, known = ExpectedStaleness(average=average), federation(N)
+    state, total = piece.init(known), np.zeros(N)
+    for step in range(3000):
+        sent = replace(report(client[step]), version=version[step])
+        weights, state = piece.apply(torch.ones(3, dtype=torch.float64), sent, step, state, known)
+        np.add.at(total, client[step], weights.numpy())
+    shares = timeline.contributions()["share"]
+    assert shares.max() > 8 * shares.min()
+    np.testing.assert_allclose(total / 9000, 1 / N, rtol=0.05)
 
 
 def test_normalised_weights_still_bring_the_slow_nearer_to_their_fair_share():
@@ -244,6 +253,17 @@ def test_runs_from_before_there_was_a_pace_can_be_resumed(tmp_path):
     assert facts["experiment"].pop("pace")["kind"] == "Rounds"
     save_file(tensors, tmp_path / FILE, metadata={"facts": json.dumps(facts)})
     assert len(replace(run, rounds=5).run(tmp_path, resume=True)) == 5
+
+
+@pytest.mark.parametrize("pace", [Buffered(5, waits="always"), Rounds(over_selection=1.1)])
+def test_a_federation_whose_tasks_take_for_ever_is_refused(pace):
+    population = Population(speed=Speed(compute=delay.Pareto(shape=1e-4)))
+    with pytest.raises(
+        ConfigurationError, match=r"nothing will happen after second .*: all tasks that are out take for ever"
+    ):
+        trained(
+            experiment(fedbuff(LOCAL) if isinstance(pace, Buffered) else fedavg(LOCAL), pace, population, rounds=200)
+        )
 
 
 BUFFER = Buffered(3)

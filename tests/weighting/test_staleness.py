@@ -60,14 +60,13 @@ def test_the_authors_code_leaves_the_model_where_all_are_fresh():
     assert (state.params == 1).all()
 
 
-@given(st.lists(st.integers(0, 7), min_size=1, max_size=6), st.data())
-def test_influence_times_rate_is_equal_where_staleness_is_as_expected(rates, data):
-    """Equations (6) to (8): with E[tau] = (sum r / r_i - 1) / B, weight times share of reports is 1 / N for everyone."""
-    rates = np.array(rates) + 1.0
-    size = data.draw(st.integers(1, 10))
-    expected = (rates.sum() / rates - 1) / size
-    alpha = (expected * size + 1) / len(rates)
-    np.testing.assert_allclose(alpha * rates / rates.sum(), 1 / len(rates))
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.sampled_from(["window", "cumulative", "exponential"]))
+def test_weight_times_share_of_reports_is_the_same_for_everyone_where_staleness_is_as_expected(taus, average):
+    """Equations (6) to (8): with the share ``p = 1 / (E[tau] B + 1)`` of all reports, ``w p`` is 1 / N for everyone."""
+    buffer = (list(range(len(taus))), taus)
+    share = 1 / (np.array(taus) * len(taus) + 1)
+    found = weights(ExpectedStaleness(average=average), *[buffer] * 7)
+    np.testing.assert_allclose(found * share, 1 / 8)
 
 
 @given(st.integers(0, 10_000), st.sampled_from(["constant", "polynomial", "exponential", "hinge"]))

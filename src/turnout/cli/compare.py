@@ -109,7 +109,7 @@ def compare(
     target = folder or Path("runs") / (config.stem if config else f"compare-{first.table['data']['name']}")
     shared = _prepare(plan, numbers, target)
     if not quiet:
-        introduce(f"{len(plan)} algorithms, {len(numbers)} seeds", first, shared)
+        introduce(f"{len(plan)} algorithms, {len(numbers)} seeds", plan.values(), shared)
     try:
         with watched(len(plan) * len(numbers), quiet) as tell:
             records = compare_experiments(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from turnout.cli.names import (
     AVAILABILITY,
     BEHAVIOURS,
     DELAYS,
+    FAMILIES,
     PACES,
     PARTITIONS,
     REQUIREMENTS,
@@ -139,6 +141,10 @@ def written(value: Any) -> str:
     """A default as it would be written on the command line; ``?`` where there is none."""
     if value is REQUIRED:
         return "?"
+    if is_dataclass(value):
+        known = {piece: name for _, pieces in FAMILIES.values() for name, piece in pieces.items()}
+        own = [f"{field.name}={written(getattr(value, field.name))}" for field in fields(value)]
+        return "{" + ", ".join([f'kind="{known[type(value)]}"', *own]) + "}"
     if isinstance(value, tuple | list):
         return ",".join(map(str, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, reduce
 from operator import or_
 from typing import Any, Literal, Union
@@ -47,8 +47,11 @@ class Option:
 def options_of(piece: Callable[..., Any]) -> Mapping[str, Option]:
     """The options of a piece that plain values can fill, by name, in the order of its signature."""
     hints = _hints(piece)
-    found = inspect.signature(piece).parameters
-    return {name: Option(hints[name], found[name].default) for name in found if _is_plain(hints[name])}
+    defaults = {name: parameter.default for name, parameter in inspect.signature(piece).parameters.items()}
+    for field in fields(piece) if is_dataclass(piece) else ():
+        if field.default_factory is not MISSING and field.name in defaults:
+            defaults[field.name] = field.default_factory()
+    return {name: Option(hints[name], default) for name, default in defaults.items() if _is_plain(hints[name])}
 
 
 def build(piece: Callable[..., Any], given: Mapping[str, Any], place: str, **ready: Any) -> Any:

@@ -37,13 +37,15 @@ def console() -> Console:
     return Console(stderr=True)
 
 
-def introduce(what: str, settings: Settings, data: FederatedData) -> None:
+def introduce(what: str, settings: Iterable[Settings], data: FederatedData) -> None:
     """Say what is about to run, and which clients were asked for but have nothing to train on."""
-    names = {section: settings.table[section]["name"] for section in ("model", "availability", "pace")}
-    say(
-        f"{what} on {data.name}: {data.num_clients:,} clients, {len(data.train.x):,} training examples, "
-        f"model {names['model']}, availability {names['availability']}, pace {names['pace']}"
-    )
+    tables = [each.table for each in settings]
+    names = {
+        section: " and ".join(dict.fromkeys(table[section]["name"] for table in tables))
+        for section in ("model", "availability", "pace")
+    }
+    parts = ", ".join(f"{section} {name}" for section, name in names.items())
+    say(f"{what} on {data.name}: {data.num_clients:,} clients, {len(data.train.x):,} training examples, {parts}")
     if dropped := data.recipe.get("dropped_clients"):
         say(f"{dropped} more got no examples and are left out; data.empty=refuse refuses them instead")
 

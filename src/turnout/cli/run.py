@@ -106,7 +106,7 @@ def run(
         free = resume or folder or _free(f"runs/{settings.name}-{experiment.data.name}-{experiment.seed}")
         target = processes.told(free)
         if first and not quiet:
-            introduce(settings.name, settings, experiment.data)
+            introduce(settings.name, [settings], experiment.data)
         perform(experiment, settings, target, resume is not None, checkpoint_every, quiet)
     if first:
         record = load_record(target)

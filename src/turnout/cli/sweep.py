@@ -113,7 +113,7 @@ def sweep(
     target = folder or Path("runs") / (config.stem if config else f"sweep-{first.table['data']['name']}")
     shared = _prepare(plan, numbers, target)
     if not quiet:
-        introduce(f"{len(plan)} points, {len(numbers)} seeds", first, shared)
+        introduce(f"{len(plan)} points, {len(numbers)} seeds", plan.values(), shared)
     try:
         with watched(len(plan) * len(numbers), quiet) as tell:
             records = compare(

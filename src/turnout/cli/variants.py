@@ -2,7 +2,8 @@
 
 A table ``[algorithms.NAME]`` holds options of that algorithm, tables ``local``, ``selection`` and ``also`` that go before
 the common ones, and ``algorithm`` where the name is not that of a recipe: ``[algorithms.fedau_inf]``
-``algorithm = "fedau"``, ``cutoff = "none"``. On the command line that is ``fedau_inf.algorithm=fedau``.
+``algorithm = "fedau"``, ``cutoff = "none"``. On the command line that is ``fedau_inf.algorithm=fedau``. A ``pace`` there is
+that of the one algorithm, with the clients of all: ``fedavg.pace=rounds`` is synchronous FedAvg beside FedBuff.
 """
 
 from __future__ import annotations
@@ -71,13 +72,17 @@ class Layers:
     def settings(self, name: str, own_tests: bool = False, pace: str | None = None) -> Settings:
         """The settings of the algorithm called `name`; see `Settings.of` for `own_tests` and `pace`."""
         layers: list[Table] = [{"name": own_recipes.short(name)}]
+        paces: list[Table] = []
         for i, (common, own) in enumerate(zip(self.common, self.own, strict=True)):
             options = {key: value for key, value in own.get(name, {}).items() if key != "algorithm"}
+            paces += [{"pace": options.pop("pace")}] if "pace" in options else []
             parts = {key: options.pop(key) for key in _PARTS if key in options}
             layers += [common, parts]
             if options or i == 0:
                 layers.append({"algorithm": {"name": self._recipe(name), **options}})
-        return Settings.of(*layers, own_tests=own_tests, pace=pace)
+        made = Settings.of(*layers, own_tests=own_tests, pace=pace)
+        # Over what all have, so that a pace of its own does not bring clients of its own.
+        return Settings.of(made.table, *paces) if paces else made
 
     def _recipe(self, name: str) -> Any:
         """The recipe of the algorithm called `name`."""

@@ -156,7 +156,8 @@ class VirtualTime:
         if self._lonely > _PATIENCE:
             raise ConfigurationError(
                 f"nobody has been at work for {_PATIENCE} rounds of availability in a row, up to second {self.clock.now:g}: "
-                "write another availability, or have the run end before"
+                f"write another availability{'' if self._by_version else ' or longer rounds of it (seconds_per_round)'}, or "
+                "have the run end before"
             )
 
     def _choose(self, wanted: Choose) -> list[Action]:

@@ -71,7 +71,7 @@ def _clients(cell: Any, what: str) -> tuple[int, ...]:
     """Client numbers, from ``3;7;8``, from one number or from a sequence."""
     parts = cell.split(";") if isinstance(cell, str) else [cell] if isinstance(cell, int | float) else list(cell)
     try:
-        whole = [int(part) for part in parts]
+        whole = [int(part) if isinstance(part, str) else float(part) for part in parts]
     except (TypeError, ValueError) as error:
         raise DataError(f"{what}: got {cell!r} as 'clients', needed numbers such as 3;7;8") from error
     return tuple(numbers(whole, "clients", what, whole=True).tolist())

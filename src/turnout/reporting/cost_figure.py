@@ -10,7 +10,7 @@ import numpy as np
 from turnout.core.checks import DataError
 from turnout.reporting.bands import band
 from turnout.reporting.records import RunRecord, by_algorithm
-from turnout.reporting.style import INK, SIZE, dress, label, legend, new_figure, scale_of, styles
+from turnout.reporting.style import INK, SIZE, dress, label, legend, new_figure, plain_ticks, scale_of, styles
 from turnout.reporting.target import Target
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None
     """`metric` against rounds, against bytes sent until then, and against simulated time where runs recorded it.
 
     For each algorithm the mean over seeds, and a band of one standard deviation; its costs at a round are means over
-    seeds too. The dashed line is the target.
+    seeds too. The dashed line is the target. Where one algorithm costs more than ten times another, as rounds that wait for
+    everyone do beside a buffer that waits for nobody, the axis of that cost is logarithmic.
 
     Raises:
         DataError: where no run recorded the metric.
@@ -51,6 +52,11 @@ def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None
             low, high = scale * (mean - std), scale * (mean + std)
             axes.fill_between(x, low, high, color=looks[algorithm]["color"], alpha=0.15, linewidth=0)
             drawn[algorithm] = looks[algorithm]
+        places = [line.get_xdata()[np.isfinite(line.get_ydata())] for line in axes.lines]
+        ends = [place.max() for place in places]
+        if key != "rounds" and ends and max(ends) > 10 * min(ends) and min(place.min() for place in places) > 0:
+            axes.set_xscale("log")
+            plain_ticks(axes.xaxis, 200)
         if target is not None:
             axes.axhline(scale * target.value, color=INK, linewidth=1, linestyle=(0, (4, 3)))
         dress(axes, title, label(metric) if key == "rounds" else "")

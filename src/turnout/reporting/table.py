@@ -158,7 +158,10 @@ def cells(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> tuple[list[str]
 
 def column_of(key: str) -> Column:
     """How a figure is shown; accuracies of groups of labels have columns too, ``test_accuracy_of_0_1``."""
-    return COLUMNS[key] if key in COLUMNS else Column(label(key), f"{label(key.partition('_of_')[2])} %", **_PERCENT)
+    if key in COLUMNS:
+        return COLUMNS[key]
+    metric, _, labels = key.partition("_of_")
+    return Column(label(key), f"{metric.partition('_')[0]} {label(labels)} %", **_PERCENT)
 
 
 def by_labels(rows: Sequence[Row]) -> list[str]:
@@ -237,8 +240,10 @@ def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, flo
     for key in itertools.chain(*APPEAL.values()):
         if key in record.history.column_names and len(record.history.column(key)[1]):
             figures[key] = record.history.final(key, window)
-    groups = [name for name in record.history.column_names if name.startswith(f"{split}_accuracy_of_")]
-    by_group = {name: record.history.final(name, window) for name in groups if len(record.history.column(name)[1])}
+    names = [name for name in record.history.column_names if "_accuracy_of_" in name]
+    groups = [name for name in names if len(record.history.column(name)[1])]
+    tested = any(name.startswith("test_") for name in groups)  # the model, even where no client has tests
+    by_group = {name: record.history.final(name, window) for name in groups if name.startswith("test_") == tested}
     return {key: figures[key] for key in COLUMNS if key in figures} | by_group
 
 

@@ -86,7 +86,8 @@ class Asynchronous:
         step = self.virtual.advance()
         if step is None:
             raise ConfigurationError(
-                f"nobody is at work after second {before:g}, and nobody will be: write waits='never' or another availability"
+                f"nothing will happen after second {before:g}: all tasks that are out take for ever, as draws of a delay do "
+                "that overflow: write a delay with a lighter tail, such as delay.Pareto(shape=2.5)"
             )
         report = self._trained(step)
         if self._algorithm.aggregation.of_models and len(report):
