@@ -1,10 +1,10 @@
-"""Client updates per second of one process and of several that share every cohort, one thread each, in turns.
+"""Client updates per second of one process, of several that share every cohort, and of several threads, in turns.
 
 Beside the time on the wall there is the processor time of the busiest process: what a round would take if nothing else
 wanted the processors and nobody ever waited for anybody, which other work on the machine does not change.
 
-python benchmarks/processes.py                     # 1 and 2 processes
-python benchmarks/processes.py cnn --processes 1 2 4 --rounds 20
+python benchmarks/processes.py                     # 1 process, 2 processes, 1 process of 2 threads
+python benchmarks/processes.py cnn --ways 1 2 4 1x4 2x2 --rounds 20
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-
-import torch
 
 import turnout as to
 from common import random_data
@@ -52,7 +50,6 @@ WORKLOADS = {
 
 def measure(name: str, rounds: int) -> None:
     """Rounds of one workload, in this process and whoever was started with it."""
-    torch.set_num_threads(1)
     keep_large_buffers()
     workload = WORKLOADS[name]
     with processes.started("cpu"):
@@ -72,13 +69,14 @@ def measure(name: str, rounds: int) -> None:
     print(json.dumps([statistics.median(seconds[-rounds:]), statistics.median(busy[-rounds:])]), flush=True)
 
 
-def run(name: str, number: int, rounds: int) -> tuple[float, float]:
-    """Median seconds of a round by so many processes, on the wall and of the busiest processor."""
+def run(name: str, way: str, rounds: int) -> tuple[float, float]:
+    """Median seconds of a round: on the wall, and of the processors' time that the busiest process takes for a thread."""
+    number, threads = (*map(int, way.split("x")), 1)[:2]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     common = os.environ | {"WORLD_SIZE": str(number), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    common |= {"OMP_NUM_THREADS": "1"}
+    common |= {"OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, __file__, name, "--rounds", str(rounds), "--here"]
     started = [
         subprocess.Popen(command, env=common | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
@@ -86,13 +84,13 @@ def run(name: str, number: int, rounds: int) -> tuple[float, float]:
     ]
     told = [process.communicate()[0] for process in started]
     seconds, busy = zip(*map(json.loads, told), strict=True)
-    return max(seconds), max(busy)
+    return max(seconds), max(busy) / threads
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), help="which (default: all)")
-    parser.add_argument("--processes", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--ways", nargs="+", default=["1", "2", "1x2"], help="processes, or PROCESSESxTHREADS")
     parser.add_argument("--rounds", type=int, help="timed rounds of each turn (default: a few seconds' worth)")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--here", action="store_true", help="measure one in this very process")
@@ -102,15 +100,14 @@ def main() -> None:
         if options.here:
             measure(name, rounds)
             continue
-        turns = [{number: run(name, number, rounds) for number in options.processes} for _ in range(options.turns)]
+        turns = [{way: run(name, way, rounds) for way in options.ways} for _ in range(options.turns)]
         found: dict[str, object] = {"workload": name}
         for i, clock in enumerate(("wall", "processor")):
-            rates = {n: [WORKLOADS[name].cohort / turn[n][i] for turn in turns] for n in options.processes}
+            rates = {n: [WORKLOADS[name].cohort / turn[n][i] for turn in turns] for n in options.ways}
             found[f"{clock}_updates_per_second"] = {n: round(statistics.median(each), 1) for n, each in rates.items()}
-            first = rates[options.processes[0]]
+            first = rates[options.ways[0]]
             found[f"{clock}_ratios"] = {
-                n: [round(rate / one, 2) for rate, one in zip(rates[n], first, strict=True)]
-                for n in options.processes[1:]
+                n: [round(rate / one, 2) for rate, one in zip(rates[n], first, strict=True)] for n in options.ways[1:]
             }
         print(json.dumps(found | {"load": os.getloadavg()[0]}), flush=True)
 
