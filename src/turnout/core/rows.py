@@ -131,9 +131,7 @@ class Unsummed(Rows):
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
         """The same bits as of those that were summed as they came in."""
-        running = RunningSum()
-        running.add(self.factors, self.rows)
-        return Summed(running.total(), self.factors, self.dtype).weighted_sum(weights)
+        return Summed(_in_groups(self.factors, self.rows), self.factors, self.dtype).weighted_sum(weights)
 
 
 class RunningSum:
@@ -162,9 +160,7 @@ class RunningSum:
     def _take(self, number: int) -> None:
         """Sum the first of those that wait."""
         weights, rows = _joined(self._weights), _joined(self._rows)
-        for some, group in zip(weights[:number].split(_TOGETHER), rows[:number].split(_TOGETHER), strict=True):
-            part = weighted_sum(some, group)
-            self._total = part if self._total is None else self._total.add_(part)
+        self._total = _in_groups(weights[:number], rows[:number], self._total)
         # A copy, because a slice would keep all of the part that it is of.
         self._weights, self._rows = [weights[number:].clone()], [rows[number:].clone()]
 
@@ -174,6 +170,15 @@ class RunningSum:
             self._take(self._waiting)
         assert self._total is not None
         return self._total
+
+
+def _in_groups(weights: torch.Tensor, rows: torch.Tensor, total: torch.Tensor | None = None) -> torch.Tensor:
+    """``sum_b w_b rows_b``, group after group, added to what there is already (which is changed)."""
+    for some, group in zip(weights.split(_TOGETHER), rows.split(_TOGETHER), strict=True):
+        part = weighted_sum(some, group)
+        total = part if total is None else total.add_(part)
+    assert total is not None
+    return total
 
 
 def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
