@@ -178,3 +178,17 @@ def test_a_run_by_the_clock_can_be_resumed(turnout: Callable[..., Any], tmp_path
     for name in ("simulated_seconds", "staleness_mean", "update_norm"):
         assert one.column(name)[1].tolist() == other.column(name)[1].tolist()
     assert "buffered" in turnout("list", "paces").stdout
+
+
+@pytest.mark.parametrize("others", [[], ["pace=rounds"]])
+def test_a_buffer_of_ones_own_beside_rounds_is_refused(others):
+    layers = Layers.of([override(text) for text in ("fedavg.pace=buffered", *others)], ["fedavg", "fedau"])
+    with pytest.raises(
+        ConfigurationError, match=r"fedavg\.pace: got buffered.* write pace=buffered, and NAME.pace=rounds"
+    ):
+        layers.plan(["fedavg", "fedau"])
+
+
+def test_an_algorithm_that_is_no_name_is_told_so():
+    with pytest.raises(ConfigurationError, match=r"algorithm\.name: got \[1\], needed a text"):
+        Layers.of([override("late.algorithm=[1]")], ["late"]).plan(["late"])

@@ -115,7 +115,7 @@ def test_panels_without_the_algorithms_that_are_wanted(made: Turnout) -> None:
     assert not Path("runs/made/short").exists()
     result = made("--algorithms", "small", "--panels", "short")
     assert result.exit_code == 2
-    assert "panels: got ['short'], needed some of those with these algorithms, plain, missing" in result.stderr
+    assert "panels: got ['short'], needed some of those with these algorithms: plain, missing" in result.stderr
 
 
 def test_what_is_not_as_declared_is_said_everywhere(made: Turnout) -> None:
@@ -227,6 +227,7 @@ def test_without_a_name_there_is_a_list_with_what_is_missing(turnout: Turnout, m
         (("local.lr=1",), "name one reproduction, got settings only: turnout reproduce"),
         (("fedau/digits", "--panels", "digit"), "unknown panel 'digit': did you mean 'digits'?"),
         (("fedau/digits", "--algorithms", "fedaux"), "unknown algorithm 'fedaux': did you mean 'fedau'?"),
+        (("fedau/digits", "--algorithms", ","), "algorithms: got ',', needed names: fedau,"),
         (("fedau/digits", "--seeds", "none"), "seeds: got 'none', needed how many, as in 5, or which, as in 0,3,7"),
         (("fedau/digits", "seed=3"), "seed is not for reproductions: write --seeds"),
         (("fedau/digits", "algorithm=mifa"), "algorithm is not for reproductions: write NAME.OPTION=VALUE"),

@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from turnout.core import replay
 from turnout.core.objective import Objective
 from turnout.core.replay import Replayed
+from turnout.local.local_step import LocalStep, steepest
 from turnout.models import CharLstm
 
 
@@ -50,7 +51,7 @@ def test_what_cannot_be_traced_goes_on_being_called(monkeypatch):
         return x * 2
 
     replayed = Replayed(function)
-    with pytest.warns(RuntimeWarning, match="goes through Python, for it cannot be traced: this would change") as said:
+    with pytest.warns(RuntimeWarning, match="cannot be traced: RuntimeError: this would change") as said:
         found = [replayed(torch.tensor([value])).tolist() for value in (2.0, 3.0, 4.0)]
     assert found == [[4.0], [6.0], [8.0]]
     assert len(said) == 1
@@ -262,3 +263,31 @@ def test_numbers_that_python_has_written_are_constants(monkeypatch):
     """Copied to a device once, and not in every step, where the host would wait for it."""
     names = listed_operations(monkeypatch, lambda x: x * torch.tensor([2.0, 3.0]).add(1), torch.ones(2))
     assert names == ["mul.Tensor"]
+
+
+def test_a_layer_that_the_model_does_not_use_is_no_obstacle(monkeypatch):
+    monkeypatch.setattr(replay, "_COST", -1.0)
+
+    class Partly(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.idle = nn.Linear(3, 2), nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.used(x)
+
+    torch.manual_seed(0)
+    objective = Objective(Partly(), engine="vectorised")
+    step = LocalStep(objective, (), steepest, (), momentum=0.0, weight_decay=0.0)
+    x, y, lr = torch.randn(20, 3), torch.randint(2, (20,)), torch.full((4, 1), 0.1)
+    params = objective.initial.repeat(4, 1)
+    expected = params.clone()
+    examples, keys = torch.randint(20, (6, 1, 4, 5)), torch.zeros(6, 1, 4, dtype=torch.int64)
+    for rows, own in zip(examples, keys, strict=True):
+        step(expected, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x, y, rows, None, own)
+    here = (params, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x, y)
+    for rows in (slice(0, 2), slice(2, 4), slice(4, 6)):
+        step.repeat(here, (examples[rows], None, keys[rows]), alike=True)
+    (replayed,) = objective._replays.values()
+    assert len(replayed._loops) == 1
+    assert torch.equal(params, expected)

@@ -39,7 +39,7 @@ class Counting(Weighting):
             raise OverflowError("more than that")
         return weights, state
 
-    def touched(self, report, state):
+    def touched(self, report, state) -> dict[str, np.ndarray] | None:
         return {"times": report.client} if self.says else super().touched(report, state)
 
 
@@ -127,3 +127,32 @@ def test_undoing_costs_no_more_than_the_cohort():
     undo = Undo.of(algorithm, state, report([0, 3, 6]))
     assert undo is not None
     assert [len(rows) for *_, rows in undo._rows] == [3] * 3
+
+
+def test_what_a_subclass_changes_its_parent_does_not_know(steps):
+    class Twice(Counting):
+        def apply(self, weights, report, version, state, federation):
+            state["other"][:] += 1
+            return super().apply(weights, report, version, state, federation)
+
+        def init(self, federation):
+            return super().init(federation) | {"other": torch.zeros(1)}
+
+    class Told(Twice):
+        def touched(self, report, state) -> dict[str, np.ndarray] | None:
+            return {name: np.array([0]) if name == "other" else report.client for name in state}
+
+    for piece, expected in ((Twice(), [2]), (Told(), [3, 2])):
+        steps.clear()
+        after, _ = stepped(compose(piece, DivideByParticipants()), BAD)
+        assert steps == expected
+        assert after.slots["weighting.0"]["other"].item() == 1
+        assert after.slots["weighting.0"]["times"].tolist()[:7] == [1, 0, 0, 0, 0, 0, 1]
+
+
+def test_a_server_with_a_state_is_not_asked_for_it_back(steps):
+    algorithm = compose()
+    state = algorithm.init(torch.zeros(P, dtype=torch.float64), KNOWN)
+    state.slots["server"] = {"momentum": torch.zeros(P)}
+    stepped(algorithm, BAD, state)
+    assert steps == [2]

@@ -62,7 +62,7 @@ Jobs = Annotated[
         "--jobs",
         "-j",
         metavar="N",
-        help="Runs at a time (default: one per processor, or per --threads of them; 1 on a GPU). Changes no result.",
+        help="Runs at a time (default: processors divided by --threads; 1 on a GPU). Changes no result.",
     ),
 ]
 Threads = Annotated[

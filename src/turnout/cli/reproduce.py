@@ -120,11 +120,14 @@ def reproduce(
             raise ConfigurationError(f"{name} is computed without runs and has no settings: leave {given[0]} out")
         _draw(name, folder or Path("runs") / name.replace("/", "-"), quiet)
         return
-    reproduction = load(name) if algorithms is None else load(name).narrowed(_listed(algorithms))
+    some = None if algorithms is None else _listed(algorithms)
+    if some is not None and not some:
+        raise ConfigurationError(f"algorithms: got {algorithms!r}, needed names: {','.join(load(name).algorithms)}")
+    reproduction = load(name) if some is None else load(name).narrowed(some)
     over = [flags.layer(seeds=seeds, rounds=rounds, device=device), *map(layers.override, overrides)]
     plans = panels.plans(reproduction, None if only is None else _listed(only), over)
     changes = panels.changes(reproduction, plans, overrides)
-    changes += () if algorithms is None else (f"only {', '.join(_listed(algorithms))}",)
+    changes += () if some is None else (f"only {', '.join(some)}",)
     target = folder or Path("runs") / reproduction.name.replace("/", "-")
     panels.check(plans, target)
     runs = [run for plan in plans for run in plan.runs(target, checkpoint_every)]
@@ -156,7 +159,7 @@ def _name(names: Sequence[str]) -> str:
 
 def _listed(text: str) -> list[str]:
     """Names between commas."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def _draw(name: str, folder: Path, quiet: bool) -> None:

@@ -63,7 +63,8 @@ class Layers:
         If one has a personal part, all are judged by clients' tests; if one is about reports that come late, all go by the
         clock, unless the settings name a pace. Options of that pace are then options of all.
         """
-        pace = next((defaults.PACES[recipe] for recipe in map(self._recipe, names) if recipe in defaults.PACES), None)
+        recipes = [recipe for recipe in map(self._recipe, names) if isinstance(recipe, str)]
+        pace = next((defaults.PACES[recipe] for recipe in recipes if recipe in defaults.PACES), None)
         plan = {name: self.settings(name, pace=pace) for name in names}
         if any(settings.algorithm().personal is not None for settings in plan.values()):
             return {name: self.settings(name, own_tests=True, pace=pace) for name in names}
@@ -81,8 +82,16 @@ class Layers:
             if options or i == 0:
                 layers.append({"algorithm": {"name": self._recipe(name), **options}})
         made = Settings.of(*layers, own_tests=own_tests, pace=pace)
+        if not paces:
+            return made
         # Over what all have, so that a pace of its own does not bring clients of its own.
-        return Settings.of(made.table, *paces) if paces else made
+        alone = Settings.of(made.table, *paces)
+        if alone.table["pace"]["name"] == "buffered" != made.table["pace"]["name"]:
+            raise ConfigurationError(
+                f"{name}.pace: got buffered, where the others go by rounds, in which clients have no speed: write "
+                "pace=buffered, and NAME.pace=rounds for each of the others"
+            )
+        return alone
 
     def _recipe(self, name: str) -> Any:
         """The recipe of the algorithm called `name`."""

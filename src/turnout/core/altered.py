@@ -13,9 +13,10 @@ def altered(record: Record, **changes: Any) -> Record:
     A round makes ten such copies, and of a small model's round that would be a tenth.
     """
     name = type(record).__name__
-    assert not hasattr(record, "__post_init__"), f"{name} checks its fields: use dataclasses.replace"
-    for field in changes:
-        assert field in record.__dict__, f"{name} has no field {field!r}"
+    if hasattr(record, "__post_init__"):
+        raise TypeError(f"{name} checks its fields: use dataclasses.replace")
+    if unknown := changes.keys() - record.__dict__.keys():
+        raise TypeError(f"{name} has no field {min(unknown)!r}")
     copy = object.__new__(type(record))
     copy.__dict__.update(record.__dict__, **changes)
     return copy

@@ -167,7 +167,7 @@ class Graphed:
             try:
                 self._recording = Recording(self._function, arguments, self._changes, still, self._record)
             except RuntimeError as error:
-                self._refuse(f"recording failed: {error}")
+                self._refuse(f"recording failed: {error.__context__ or error}")
             else:
                 self._room.take(needed, self._recording)
 
@@ -215,12 +215,14 @@ def on_gpu(run: Callable[[], Any], device: torch.device) -> tuple[Callable[[], o
         with torch.cuda.device(device):
             stream.wait_stream(torch.cuda.current_stream())
             # Around `graph` as well, which does not leave the stream by itself if a recording fails.
-            with torch.cuda.stream(stream):
-                for _ in range(_WARM_UP):
-                    run()
-                with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-                    value = run()
-            torch.cuda.current_stream().wait_stream(stream)
+            try:
+                with torch.cuda.stream(stream):
+                    for _ in range(_WARM_UP):
+                        run()
+                    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+                        value = run()
+            finally:  # what it worked on may be given away as soon as this stream is done
+                torch.cuda.current_stream().wait_stream(stream)
     except RuntimeError:
         _side.cache_clear()  # memory of a recording that failed takes no other
         raise

@@ -184,7 +184,8 @@ class Weighting(Piece, ABC):
         """New weights ``[B]`` and the state after this round.
 
         Tensors with one entry a client may be changed in place: copying them would cost the whole population. `touched`
-        should say which; what it does not name is to be left as it is.
+        should say which; what it does not name is to be left as it is. If reports turn out to hold NaN or infinity, the
+        state is put back and this is called again without them, so it remembers nothing elsewhere.
         """
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:

@@ -98,7 +98,9 @@ class Replayed:
             self._trace(shape, arguments)
         except Exception as error:
             warnings.warn(
-                f"every step goes through Python, for it cannot be traced: {error}", RuntimeWarning, stacklevel=2
+                f"every step goes through Python, for it cannot be traced: {type(error).__name__}: {error}",
+                RuntimeWarning,
+                stacklevel=2,
             )
 
     def _trace(self, shape: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
@@ -114,13 +116,15 @@ class Replayed:
         _leave_out_idle_views(traced)
         _keep_constants(traced)
         _step_part_by_part(traced)
-        self._traced[shape] = traced.eval().forward
+        traced.eval()
         devices = {a.device.type for a in arguments if a is not None}
         if devices <= _RECORDED:
             graphed = Graphed(traced.forward, tuple(sum(given[:i]) for i in self._changes if given[i]))
             self._traced[shape], self._loops[shape] = graphed, graphed.repeat
         elif devices == {"cpu"} and (listed := _without_python(traced, self._fresh(arguments))):
             self._traced[shape], self._listed[shape] = listed, traced
+        else:
+            self._traced[shape] = traced.forward
 
     def _fresh(self, arguments: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:
         """Arguments to look at the function with: that runs it, and must change nothing."""
@@ -252,7 +256,9 @@ def _keep_constants(traced: GraphModule) -> None:
         if any(user not in known for user in node.users):
             traced.register_buffer(f"constant_{i}", value.clone(memory_format=torch.preserve_format))
             with traced.graph.inserting_before(node):
-                node.replace_all_uses_with(traced.graph.get_attr(f"constant_{i}"))
+                constant = traced.graph.get_attr(f"constant_{i}")
+            constant.meta = dict(node.meta)
+            node.replace_all_uses_with(constant)
     traced.graph.eliminate_dead_code()
     traced.recompile()
 

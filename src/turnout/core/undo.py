@@ -21,12 +21,19 @@ class Undo:
 
     @classmethod
     def of(cls, algorithm: Algorithm, state: ServerState, reports: Report) -> Undo | None:
-        """Of a step with these reports; None if some piece does not say what it changes."""
+        """Of a step with these reports; None if some piece does not say what it changes.
+
+        A piece whose `apply` is younger than its `touched` does not: a subclass may change what the other knows nothing of.
+        Nor does the server's rule, if it has a state.
+        """
         rows = []
+        if state.slots.get("server"):
+            return None
         for place, piece in algorithm.pieces().items():
             if not isinstance(piece, Weighting | Aggregation):
                 continue
-            if (touched := piece.touched(reports, state.slots[place])) is None:
+            touched = piece.touched(reports, state.slots[place]) if _is_told(type(piece)) else None
+            if touched is None:
                 return None
             for name, numbers in touched.items():
                 tensor = state.slots[place][name]
@@ -38,3 +45,9 @@ class Undo:
         """Put them back."""
         for tensor, index, rows in self._rows:
             tensor[index] = rows
+
+
+def _is_told(kind: type[Weighting | Aggregation]) -> bool:
+    """Whether `touched` speaks of the `apply` that the piece has; that of the base classes speaks of any."""
+    ages = {name: next(c for c in kind.__mro__ if name in c.__dict__) for name in ("apply", "touched")}
+    return ages["touched"] in (Weighting, Aggregation) or issubclass(ages["touched"], ages["apply"])

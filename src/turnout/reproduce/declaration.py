@@ -126,7 +126,8 @@ class Reproduction:
             found = [self.panels[known_name("panel", name, self.panels)] for name in dict.fromkeys(names)]
         if not found or not all(map(self.of, found)):
             having = [panel.name for panel in self.panels.values() if self.of(panel)]
-            raise refuse("panels", given=names, needed=f"some of those with these algorithms, {', '.join(having)}")
+            given = names or [panel.name for panel in self.panels.values() if not panel.optional]
+            raise refuse("panels", given=given, needed=f"some of those with these algorithms: {', '.join(having)}")
         return found
 
     def narrowed(self, names: list[str]) -> Reproduction:

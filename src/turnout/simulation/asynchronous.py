@@ -7,12 +7,12 @@ version; what is kept of earlier versions is one model for each that a client st
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from turnout.core.altered import altered
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Info, Report, ServerState, State, Task
 from turnout.pace import OUTCOMES, BoundPace, Step, VirtualTime, WorkTimes
@@ -93,7 +93,7 @@ class Asynchronous:
         if self._algorithm.aggregation.of_models and len(report):
             used, place = np.unique(report.version, return_inverse=True)
             behind = torch.stack([self.models[version] - state.params for version in used.tolist()])
-            report = replace(report, lag=behind[torch.from_numpy(place).to(behind.device, non_blocking=True)])
+            report = altered(report, lag=behind[torch.from_numpy(place).to(behind.device, non_blocking=True)])
         needed = self.pace.versions()
         self.models = {version: model for version, model in self.models.items() if version in needed}
         outcomes = np.bincount(self.virtual.log.take()[0]["outcome"], minlength=len(OUTCOMES))

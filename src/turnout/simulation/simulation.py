@@ -182,8 +182,9 @@ class Simulation:
 
     def _ask(self, cohort: np.ndarray, phase: str, early: bool = False) -> Report:
         """Give a cohort its task; `early` as in `_work`."""
-        different = bool((cohort[1:] > cohort[:-1]).all())
-        clients = cohort if different else np.unique(cohort)
+        ascending = bool((cohort[1:] > cohort[:-1]).all())
+        clients = cohort if ascending else np.unique(cohort)
+        different = len(clients) == len(cohort)
         version = self.state.version if phase != "prepare" else -1  # minibatches that no round has
         shared = self.experiment.algorithm.shared(self.state)
         task = Task(self.state.params, version, self.experiment.seed, phase, shared)
