@@ -161,7 +161,7 @@ def test_raster_of_a_million_clients_shows_two_hundred():
         history.record(round=r, participants=rng.integers(0, 10**6, 100))
     left, _ = panels(participation_raster(RunRecord("a", 0, history, rates=rng.random(10**6))))
     assert left.images[0].get_array().shape == (200, 50)
-    assert left.get_ylabel() == "200 of 1,000,000 clients, by rate"
+    assert left.get_ylabel() == "200 of 1,000,000\nclients, by rate"
 
 
 def test_what_the_runs_do_not_have_is_said(make_run):

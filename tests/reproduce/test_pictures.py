@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.reporting.measure import Measure
-from turnout.reporting.style import PALETTE
+from turnout.reporting.style import PALETTE, dress, new_figure
 from turnout.reproduce import Curve
 from turnout.reproduce.page import write_outcome
 from turnout.reproduce.pictures import curve_figure, evenly_wrapped, measure_figure, paper_number
@@ -150,3 +150,13 @@ def test_the_page_tells_claims_figures_and_changes(outcome, tmp_path, monkeypatc
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ConfigurationError, match="need Jinja2"):
         write_outcome(outcome, tmp_path / "r.html")
+
+
+def test_a_long_name_of_the_vertical_axis_fits_beside_it():
+    whole = new_figure(5.2, 2.9)
+    axes = whole.add_subplot()
+    dress(axes, "round", "test accuracy of labels 0, 1, 2, 3, 4 (%)")
+    whole.draw_without_rendering()
+    box = axes.yaxis.label.get_window_extent()
+    assert box.y0 >= 0
+    assert box.y1 <= 2.9 * whole.dpi

@@ -6,6 +6,7 @@ import html
 import io
 import re
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,10 +102,13 @@ def needs_extra(package: str) -> ConfigurationError:
     )
 
 
+_BESIDE = 24  # characters of a line that stands beside the lowest of our axes
+
+
 def dress(axes: Axes, x: str, y: str, title: str = "") -> None:
     """Label the axes and make everything that is not data recede."""
     axes.set_xlabel(x, color=INK, fontsize=11)
-    axes.set_ylabel(y, color=INK, fontsize=11)
+    axes.set_ylabel(fill(y, _BESIDE, break_long_words=False), color=INK, fontsize=11)
     axes.set_title(title, color=INK, fontsize=11, parse_math=False)
     axes.tick_params(which="both", colors=INK, labelsize=10, length=3)
     axes.grid(color=INK, alpha=0.18, linewidth=0.6)
