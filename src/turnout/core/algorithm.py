@@ -18,6 +18,7 @@ from turnout.core.pieces import (
     Normaliser,
     Selection,
     Server,
+    Stateful,
     Weighting,
 )
 from turnout.core.types import Federation, ServerState, State
@@ -101,7 +102,7 @@ class Algorithm:
     def init(self, params: torch.Tensor, federation: Federation) -> ServerState:
         """The server's state before the first round."""
         self.selection.check(federation.num_clients)
-        stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Weighting | Aggregation | Server)}
+        stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Stateful)}
         slots = {place: piece.init(federation) for place, piece in stateful.items()}
         if self.keeps:
             zero = torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)

@@ -164,18 +164,31 @@ class Guard(Piece, ABC):
         """The report as it is sent."""
 
 
-class Weighting(Piece, ABC):
+class Stateful(Piece, ABC):
+    """A piece of the server's step, which may carry a state from round to round."""
+
+    def init(self, federation: Federation) -> State:
+        """The state before the first round."""
+        del federation
+        return {}
+
+    def touched(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
+        """Which rows (int64) of which tensors of the state `apply` changes in place; None if that is not known.
+
+        A piece that has a state defines this if it can. A server step is then taken before it is known whether its reports
+        are free of NaN and infinity, and taken back if they are not, so that nobody waits for a GPU in between.
+        """
+        del report
+        return None if state else {}
+
+
+class Weighting(Stateful):
     """Changes the weights of the reports; chained, and ended by exactly one `Normaliser`."""
 
     slot: ClassVar[str] = "weighting"
 
     needs: ClassVar[tuple[str, ...]] = ()
     """What it reads in ``report.seen``, by name."""
-
-    def init(self, federation: Federation) -> State:
-        """The state before the first round."""
-        del federation
-        return {}
 
     @abstractmethod
     def apply(
@@ -197,15 +210,6 @@ class Weighting(Piece, ABC):
         """
         raise NotImplementedError
 
-    def touched(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
-        """Which rows (int64) of which tensors of the state `apply` changes in place; None if that is not known.
-
-        A piece that has a state defines this if it can. A server step is then taken before it is known whether its reports
-        are free of NaN and infinity, and taken back if they are not, so that nobody waits for a GPU in between.
-        """
-        del report
-        return None if state else {}
-
     @property
     def foreseen(self) -> bool:
         """Whether it defines `factors`."""
@@ -226,15 +230,10 @@ class Normaliser(Weighting):
     """The visible last link of a weighting chain: it says what the weights are divided by."""
 
 
-class Aggregation(Piece, ABC):
+class Aggregation(Stateful):
     """Makes one direction out of weights and updates."""
 
     slot: ClassVar[str] = "aggregation"
-
-    def init(self, federation: Federation) -> State:
-        """The state before the first round."""
-        del federation
-        return {}
 
     @abstractmethod
     def apply(
@@ -244,11 +243,6 @@ class Aggregation(Piece, ABC):
 
         As a weighting, it may change rows of tensors with one row a client in place.
         """
-
-    def touched(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
-        """As that of a weighting."""
-        del report
-        return None if state else {}
 
     only_sums: ClassVar[bool] = False
     """Whether all it does with updates is to sum them with the weights."""
@@ -260,15 +254,10 @@ class Aggregation(Piece, ABC):
     """Whether it reads ``report.lag``: how far the models that stale reports were trained from are from the present one."""
 
 
-class Server(Piece, ABC):
+class Server(Stateful):
     """Takes the step from the old parameters along the direction."""
 
     slot: ClassVar[str] = "server"
-
-    def init(self, federation: Federation) -> State:
-        """The state before the first round."""
-        del federation
-        return {}
 
     @abstractmethod
     def apply(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from turnout.core.algorithm import Algorithm
-from turnout.core.pieces import Aggregation, Weighting
+from turnout.core.pieces import Stateful
 from turnout.core.types import Report, ServerState
 
 
@@ -24,13 +24,10 @@ class Undo:
         """Of a step with these reports; None if some piece does not say what it changes.
 
         A piece whose `apply` is younger than its `touched` does not: a subclass may change what the other knows nothing of.
-        Nor does the server's rule, if it has a state.
         """
         rows = []
-        if state.slots.get("server"):
-            return None
         for place, piece in algorithm.pieces().items():
-            if not isinstance(piece, Weighting | Aggregation):
+            if not isinstance(piece, Stateful):
                 continue
             touched = piece.touched(reports, state.slots[place]) if _is_told(type(piece)) else None
             if touched is None:
@@ -47,7 +44,7 @@ class Undo:
             tensor[index] = rows
 
 
-def _is_told(kind: type[Weighting | Aggregation]) -> bool:
-    """Whether `touched` speaks of the `apply` that the piece has; that of the base classes speaks of any."""
+def _is_told(kind: type[Stateful]) -> bool:
+    """Whether `touched` speaks of the `apply` that the piece has; that of the base class speaks of any."""
     ages = {name: next(c for c in kind.__mro__ if name in c.__dict__) for name in ("apply", "touched")}
-    return ages["touched"] in (Weighting, Aggregation) or issubclass(ages["touched"], ages["apply"])
+    return ages["touched"] is Stateful or issubclass(ages["touched"], ages["apply"])
