@@ -56,16 +56,16 @@ def main() -> None:
 def _together(simulation: Simulation) -> tuple[str, Callable[[], Any], Callable[[], Callable[[], Any]]]:
     """A stretch of steps as it is replayed, and how to make the same compiled."""
     seen: list[Any] = []
-    looped = replay._looped
+    looped = replay.looped
 
     def kept(traced: Any, arguments: list[torch.Tensor], fixed: int) -> Any:
         seen.append((traced, arguments, fixed, looped(traced, arguments, fixed)))
         return seen[-1][-1]
 
-    replay._looped = kept
+    replay.looped = kept
     while not seen:
         simulation.round()
-    replay._looped = looped
+    replay.looped = looped
     traced, arguments, fixed, loop = seen[-1]
     stays, each = arguments[:fixed], [a.expand(_STEPS, *a.shape).contiguous() for a in arguments[fixed:]]
 

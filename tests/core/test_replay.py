@@ -38,7 +38,7 @@ def test_replays_the_same_bits_without_python(monkeypatch):
         assert torch.equal(gradient, expected[0])
         assert torch.equal(value, expected[1])
         assert not gradient.requires_grad
-    assert ran == [2, 0, 0, 0]  # once to trace, once for the value
+    assert ran == [3, 0, 0, 0]  # to see what comes out, to trace, and for the value
 
 
 def test_what_cannot_be_traced_goes_on_being_called(monkeypatch):
@@ -134,10 +134,8 @@ def test_arguments_that_change_in_place_change_once_a_call(monkeypatch):
 def test_what_depends_on_shapes_alone_is_computed_once(monkeypatch):
     monkeypatch.setattr(replay, "_COST", -1.0)
     seen = []
-    listed = replay._without_python
-    monkeypatch.setattr(
-        replay, "_without_python", lambda traced, tensors: seen.append(traced) or listed(traced, tensors)
-    )
+    listed = replay.listed
+    monkeypatch.setattr(replay, "listed", lambda traced, tensors: seen.append(traced) or listed(traced, tensors))
 
     def function(x):
         return x + torch.ones_like(x).mul(3).div(2) + torch.arange(3)
@@ -172,10 +170,8 @@ def listed_operations(monkeypatch, function, *arguments, changes=()):
     """The names of the operations that are replayed."""
     monkeypatch.setattr(replay, "_COST", -1.0)
     seen = []
-    listed = replay._without_python
-    monkeypatch.setattr(
-        replay, "_without_python", lambda traced, tensors: seen.append(traced) or listed(traced, tensors)
-    )
+    listed = replay.listed
+    monkeypatch.setattr(replay, "listed", lambda traced, tensors: seen.append(traced) or listed(traced, tensors))
     Replayed(function, changes)(*arguments)
     return [node.target.__name__ for node in seen[0].graph.nodes if node.op == "call_function"]
 
@@ -246,6 +242,8 @@ def test_repeats_steps_with_views_of_what_they_change(monkeypatch):
 def test_constants_are_where_the_arguments_are(make, monkeypatch):
     """On a device that holds no numbers, and so cannot be mixed up with the host."""
     monkeypatch.setattr(replay, "_COST", -1.0)
+    seen, trace = [], replay.trace
+    monkeypatch.setattr(replay, "trace", lambda *given: seen.append(trace(*given)) or seen[-1])
     (module, x), device = make(), torch.device("meta")
     objective = Objective(module, engine="vectorised", device=device)
     params = torch.empty(3, objective.layout.num_params, device=device)
@@ -253,8 +251,8 @@ def test_constants_are_where_the_arguments_are(make, monkeypatch):
     for _ in range(3):
         for value in objective.gradient(*arguments, torch.arange(3, device=device)):
             assert value.device == device
-    (traced,) = next(iter(objective._replays.values()))._traced.values()
-    constants = list(traced.__self__.buffers())  # type: ignore[attr-defined]
+    (traced,) = seen
+    constants = list(traced.buffers())
     assert len(constants) > 0
     assert all(constant.device == device for constant in constants)
 
@@ -291,3 +289,92 @@ def test_a_layer_that_the_model_does_not_use_is_no_obstacle(monkeypatch):
     (replayed,) = objective._replays.values()
     assert len(replayed._loops) == 1
     assert torch.equal(params, expected)
+
+
+def alone(module, x, masked=False, **more):
+    """Steps of one client: as a function of minibatches that takes them, and its objective."""
+    objective = Objective(module, engine="one_by_one")
+    settings = {"momentum": 0.0, "weight_decay": 0.0} | more
+    step = LocalStep(objective, (), steepest, (), **settings)
+    params, start = objective.initial[None].clone(), objective.initial[None]
+    velocity = torch.zeros_like(params) if settings["momentum"] else None
+    total, y = torch.zeros(1), torch.arange(len(x)) % 5
+    here = params, start, velocity, total, torch.full((1, 1), 0.1), x, y
+    examples, keys = torch.randint(len(x), (9, 1, 1, 4)), torch.arange(9)[:, None, None]
+    mask = torch.ones(9, 1, 1, 4) if masked else None
+    if mask is not None:
+        mask[::2, ..., 3:] = 0
+    return objective, step, here, (examples, mask, keys)
+
+
+@pytest.mark.parametrize("make", [convolution, normalised, recurrent])
+@pytest.mark.parametrize("more", [{}, {"momentum": 0.9, "weight_decay": 0.01}])
+def test_steps_of_single_clients_are_replayed_bit_for_bit(make, more, monkeypatch):
+    torch.manual_seed(0)
+    module, x = make()
+    x = x.flatten(0, 1)
+    torch.manual_seed(1)
+    _, step, expected, (examples, _, keys) = alone(module, x, **more)
+    for i in range(9):
+        step(*expected, examples[i], None, keys[i])
+    torch.manual_seed(1)
+    objective, step, here, minibatches = alone(module, x, **more)
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    for rows in (slice(0, 2), slice(2, 5), slice(5, 9)):
+        step.repeat(here, tuple(None if part is None else part[rows] for part in minibatches), alike=True)
+    (replayed,) = objective._replays.values()
+    assert len(replayed._loops) == 1
+    assert torch.equal(here[0], expected[0])
+    assert torch.equal(here[3], expected[3])
+    assert not torch.equal(here[0], here[1])
+
+
+def test_padding_of_single_clients_is_cut_off_anew_in_every_step(monkeypatch):
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    torch.manual_seed(0)
+    module, x = convolution()
+    objective, step, here, (examples, mask, keys) = alone(module, x.flatten(0, 1), masked=True)
+    expected = here[0].clone()
+    for i, real in enumerate([3, 4] * 4 + [3]):
+        step(expected, *here[1:3], torch.zeros(1), *here[4:], examples[i][..., :real], None, keys[i])
+    step.repeat(here, (examples, mask, keys), alike=True)
+    assert torch.equal(here[0], expected)
+    assert not objective._replays
+
+
+def test_a_layer_s_product_and_sum_stay_one_operation(monkeypatch):
+    """TorchScript would take them apart after the first call, and round in between."""
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    torch.manual_seed(0)
+    bias, x, weight = torch.randn(40), torch.randn(30, 500), torch.randn(500, 40)
+    replayed = Replayed(torch.addmm)
+    assert not torch.equal(torch.addmm(bias, x, weight), x @ weight + bias)
+    for _ in range(4):
+        assert torch.equal(replayed(bias, x, weight), torch.addmm(bias, x, weight))
+    assert len(replayed._listed) == 1
+
+
+def test_a_list_of_operations_that_rounds_differently_is_not_used(monkeypatch):
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    calls = []
+
+    def other(*_):
+        def differs_later(x):
+            calls.append(1)
+            return x * 2 if len(calls) == 1 else x * 2 + 1e-6
+
+        return differs_later
+
+    monkeypatch.setattr(replay, "listed", other)
+    replayed = Replayed(lambda x: x * 2)
+    for _ in range(3):
+        assert replayed(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert len(calls) == 2
+    assert not replayed._listed
+
+
+def test_turning_to_and_fro_is_left_out(monkeypatch):
+    names = listed_operations(monkeypatch, lambda x: x.t().t().transpose(0, 1).transpose(0, 1) * 2, torch.ones(2, 3))
+    assert names == ["mul.Tensor"]
+    names = listed_operations(monkeypatch, lambda x: x.transpose(0, 1).transpose(1, 2) * 2, torch.ones(2, 3, 4))
+    assert names == ["transpose.int", "transpose.int", "mul.Tensor"]

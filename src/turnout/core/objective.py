@@ -111,7 +111,7 @@ class Objective(Forward):
         if self.engine == "vectorised":
             of_all = self._all[mask is not None]
             if replay:  # a trace holds what layers did in the mode that they were in, so each mode has one of its own
-                of_all = self.replayed(("gradient", training, mask is not None), of_all) or of_all
+                of_all = self.replayed(("gradient", training, mask is not None), of_all)
             gradients, losses = of_all(params, x, y, mask, key)
             return losses, gradients
 
@@ -125,10 +125,9 @@ class Objective(Forward):
         losses, gradients = zip(*self.crew.map(of_one, range(len(params))), strict=True)
         return torch.stack(losses), torch.stack(gradients)
 
-    def replayed(self, key: Hashable, function: Callable[..., Any], changes: tuple[int, ...] = ()) -> Replayed | None:
-        """The function, replayed; `key` says what it is, the same in every round. None where clients are computed alone."""
-        if self.engine != "vectorised":
-            return None
+    def replayed(self, key: Hashable, function: Callable[..., Any], changes: tuple[int, ...] = ()) -> Replayed:
+        """The function, replayed; `key` says what it is, the same in every round."""
+        key = (self.engine, key)
         if key not in self._replays:
             self._replays[key] = Replayed(function, changes, self.crew)
         return self._replays[key]

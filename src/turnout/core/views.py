@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import operator
+from torch.fx import Graph, GraphModule
 
-from torch._ops import OpOverload
-from torch.fx import Graph, GraphModule, Node
+from turnout.core.trace import is_view
 
 
 def apart(traced: GraphModule, fixed: int) -> tuple[GraphModule, GraphModule]:
@@ -22,7 +21,7 @@ def apart(traced: GraphModule, fixed: int) -> tuple[GraphModule, GraphModule]:
     arguments = [node for node in nodes if node.op == "placeholder"]
     known = set(arguments[:fixed])
     for node in nodes:
-        if _is_view(node) and set(node.all_input_nodes) <= known:
+        if is_view(node) and set(node.all_input_nodes) <= known:
             known.add(node)
     moved = [node for node in nodes if node in known and node.op != "placeholder"]
     needed = [node for node in moved if any(user not in known for user in node.users)]
@@ -40,13 +39,3 @@ def apart(traced: GraphModule, fixed: int) -> tuple[GraphModule, GraphModule]:
         if node not in known:
             copies[node] = after.node_copy(node, copies.__getitem__)
     return GraphModule(traced, before), GraphModule(traced, after)
-
-
-def _is_view(node: Node) -> bool:
-    """Whether a node only looks at another's numbers."""
-    if node.target is operator.getitem:
-        return True
-    if not isinstance(node.target, OpOverload):
-        return False
-    returned = [value.alias_info for value in node.target._schema.returns]
-    return bool(returned) and all(alias is not None and not alias.is_write for alias in returned)

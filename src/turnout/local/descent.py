@@ -22,6 +22,7 @@ class Descent:
         lr: step sizes, ``[B, 1]``.
         examples: positions in the flat data, ``[S, parts, B, M]``: of each step, one or more minibatches.
         mask: 1 for examples and 0 for padding, as `examples`; None where nothing is padded.
+        counts: how many of each minibatch are examples, on the host, int64 ``[B, S, parts]``.
         keys: 64 random bits of each minibatch, ``[S, parts, B]``.
         first_loss, first_gradient: of the first step, ``[B]`` and ``[B, P]``, where they are known.
     """
@@ -31,17 +32,19 @@ class Descent:
     lr: torch.Tensor
     examples: torch.Tensor
     mask: torch.Tensor | None
+    counts: np.ndarray
     keys: torch.Tensor
     first_loss: torch.Tensor | None
     first_gradient: torch.Tensor | None
 
-    def part(self, rows: slice, way: Way, x: torch.Tensor, y: torch.Tensor) -> Part:
+    def part(self, rows: slice, way: Way, x: torch.Tensor, y: torch.Tensor, alone: bool) -> Part:
         """Some of the clients, with everything cut to size: threads that take steps should not wait for each other's Python.
 
         Args:
             rows: which.
             way: of all clients.
             x, y: all examples, end to end.
+            alone: whether it is one client, who needs no padding to be like others.
         """
         # By `data`, because derivatives of one thread must not see what another one changes in the same tensor.
         params, start, stretches = way.params[rows].data, self.start[rows], []
@@ -52,10 +55,23 @@ class Descent:
             first = None
             if begin == 0 and self.first_loss is not None and self.first_gradient is not None:
                 first, begin = (self.first_loss[some], self.first_gradient[some]), 1
-            now = slice(begin, end), slice(None), some
-            mask = None if self.mask is None else self.mask[now]
-            stretches.append(Stretch(here, first, end - begin, (self.examples[now], mask, self.keys[now])))
+            for low, high, width in self._widths(rows.start, begin, end) if alone else ((begin, end, None),):
+                now = slice(low, high), slice(None), some
+                mask = None if self.mask is None or width is not None else self.mask[now]
+                minibatches = self.examples[now][..., :width], mask, self.keys[now]
+                stretches.append(Stretch(here, first, high - low, minibatches))
+                first = None
         return Part(params, start, stretches)
+
+    def _widths(self, row: int, begin: int, end: int) -> Iterator[tuple[int, int, int | None]]:
+        """From which to which step the minibatches of one client are how large; None if those of one step differ."""
+        counts = self.counts[row, begin:end]
+        if begin == end or (counts != counts[:, :1]).any():
+            yield begin, end, None
+            return
+        changes = np.flatnonzero(np.diff(counts[:, 0])) + 1
+        for low, high in pairwise([0, *changes.tolist(), end - begin]):
+            yield begin + low, begin + high, int(counts[low, 0])
 
     def _stretches(self, rows: slice) -> Iterator[tuple[int, int, int]]:
         """How many of some are at work from which step to which, while their number stays."""

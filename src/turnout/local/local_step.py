@@ -56,14 +56,16 @@ class LocalStep:
     ) -> None:
         """Step after step; without Python in between, if corrections hold nothing of a client or a round.
 
+        Clients who are computed one by one cut padding off, by what a mask says: with one they need Python.
+
         Args:
             here: the first arguments of a step, up to `y`.
             minibatches: the others, with a row for each step.
             alike: whether corrections are the same in every round.
         """
         key = (self.direction, self.transforms, self.corrections, self.momentum, self.weight_decay)
-        if alike and (replayed := self.objective.replayed(key, self, changes=_CHANGED)) is not None:
-            replayed.repeat(here, minibatches)
+        if alike and (self.objective.engine == "vectorised" or minibatches[1] is None):
+            self.objective.replayed(key, self, changes=_CHANGED).repeat(here, minibatches)
             return
         for rows in zip(*(itertools.repeat(None) if part is None else part for part in minibatches), strict=False):
             self(*here, *rows, replay=True)  # type: ignore[arg-type]

@@ -181,7 +181,7 @@ class Sgd(Local):
         for part, own in zip(parts, begun, strict=True):
             alike = all(mine is whole for mine, whole in zip(own, given, strict=True))
             step = LocalStep(objective, clients.transforms, self._direction, own, self.momentum, self.weight_decay)
-            work.append((descent.part(part, way, shards.x, shards.y), step, alike))
+            work.append((descent.part(part, way, shards.x, shards.y, objective.engine == "one_by_one"), step, alike))
         list(objective.crew.map(lambda each: each[0].run(*each[1:]), work))
         number = torch.from_numpy(np.maximum(descent.num_steps, 1)).to(way.total, non_blocking=True)
         return way.params, way.total / number
@@ -210,6 +210,7 @@ class Sgd(Local):
             lr=self._step_sizes(task, order)[:, None],
             examples=examples,
             mask=mask,
+            counts=planned.counts[order].reshape(len(order), *numbers),
             keys=keys,
             first_loss=None if known is None else known[0][rows],
             first_gradient=None if known is None else known[1][rows],

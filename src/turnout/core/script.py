@@ -1,0 +1,161 @@
+"""Traces behind one call of TorchScript's: handing operations to torch one by one takes longer than those of a small model.
+
+For CPUs only, because elsewhere the interpreter fuses operations, which rounds differently.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+
+from turnout.core.views import apart
+
+_aten: Any = torch.ops.aten
+_WANTED = "List[bool]"
+"""The type of an argument that says which derivatives are wanted."""
+
+
+def listed(traced: GraphModule, arguments: list[torch.Tensor]) -> Callable[..., Any] | None:
+    """The same operations behind one call; None where there is something that TorchScript cannot list."""
+    with _quiet():
+        try:
+            module: Any = torch.jit.trace(_listable(traced), tuple(arguments), check_trace=False)
+        except RuntimeError:
+            return None
+        return torch.jit.freeze(module, optimize_numerics=False).forward
+
+
+def looped(traced: GraphModule, arguments: list[torch.Tensor], fixed: int) -> Callable[..., Any]:
+    """The operations of a function, repeated without Python: takes the arguments that stay, and rows of the others."""
+    views, rest = apart(_listable(traced), fixed)
+    taken = _Taken(views).eval()
+    stays, each = arguments[:fixed], arguments[fixed:]
+    with _quiet():
+        before: Any = torch.jit.trace(taken, (stays,), check_trace=False, strict=False)
+        given = stays + list(taken(stays))
+        step: Any = torch.jit.trace(_Unpacked(rest).eval(), (given, each), check_trace=False)
+        loop: Any = torch.jit.script(_Loop(before, step).eval())
+        return torch.jit.freeze(loop, optimize_numerics=False).forward
+
+
+def same_bits(values: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    """Whether tensors are equal, NaN to NaN."""
+    return all(
+        a.shape == b.shape and torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
+        for a, b in zip(values, others, strict=True)
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without advice to use torch.export, which is for whole programs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield
+
+
+def _listable(traced: GraphModule) -> GraphModule:
+    """The same operations as TorchScript can list them, and does not take them apart."""
+    own = copy.deepcopy(traced)
+    for node in list(own.graph.nodes):
+        if node.kwargs:
+            continue
+        if isinstance(node.target, OpOverload) and _WANTED in {str(a.type) for a in node.target._schema.arguments}:
+            _compile(own, node)
+        elif node.target is _aten.addmm.default:
+            _keep_whole(own, node)
+    own.recompile()
+    return own.eval()
+
+
+def _compile(own: GraphModule, node: Node) -> None:
+    """Replace an operation by a function that calls it: torch's tracer does not know that type."""
+    assert isinstance(node.target, OpOverload)
+    given = {argument: f"x{number}" for number, argument in enumerate(node.all_input_nodes)}
+    parts = ", ".join(given[a] if isinstance(a, Node) else repr(a) for a in node.args)
+    looked_at = list(node.users)  # what is not looked at may not be there at all
+    values = "".join(f"values[{user.args[1]}], " for user in looked_at)
+    name = f"torch.ops.{node.target.namespace}.{node.target._opname}"
+    source = f"def call({', '.join(given.values())}):\n    values = {name}({parts})\n    return ({values})\n"
+    own.add_submodule(node.name, _Compiled(torch.jit.CompilationUnit(source).call))
+    with own.graph.inserting_before(node):
+        instead = own.graph.call_module(node.name, tuple(given))
+        for number, user in enumerate(looked_at):
+            value = own.graph.call_function(operator.getitem, (instead, number))
+            value.meta = dict(user.meta)
+            user.replace_all_uses_with(value)
+            own.graph.erase_node(user)
+    own.graph.erase_node(node)
+
+
+class _Compiled(torch.nn.Module):
+    """A compiled function as a layer, which a graph can call."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *arguments: torch.Tensor) -> Any:
+        """The function's value."""
+        return self.function(*arguments)
+
+
+def _keep_whole(own: GraphModule, node: Node) -> None:
+    """Write a product with something added to a place of its own: TorchScript would make two operations of it otherwise.
+
+    They would round in between.
+    """
+    meta = node.meta["tensor_meta"]
+    with own.graph.inserting_before(node):
+        place = own.graph.call_function(_aten.empty.memory_format, (list(meta.shape),), {"dtype": meta.dtype})
+        instead = own.graph.call_function(_aten.addmm.out, node.args, {"out": place})
+    instead.meta = dict(node.meta)
+    node.replace_all_uses_with(instead)
+    own.graph.erase_node(node)
+
+
+class _Unpacked(torch.nn.Module):
+    """A function of tensors as a function of two lists of tensors."""
+
+    def __init__(self, function: torch.nn.Module) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> torch.Tensor:
+        """The function's value."""
+        return self.function(*fixed, *each)
+
+
+class _Loop(torch.nn.Module):
+    """Calls a function of two lists of tensors once for every row of those in the second."""
+
+    def __init__(self, views: torch.nn.Module, step: torch.nn.Module) -> None:
+        super().__init__()
+        self.views, self.step = views, step
+
+    def forward(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> int:
+        """Repeat, and say how often; what counts is what it changes."""
+        with_views = fixed + self.views(fixed)
+        for i in range(len(each[0])):
+            self.step(with_views, [rows[i] for rows in each])
+        return len(each[0])
+
+
+class _Taken(torch.nn.Module):
+    """A function of tensors as a function of a list of tensors."""
+
+    def __init__(self, function: torch.nn.Module) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, fixed: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The function's values."""
+        return self.function(*fixed)

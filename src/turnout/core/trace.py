@@ -1,0 +1,151 @@
+"""The operations of a function of tensors, for one shape of its arguments, without those that do nothing."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
+from torch.fx.passes.shape_prop import ShapeProp, TensorMetadata
+
+_aten: Any = torch.ops.aten
+_VIEWS = {_aten.expand.default, _aten.view.default, _aten._unsafe_view.default}
+_TURNS = {_aten.t.default, _aten.transpose.int}
+_OF_SHAPES = {
+    _aten.ones_like.default,
+    _aten.zeros_like.default,
+    _aten.full_like.default,
+    _aten.new_zeros.default,
+    _aten.new_ones.default,
+    _aten.new_full.default,
+}
+_OF_GRAD_MODE = {_aten.mkldnn_rnn_layer.default}
+"""What keeps things for its derivative, which is an operation of the trace, only where torch keeps track of derivatives."""
+
+
+def trace(call: Callable[..., Any], fresh: Callable[[], list[torch.Tensor]]) -> GraphModule:
+    """What a function does with tensors of these shapes, its derivatives included, as operations that run the same bits.
+
+    Args:
+        call: the function.
+        fresh: makes arguments that it may change.
+    """
+    traced = make_fx(call)(*fresh())
+    _Shapes(traced).propagate(*fresh())
+    _leave_out_idle_views(traced)
+    _keep_constants(traced)
+    _step_part_by_part(traced)
+    traced.eval()
+    return traced
+
+
+def needs_grad_mode(traced: GraphModule) -> bool:
+    """Whether some operation does its work only where torch keeps track of derivatives."""
+    return any(node.target in _OF_GRAD_MODE for node in traced.graph.nodes)
+
+
+class _Shapes(ShapeProp):
+    """Notes the shape, the order and the device of what every operation gives."""
+
+    def run_node(self, n: Node) -> Any:
+        """Run an operation."""
+        value = super().run_node(n)
+        if isinstance(value, torch.Tensor):
+            n.meta["device"] = value.device
+        return value
+
+
+def _leave_out_idle_views(traced: GraphModule) -> None:
+    """Drop operations that give back what they were given: each costs as much as an addition of a small model."""
+    for node in list(traced.graph.nodes):
+        if (node.target is _aten.mul.Scalar and node.args[1] == 1) or node.target is _aten.detach.default:
+            node.replace_all_uses_with(node.args[0])
+        elif node.target in _TURNS and node.args[0].target is node.target and node.args[0].args[1:] == node.args[1:]:
+            node.replace_all_uses_with(node.args[0].args[0])
+        elif node.target in _VIEWS:
+            before, after = node.args[0].meta.get("tensor_meta"), node.meta.get("tensor_meta")
+            if before is not None and (before.shape, before.stride) == (after.shape, after.stride):
+                node.replace_all_uses_with(node.args[0])
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+
+
+def _keep_constants(traced: GraphModule) -> None:
+    """Compute once what depends on shapes alone, such as the ones with which a derivative begins."""
+    known: dict[Node, torch.Tensor] = {}
+    for node in list(traced.graph.nodes):
+        if node.target is _aten.lift_fresh_copy.default:  # numbers that Python has written
+            known[node] = attrgetter(node.args[0].target)(traced)
+            continue
+        if not isinstance(node.target, OpOverload) or not isinstance(node.meta.get("tensor_meta"), TensorMetadata):
+            continue
+        if node.target._schema.is_mutable:
+            if _owner(node).op != "placeholder":
+                return  # of a constant that is changed in place, the second replay would see the first one's
+            continue
+        looked_at = [] if node.target in _OF_SHAPES else node.all_input_nodes
+        if torch.Tag.nondeterministic_seeded not in node.target.tags and all(n in known for n in looked_at):
+            arguments = map_arg((node.args, node.kwargs), lambda n: known[n] if n in known else _alike(n))
+            known[node] = node.target(*arguments[0], **arguments[1])
+    for i, (node, value) in enumerate(known.items()):
+        if any(user not in known for user in node.users):
+            traced.register_buffer(f"constant_{i}", value.clone(memory_format=torch.preserve_format))
+            with traced.graph.inserting_before(node):
+                constant = traced.graph.get_attr(f"constant_{i}")
+            constant.meta = dict(node.meta)
+            node.replace_all_uses_with(constant)
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+
+
+def _step_part_by_part(traced: GraphModule) -> None:
+    """Move each parameter by its own gradient, where they would be joined only to move all of them at once: saves a copy.
+
+    ``params.addcmul_(cat([a, b], 1), lr)`` does to each number what it does to those of a and of b.
+    """
+    for node in [node for node in traced.graph.nodes if node.target is _aten.addcmul_.default]:
+        base, joined, factor = node.args
+        if base.op != "placeholder" or joined.target is not _aten.cat.default or len(joined.users) > 1:
+            continue
+        parts, low = joined.args[0], 0
+        if joined.args[1:] != (1,):
+            continue
+        with traced.graph.inserting_before(node):
+            for part in parts:
+                width = part.meta["tensor_meta"].shape[1]
+                columns = traced.graph.call_function(_aten.narrow.default, (base, 1, low, width))
+                traced.graph.call_function(_aten.addcmul_.default, (columns, part, factor), dict(node.kwargs))
+                low += width
+        node.replace_all_uses_with(base)
+        traced.graph.erase_node(node)
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node only looks at another's numbers."""
+    if node.target is operator.getitem:
+        return True
+    if not isinstance(node.target, OpOverload):
+        return False
+    returned = [value.alias_info for value in node.target._schema.returns]
+    return bool(returned) and all(alias is not None and not alias.is_write for alias in returned)
+
+
+def _owner(node: Node) -> Node:
+    """Whose numbers an operation in place changes."""
+    while is_view(node) or (isinstance(node.target, OpOverload) and node.target._schema.is_mutable):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def _alike(node: Node) -> torch.Tensor:
+    """A tensor with the shape and order of a node's value, and any numbers."""
+    meta = node.meta["tensor_meta"]
+    return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=node.meta["device"])
