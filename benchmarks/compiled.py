@@ -2,9 +2,9 @@
 
     python benchmarks/compiled.py                # W1, W2 and W3 of `turnout bench`; needs a C++ compiler
 
-Vectorised workloads: the trace of a step, compiled, against the same trace replayed. One by one: loss and gradients of one
-client by a compiled model, against plain autograd. Steps are timed in turns; "after" is the number of rounds after which
-the time that compiling took would have come back, at the workload's cohort and steps.
+The trace of a step (of all clients, or of one where they are computed one by one), compiled, against the same trace
+replayed. Steps are timed in turns; "after" is the number of rounds after which the time that compiling took would have
+come back, at the workload's cohort and steps.
 """
 
 from __future__ import annotations
@@ -40,20 +40,21 @@ def main() -> None:
     for name in given.workloads or ("W1", "W2", "W3"):
         workload = WORKLOADS[name]
         simulation = Simulation(Settings.of({"rounds": 10**6}, workload.settings).experiment(workload.data()))
-        way, ours, make = _alone(simulation) if simulation.objective.engine == "one_by_one" else _together(simulation)
+        ours, make = _steps(simulation)
         begin = time.perf_counter()
         compiled = make()
         compiled()
         took = time.perf_counter() - begin
         here, there = _in_turns(ours, compiled, given.repeats)
-        clients = 1 if way == "replayed" else workload.cohort_size  # whose steps one call is
+        way = simulation.objective.engine
+        clients = 1 if way == "vectorised" else workload.cohort_size  # whose steps one call is
         saved = (here - there) * clients * workload.local["steps"]
         after = f"{took / saved:,.0f}" if saved > 0 else "never"
         figures = f"{1e6 * here:8,.0f}  {1e6 * there:12,.0f}  {here / there:5.2f}  {took:12.1f}  {after:>18s}"
         print(f"{name:8s}  {way:12s}  {figures}", flush=True)
 
 
-def _together(simulation: Simulation) -> tuple[str, Callable[[], Any], Callable[[], Callable[[], Any]]]:
+def _steps(simulation: Simulation) -> tuple[Callable[[], Any], Callable[[], Callable[[], Any]]]:
     """A stretch of steps as it is replayed, and how to make the same compiled."""
     seen: list[Any] = []
     looped = replay.looped
@@ -73,26 +74,7 @@ def _together(simulation: Simulation) -> tuple[str, Callable[[], Any], Callable[
         compiled = torch.compile(traced)
         return lambda: [compiled(*stays, *(rows[i] for rows in each)) for i in range(_STEPS)]
 
-    return "replayed", torch.no_grad()(lambda: loop(stays, each)), lambda: torch.no_grad()(make())
-
-
-def _alone(simulation: Simulation) -> tuple[str, Callable[[], Any], Callable[[], Callable[[], Any]]]:
-    """Gradients of one client by plain autograd, and how to make the same compiled."""
-    objective, local = simulation.objective, simulation.experiment.algorithm.local
-    assert isinstance(local, turnout.Sgd)
-    examples = torch.arange(local.batch_size)
-    x, y = (values[examples] for values in (simulation.experiment.data.train.x, simulation.experiment.data.train.y))
-    x = objective._in_order(x)
-    leaves = {n: v.detach().requires_grad_() for n, v in objective.layout.split(objective.initial.clone()).items()}
-    module = objective.network._copy().module
-
-    def loss(x: torch.Tensor, y: torch.Tensor, leaves: dict[str, torch.Tensor]) -> torch.Tensor:
-        return objective.loss(torch.func.functional_call(module, leaves, (x,)), y).mean()
-
-    def steps(function: Callable[..., torch.Tensor]) -> Callable[[], Any]:
-        return lambda: [torch.autograd.grad(function(x, y, leaves), list(leaves.values())) for _ in range(_STEPS)]
-
-    return "one by one", steps(loss), lambda: steps(torch.compile(loss))
+    return torch.no_grad()(lambda: loop(stays, each)), lambda: torch.no_grad()(make())
 
 
 def _in_turns(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int) -> tuple[float, float]:
