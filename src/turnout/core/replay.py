@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from turnout.core.crew import Crew
 from turnout.core.cuda_graph import Graphed
-from turnout.core.script import listed, looped, same_bits
+from turnout.core.script import listed, looped
 from turnout.core.trace import needs_grad_mode, trace
 
 _COST = 0.1  # seconds that tracing a small function takes; a large one takes that of 20 calls more
@@ -108,7 +108,7 @@ class Replayed:
         if devices == {"cpu"} and (found := listed(traced, self._fresh(arguments))) is not None:
             found = _without_derivatives(traced, found)
             # More than once, because TorchScript rewrites what has been called before.
-            if all(same_bits(self._outcome(found, arguments), expected) for _ in range(3)):
+            if all(_same_bits(self._outcome(found, arguments), expected) for _ in range(3)):
                 self._traced[shape], self._listed[shape] = found, traced
 
     def _loop(self, shape: Any, graph: GraphModule, first: tuple[torch.Tensor | None, ...], fixed: int) -> None:
@@ -139,6 +139,14 @@ def _without_derivatives(traced: GraphModule, function: Callable[..., Any]) -> C
             return function(*arguments)
 
     return call
+
+
+def _same_bits(values: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    """Whether tensors are equal, NaN to NaN."""
+    return all(
+        a.shape == b.shape and torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
+        for a, b in zip(values, others, strict=True)
+    )
 
 
 def _shape(arguments: tuple[torch.Tensor | None, ...]) -> Any:

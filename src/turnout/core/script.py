@@ -46,14 +46,6 @@ def looped(traced: GraphModule, arguments: list[torch.Tensor], fixed: int) -> Ca
         return torch.jit.freeze(loop, optimize_numerics=False).forward
 
 
-def same_bits(values: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    """Whether tensors are equal, NaN to NaN."""
-    return all(
-        a.shape == b.shape and torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
-        for a, b in zip(values, others, strict=True)
-    )
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without advice to use torch.export, which is for whole programs."""
