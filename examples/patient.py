@@ -18,9 +18,9 @@ class Patience(Weighting):
 
     power: float = 1.0
 
-    def apply(self, weights, report, version, state, federation):  # noqa: ARG002, D102 - as little as it takes
-        staleness = torch.from_numpy(version - report.version).to(weights)
-        return weights * (1 + torch.log1p(staleness)) ** self.power, state
+    def factors(self, report, version, state, federation):  # noqa: ARG002, D102 - as little as it takes
+        staleness = torch.from_numpy(version - report.version).double()
+        return (1 + torch.log1p(staleness)) ** self.power
 
 
 def patient(local: to.Sgd | None = None, power: float = 1.0, also: tuple[Piece, ...] = ()) -> to.Algorithm:

@@ -21,9 +21,21 @@ from turnout import (
     fedau,
     fedavg,
 )
-from turnout.core.pieces import Guard
+from turnout.core.pieces import Guard, Weighting
 
-from ..tiny import federation
+from ..tiny import federation, report
+
+
+class Doubling(Weighting):
+    """As short as a weighting gets."""
+
+    def factors(self, report, version, state, federation):
+        del state, federation
+        return torch.full((len(report),), 2.0 + version)
+
+
+class Silent(Weighting):
+    """Says nothing of weights."""
 
 
 def test_what_is_left_out_is_federated_averaging():
@@ -101,11 +113,21 @@ def test_recipes_take_further_pieces_and_another_name():
         ((FedVarp(), Participation(), DivideByParticipants()), "weighting is Participation -> DivideByParticipants"),
         ((Mifa(),), r"weighting is DivideByParticipants, but MIFA averages .*use DivideByClients\(\) alone"),
         ((Mifa(), ByExamples(), DivideByClients()), "weighting is ByExamples -> DivideByClients"),
+        ((Silent(), DivideBySum()), r"Silent says nothing of weights: write its factors\(\), .* or .* its apply\(\)"),
     ],
 )
 def test_pieces_that_do_not_fit_are_refused(pieces, message):
     with pytest.raises(ConfigurationError, match=message):
         compose(*pieces)
+
+
+def test_a_weighting_multiplies_by_its_factors_and_is_summed_early():
+    weights = torch.tensor([1.0, 3.0], dtype=torch.float64)
+    found, state = Doubling().apply(weights, report([0, 1]), 5, {"kept": weights}, federation())
+    assert found.tolist() == [7.0, 21.0]
+    assert found.dtype == torch.float64
+    assert state == {"kept": weights}
+    assert compose(Doubling(), DivideBySum()).sums_early
 
 
 def test_first_state_has_a_place_for_every_piece_of_the_server():

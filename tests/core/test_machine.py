@@ -3,10 +3,12 @@
 import math
 import os
 
+import numpy as np
 import pytest
+import torch
 
 from turnout.core import machine
-from turnout.core.machine import num_processors, quota
+from turnout.core.machine import num_processors, quota, to_device
 
 
 def tree(root, groups, **files):
@@ -58,3 +60,12 @@ def test_processors_where_there_are_no_masks(monkeypatch):
     assert num_processors() == 3
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert num_processors() == 1
+
+
+@pytest.mark.parametrize("values", [np.arange(3), torch.arange(3)])
+def test_values_come_to_a_device_in_a_type(values):
+    here = to_device(values, torch.device("cpu"))
+    assert here.dtype == torch.int64
+    assert here.tolist() == [0, 1, 2]
+    there = to_device(values, torch.device("meta"), torch.float32)
+    assert (there.device.type, there.dtype, there.shape) == ("meta", torch.float32, (3,))

@@ -9,6 +9,7 @@ import torch
 
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
+from turnout.core.machine import to_device
 from turnout.core.pieces import Aggregation, Normaliser, Weights
 from turnout.core.rows import weighted_sum, whole
 from turnout.core.types import Federation, Report, State
@@ -69,13 +70,13 @@ def replace_rows(state: State, report: Report) -> tuple[torch.Tensor, torch.Tens
 
     Of a client with several reports the one trained from the latest version stays.
     """
-    clients = torch.from_numpy(report.client).to(report.delta.device, non_blocking=True)
+    clients = to_device(report.client, report.delta.device)
     stored = state["table"][clients]
     order = np.lexsort((report.version, report.client))
     last = order[np.append(np.diff(report.client[order]) != 0, True)]
     new, old = whole(report.delta), stored
     if len(last) < len(report):
-        kept = torch.from_numpy(last).to(clients.device, non_blocking=True)
+        kept = to_device(last, clients.device)
         clients, new, old = clients[kept], new[kept], old[kept]
     state["table"][clients] = new
     # Two sums, because the difference of two finite updates can overflow, and infinity would stay in the mean for ever.

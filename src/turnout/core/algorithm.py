@@ -54,6 +54,12 @@ class Algorithm:
                 f"the weighting chain is {written}; it must end in exactly one normaliser, because the papers differ in "
                 "what weights are divided by: DivideByClients, DivideByParticipants or DivideBySum"
             )
+        for piece in self.weighting:
+            if not piece.foreseen and type(piece).apply is Weighting.apply:
+                raise ConfigurationError(
+                    f"{type(piece).__name__} says nothing of weights: write its factors(), which weights are multiplied by, "
+                    "or where these need the other reports of a step, its apply()"
+                )
         estimates = [type(w).__name__ for w in self.weighting if getattr(w, "undoes_participation", False)]
         if len(estimates) > 1:
             raise ConfigurationError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from turnout.core.machine import to_device
 from turnout.core.objective import Objective
 from turnout.core.random import fold, stream
 from turnout.data.federated import Shards
@@ -57,7 +58,7 @@ class Clients:
     ) -> torch.Tensor:
         """64 random bits for each client, int64 ``[B]`` on the device, that depend on (seed, version, client) alone."""
         bits = fold(stream(purpose, seed), versions[lanes], self.ids[lanes])
-        return torch.from_numpy(bits).to(self.objective.device, non_blocking=True)
+        return to_device(bits, self.objective.device)
 
     def minibatch(self, examples: torch.Tensor, keys: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` (positions in the flat data).

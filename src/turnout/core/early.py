@@ -9,6 +9,7 @@ import torch
 
 from turnout.core.algorithm import Algorithm
 from turnout.core.altered import altered
+from turnout.core.machine import to_device
 from turnout.core.rows import RunningSum, Summed, Unsummed
 from turnout.core.types import Federation, Report, ServerState, State
 
@@ -60,7 +61,7 @@ class EarlySum(Parts):
         good = report.finite()
         report = altered(report, good=good)
         factors = self._of(report)
-        kept = slice(None) if good.all() else torch.from_numpy(good.nonzero()[0]).to(factors.device, non_blocking=True)
+        kept = slice(None) if good.all() else to_device(good.nonzero()[0], factors.device)
         for name, rows in {"": report.delta, **report.extra}.items():
             times = torch.ones_like(factors) if name else factors
             self._sums.setdefault(name, RunningSum()).add(times[kept], rows[kept])
@@ -71,12 +72,10 @@ class EarlySum(Parts):
     def _of(self, report: Report) -> torch.Tensor:
         """The product of all factors, float64 ``[b]``; 0 for reports that are known to be dropped."""
         good = np.ones(len(report), dtype=bool) if report.good is None else report.good
-        product = torch.from_numpy(good).to(self._state.params.device, torch.float64, non_blocking=True)
+        product = to_device(good, self._state.params.device, torch.float64)
         for i, piece in enumerate(self._algorithm.weighting if report.delta.shape[1] else ()):
             slot = self._state.slots[f"weighting.{i}"]
-            factors = piece.factors(report, self._state.version, slot, self._federation).to(
-                product.device, non_blocking=True
-            )
+            factors = to_device(piece.factors(report, self._state.version, slot, self._federation), product.device)
             product = (product * factors).where(product != 0, 0.0)
         return product
 
@@ -85,7 +84,7 @@ class EarlySum(Parts):
         if self._alone:
             return super().reports()
         report, factors = super().reports(), torch.cat(self._factors)
-        even = torch.from_numpy(report.finite()).to(factors.device, torch.float64, non_blocking=True)
+        even = to_device(report.finite(), factors.device, torch.float64)
 
         extra = {name: Summed(self._sums[name].total(), even, rows.dtype) for name, rows in report.extra.items()}
         delta = Summed(self._sums[""].total(), factors, report.delta.dtype)

@@ -9,6 +9,7 @@ from torch import nn
 
 from turnout.core.checks import count, not_negative
 from turnout.core.clients import Clients
+from turnout.core.machine import to_device
 from turnout.core.personal import OnOwnPart, Own
 from turnout.core.pieces import Correction, Local
 from turnout.core.types import Lanes, Report, State, Task
@@ -62,7 +63,7 @@ class OwnModel(Own):
 
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
         """The model of each client, ``[B, P]``: its own."""
-        return memory["personal"].to(params.device, non_blocking=True)
+        return to_device(memory["personal"], params.device)
 
     def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
         """Who has no model yet begins with the shared one."""

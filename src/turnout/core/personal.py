@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from turnout.core.checks import ConfigurationError, count, positive, probability, refuse
+from turnout.core.machine import to_device
 from turnout.core.pieces import Correction, Local, Piece
 from turnout.core.types import Lanes, Report, State, Task
 
@@ -161,7 +162,7 @@ class Personal(Own):
 
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
         """The model of each client, ``[B, P]``: what it received, ``[P_u]`` or ``[B, P_u]``, and its own part."""
-        own = memory["personal"].to(params.device, non_blocking=True)
+        own = to_device(memory["personal"], params.device)
         return torch.cat([params.expand(len(own), -1), own], dim=1)
 
     serving = join
@@ -247,7 +248,7 @@ class _Columns(Correction):
         """For so many steps each."""
         del memory
         layout, device = clients.objective.layout, task.params.device
-        alone = torch.from_numpy(np.floor(self.alternate * lanes.num_steps)).to(device, non_blocking=True)[:, None]
+        alone = to_device(np.floor(self.alternate * lanes.num_steps), device)[:, None]
         personal = torch.arange(layout.num_params, device=device) >= layout.num_shared
         factor = torch.where(personal, task.params.new_tensor(self.lr_factor), task.params.new_ones(()))
         return _Paced(personal, factor, alone if self.alternate else None)

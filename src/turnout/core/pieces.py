@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.machine import to_device
 from turnout.core.types import Candidates, Federation, Lanes, Report, State, Task
 
 if TYPE_CHECKING:
@@ -190,16 +191,16 @@ class Weighting(Stateful):
     needs: ClassVar[tuple[str, ...]] = ()
     """What it reads in ``report.seen``, by name."""
 
-    @abstractmethod
     def apply(
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
-        """New weights ``[B]`` and the state after this round.
+        """New weights ``[B]`` and the state after this round: the weights times `factors`, unless a piece says otherwise.
 
         Tensors with one entry a client may be changed in place: copying them would cost the whole population. `touched`
         should say which; what it does not name is to be left as it is. If reports turn out to hold NaN or infinity, the
         state is put back and this is called again without them, so it remembers nothing elsewhere.
         """
+        return weights * to_device(self.factors(report, version, state, federation), weights.device), state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """What `apply` multiplies each weight by, up to one number for all reports of a step, float64 ``[B]``.
@@ -208,7 +209,7 @@ class Weighting(Stateful):
         are summed as they come in, and are never held all at once. It is asked before `apply`, of a few reports at a
         time, of which it may read scalars alone, and changes no state.
         """
-        raise NotImplementedError
+        raise NotImplementedError  # which `Algorithm` refuses
 
     @property
     def foreseen(self) -> bool:

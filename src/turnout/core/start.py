@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from turnout.core.clients import Clients
+from turnout.core.machine import to_device
 from turnout.core.types import Task
 
 BLOCK = 128
@@ -81,7 +82,7 @@ def full_gradient(clients: Clients, params: torch.Tensor) -> tuple[torch.Tensor,
         active = len(counts)
         mask = None if (counts == width).all() else blocks.mask(counts, width, params)
         some, direction = clients.objective.gradient(params[:active], x, y, mask, keys[:active], training=False)
-        share = torch.from_numpy(counts / blocks.sizes[:active]).to(params, non_blocking=True)[:, None]
+        share = to_device(counts / blocks.sizes[:active], params.device, params.dtype)[:, None]
         loss[:active] += some * share[:, 0]
         gradient[:active].addcmul_(direction, share)
     back = blocks.back(params.device)
@@ -100,9 +101,7 @@ def full_scores(clients: Clients, params: torch.Tensor) -> tuple[torch.Tensor, t
         loss, correct = _scores_at_one_model(clients, params)
     else:
         loss, correct = _scores_at_own_models(clients, params)
-    some = torch.from_numpy(np.where(clients.num_examples > 0, clients.num_examples, np.nan)).to(
-        params.device, non_blocking=True
-    )
+    some = to_device(np.where(clients.num_examples > 0, clients.num_examples, np.nan), params.device)
     return loss / some, correct / some
 
 
@@ -113,9 +112,7 @@ def _scores_at_one_model(clients: Clients, params: torch.Tensor) -> tuple[torch.
         return torch.zeros(len(sizes), dtype=torch.float64), torch.zeros(len(sizes), dtype=torch.float64)
     rows = np.arange(sizes.sum()) + np.repeat(begin - (np.cumsum(sizes) - sizes), sizes)
     # Only full batches: a product's bits may depend on how many rows it has, and must not on who is in the cohort.
-    whole = torch.from_numpy(np.append(rows, np.repeat(rows[:1], -len(rows) % _BATCH))).to(
-        params.device, non_blocking=True
-    )
+    whole = to_device(np.append(rows, np.repeat(rows[:1], -len(rows) % _BATCH)), params.device)
 
     def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for some in whole.split(_BATCH):
@@ -165,15 +162,15 @@ class _Blocks:
         """Vectors ``[P]`` or ``[B, P]`` as one for each client, in order ``[B, P]``."""
         if params.dim() == 1:
             return params.expand(len(self.order), -1)
-        return params[torch.from_numpy(self.order).to(params.device, non_blocking=True)]
+        return params[to_device(self.order, params.device)]
 
     def back(self, device: torch.device) -> torch.Tensor:
         """Where each client is in the order."""
-        return torch.from_numpy(np.argsort(self.order)).to(device, non_blocking=True)
+        return to_device(np.argsort(self.order), device)
 
     def mask(self, counts: np.ndarray, width: int, like: torch.Tensor) -> torch.Tensor:
         """1 for examples and 0 for padding, ``[b, width]``."""
-        return torch.from_numpy(np.arange(width) < counts[:, None]).to(like, non_blocking=True)
+        return to_device(np.arange(width) < counts[:, None], like.device, like.dtype)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, np.ndarray, int]]:
         """Inputs and targets ``[b, width, ...]`` of the first b clients, how many are no padding ``[b]``, and the width."""
@@ -184,7 +181,5 @@ class _Blocks:
             active = int((self.sizes > low).sum())
             counts = np.minimum(self.sizes[:active] - low, width)
             examples = begin[:active, None] + low + np.minimum(np.arange(width), counts[:, None] - 1)
-            x, y = self.clients.minibatch(
-                torch.from_numpy(examples).to(self.clients.objective.device, non_blocking=True), None
-            )
+            x, y = self.clients.minibatch(to_device(examples, self.clients.objective.device), None)
             yield x, y, counts, width

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from turnout.core.altered import altered
+from turnout.core.machine import to_device
 from turnout.core.rows import Unsummed, finite, joined, total, zeroed
 
 State = dict[str, torch.Tensor]
@@ -66,7 +67,7 @@ class Lanes:
 
     def of(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows ``[B, ...]`` of the clients in the order of the lanes."""
-        return rows[torch.from_numpy(self.order).to(rows.device, non_blocking=True)]
+        return rows[to_device(self.order, rows.device)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +110,7 @@ class Report:
 
     def take(self, rows: np.ndarray) -> Report:
         """The reports in `rows` (int64 positions), in that order."""
-        index = torch.from_numpy(rows).to(self.delta.device, non_blocking=True)
+        index = to_device(rows, self.delta.device)
         return Report(
             self.client[rows],
             self.version[rows],
@@ -125,7 +126,7 @@ class Report:
 
     def summed_once(self, once: torch.Tensor) -> Report:
         """The same reports, with zeros in what the server sums where `once`, bool ``[B]``, is False."""
-        once = once.to(self.delta.device, non_blocking=True)
+        once = to_device(once, self.delta.device)
         return altered(self, extra={name: zeroed(value, once) for name, value in self.extra.items()})
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from turnout.core.algorithm import Algorithm
+from turnout.core.machine import to_device
 from turnout.core.pieces import Stateful
 from turnout.core.types import Report, ServerState
 
@@ -34,7 +35,7 @@ class Undo:
                 return None
             for name, numbers in touched.items():
                 tensor = state.slots[place][name]
-                index = torch.from_numpy(numbers).to(tensor.device, non_blocking=True)
+                index = to_device(numbers, tensor.device)
                 rows.append((tensor, index, tensor[index]))
         return cls(rows)
 

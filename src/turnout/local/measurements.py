@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.machine import to_device
 from turnout.core.pieces import Correction, Measurement
 from turnout.core.start import Start, full_gradient
 from turnout.core.types import State
@@ -55,7 +56,7 @@ class AppealGap(Measurement):
         if self.tuning is not None:
             task = tuned(self.tuning, start.task, clients, "tuning before the gap")
             start = Start(task, clients)
-        required = torch.from_numpy(requirement.train[clients.rows]).to(start.params.device, non_blocking=True)
+        required = to_device(requirement.train[clients.rows], start.params.device)
         return {"appeal_gap": requirement.gap(start.loss.double(), start.accuracy, required)}
 
 

@@ -9,6 +9,7 @@ import torch
 
 from turnout.core.checks import not_negative
 from turnout.core.clients import Clients
+from turnout.core.machine import to_device
 from turnout.core.pieces import Correction
 from turnout.core.random import fold, uniform
 from turnout.core.types import Lanes, State, Task
@@ -65,8 +66,8 @@ class _Begun(Correction):
     def __init__(self, keys: torch.Tensor, sigma: torch.Tensor, like: torch.Tensor) -> None:
         self._keys, self._step = keys, 0
         noisy = sigma.nonzero()[:, 0]
-        self._sigma = sigma[noisy].to(like, non_blocking=True)
-        self._noisy = noisy.to(like.device, non_blocking=True)
+        self._sigma = to_device(sigma[noisy], like.device, like.dtype)
+        self._noisy = to_device(noisy, like.device)
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Add the noise of the next step."""

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from turnout.core.checks import known_name
 from turnout.core.clients import Clients
+from turnout.core.machine import to_device
 from turnout.core.pieces import Correction
 from turnout.core.types import Lanes, State, Task
 
@@ -61,7 +62,7 @@ class Scaffold(Correction):
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """With the control variates of these clients."""
-        own, mean = lanes.of(memory["control"].to(task.params.device, non_blocking=True)), task.shared["control"]
+        own, mean = lanes.of(to_device(memory["control"], task.params.device)), task.shared["control"]
         mean = lanes.of(mean) if mean.dim() > 1 else mean
         now = None
         if self.option == "I" and task.phase != "prepare":

@@ -10,6 +10,7 @@ import torch
 
 from turnout.core.checks import count, known_name, not_negative, refuse
 from turnout.core.clients import Clients
+from turnout.core.machine import to_device
 from turnout.core.pieces import Correction, Local
 from turnout.core.random import fold
 from turnout.core.schedule import Schedule, check_step_size
@@ -154,7 +155,7 @@ class Sgd(Local):
 
         def back(rows: torch.Tensor) -> torch.Tensor:
             """Rows in the order of the clients; not a copy where they are that already."""
-            return rows if in_order else rows[torch.from_numpy(np.argsort(order)).to(rows.device, non_blocking=True)]
+            return rows if in_order else rows[to_device(np.argsort(order), rows.device)]
 
         changes = [{name: change for one in own for name, change in one.changes().items()} for own in begun]
         return Report(
@@ -183,14 +184,14 @@ class Sgd(Local):
             step = LocalStep(objective, clients.transforms, self._direction, own, self.momentum, self.weight_decay)
             work.append((descent.part(part, way, shards.x, shards.y, objective.engine == "one_by_one"), step, alike))
         list(objective.crew.map(lambda each: each[0].run(*each[1:]), work))
-        number = torch.from_numpy(np.maximum(descent.num_steps, 1)).to(way.total, non_blocking=True)
+        number = to_device(np.maximum(descent.num_steps, 1), way.total.device, way.total.dtype)
         return way.params, way.total / number
 
     def _descent(self, task: Task, planned: Plan, order: np.ndarray, clients: Clients) -> Descent:
         """All that the local steps begin with, rows in this order."""
         device, dtype = task.params.device, task.params.dtype
         numbers = (planned.examples.shape[1] // self.per_step, self.per_step)  # S, parts
-        examples = torch.from_numpy(planned.examples[order].swapaxes(0, 1).copy()).to(device, non_blocking=True)
+        examples = to_device(planned.examples[order].swapaxes(0, 1).copy(), device)
         examples = examples.unflatten(0, numbers)
         if clients.objective.draws or clients.transforms:
             keys = clients.keys("local step", task.seed, task.draws(len(clients)), order)
@@ -200,8 +201,8 @@ class Sgd(Local):
         mask = None
         if not planned.full:
             inside = np.arange(examples.shape[-1]) < planned.counts[order].T[:, :, None]
-            mask = torch.from_numpy(inside).to(device, dtype, non_blocking=True).unflatten(0, numbers)
-        rows = torch.from_numpy(order).to(device, non_blocking=True)
+            mask = to_device(inside, device, dtype).unflatten(0, numbers)
+        rows = to_device(order, device)
         start = task.params.expand(len(order), -1) if task.params.dim() == 1 else task.params[rows]
         known = self._known(clients)
         return Descent(
@@ -221,7 +222,7 @@ class Sgd(Local):
         params = task.params
         if isinstance(self.lr, Schedule):
             sizes = torch.from_numpy(self.lr.at(task.versions(len(order))[order]))
-            return sizes.to(params.device, params.dtype, non_blocking=True)
+            return to_device(sizes, params.device, params.dtype)
         return params.new_full((len(order),), float(self.lr))
 
     @property

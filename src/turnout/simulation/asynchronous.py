@@ -14,6 +14,7 @@ import torch
 
 from turnout.core.altered import altered
 from turnout.core.checks import ConfigurationError
+from turnout.core.machine import to_device
 from turnout.core.types import Info, Report, ServerState, State, Task
 from turnout.pace import OUTCOMES, BoundPace, Step, VirtualTime, WorkTimes
 from turnout.pace.work import NumSteps
@@ -93,7 +94,7 @@ class Asynchronous:
         if self._algorithm.aggregation.of_models and len(report):
             used, place = np.unique(report.version, return_inverse=True)
             behind = torch.stack([self.models[version] - state.params for version in used.tolist()])
-            report = altered(report, lag=behind[torch.from_numpy(place).to(behind.device, non_blocking=True)])
+            report = altered(report, lag=behind[to_device(place, behind.device)])
         needed = self.pace.versions()
         self.models = {version: model for version, model in self.models.items() if version in needed}
         outcomes = np.bincount(self.virtual.log.take()[0]["outcome"], minlength=len(OUTCOMES))
@@ -132,7 +133,7 @@ class Asynchronous:
         models = [self.models[version] for version in used.tolist()]
         params = models[0]
         if len(models) > 1:
-            params = torch.stack(models)[torch.from_numpy(place).to(params.device, non_blocking=True)]
+            params = torch.stack(models)[to_device(place, params.device)]
         return Task(params, versions, self._seed, again=self._again[clients])
 
     def used(self, reports: Report, info: Info, version: int) -> None:

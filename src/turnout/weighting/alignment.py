@@ -10,6 +10,7 @@ import torch
 
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, not_negative
+from turnout.core.machine import to_device
 from turnout.core.pieces import Normaliser, Weighting, Weights
 from turnout.core.rows import inner, weighted_sum
 from turnout.core.types import Federation, Report, State
@@ -118,7 +119,7 @@ class DivideBySecondCohort(Normaliser):
     def _counts(self, report: Report, like: torch.Tensor) -> Weights:
         """How much each report counts before alignment."""
         counts = report.num_examples if self.by_examples else np.ones(len(report))
-        return torch.from_numpy(counts).to(like, non_blocking=True)
+        return to_device(counts, like.device, like.dtype)
 
 
 def mean_gradient(report: Report, weights: Weights | None = None) -> torch.Tensor:

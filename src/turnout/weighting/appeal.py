@@ -40,12 +40,6 @@ class Appeal(Weighting):
         known_name("q", self.q, QS)
         positive("sharpness", self.sharpness)
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
-        """Multiply by q."""
-        return weights * self.factors(report, version, state, federation), state
-
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """The q of each report."""
         del version, state, federation

@@ -55,12 +55,6 @@ class ByStaleness(Weighting):
         positive("slope", self.slope)
         count("grace", self.grace, least=0)
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
-        """Multiply by s."""
-        return weights * self.factors(report, version, state, federation).to(weights.device, non_blocking=True), state
-
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """S of each report."""
         del state, federation

@@ -17,12 +17,6 @@ class ByExamples(Weighting):
     Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.
     """
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
-        """Multiply by the number of training examples."""
-        return weights * self.factors(report, version, state, federation).to(weights.device, non_blocking=True), state
-
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """The numbers of training examples."""
         del version, state, federation

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, not_negative
+from turnout.core.machine import to_device
 from turnout.core.pieces import Normaliser, Weights
 from turnout.core.rows import norms
 from turnout.core.schedule import Schedule, check_step_size, step_size
@@ -59,7 +58,7 @@ class DivideByCurvature(Normaliser):
         """Multiply by the power of the loss, and divide by the sum of the curvatures."""
         del version, federation
         loss = report.seen["start_loss"].double().clamp(min=0.0) + _LEAST
-        lr = torch.from_numpy(step_size(self.lr, report.version)).to(weights, non_blocking=True)
+        lr = to_device(step_size(self.lr, report.version), weights.device, weights.dtype)
         squared = norms(report.delta).square()
         largest = loss.max()  # without it, high powers overflow
         relative = loss / largest

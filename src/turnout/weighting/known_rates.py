@@ -49,12 +49,6 @@ class KnownRates(Weighting):
             )
         return {"inverse": torch.from_numpy(1.0 / rates)}
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
-        """Divide by the rates of those who are there."""
-        return weights * self.factors(report, version, state, federation).to(weights.device, non_blocking=True), state
-
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """``1 / p`` of those who are there."""
         del version, federation

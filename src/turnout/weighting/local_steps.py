@@ -8,6 +8,7 @@ import torch
 
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
+from turnout.core.machine import to_device
 from turnout.core.pieces import Normaliser, Weights
 from turnout.core.types import Federation, Report, State
 
@@ -41,8 +42,8 @@ class DivideByLocalSteps(Normaliser):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Divide by the steps, and multiply by their mean."""
-        times = self.factors(report, version, state, federation).to(weights.device, non_blocking=True)
-        steps = torch.from_numpy(report.num_steps).to(weights, non_blocking=True)
+        times = to_device(self.factors(report, version, state, federation), weights.device)
+        steps = to_device(report.num_steps, weights.device, weights.dtype)
         total = weights.sum()
         share = (weights / total).where(total != 0, weights)
         effective = share.dot(steps)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, positive
+from turnout.core.machine import to_device
 from turnout.core.pieces import Weighting, Weights
 from turnout.core.types import Federation, Report, State
 
@@ -53,7 +54,7 @@ class MultiplicativeWeights(Weighting):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Multiply by v, then count those who are not content; who sent two reports counts once."""
-        share = self.factors(report, version, state, federation).to(weights.device, non_blocking=True)
+        share = to_device(self.factors(report, version, state, federation), weights.device)
         clients, rows = np.unique(report.client, return_index=True)
         unhappy = clients[report.seen["appeal_gap"].cpu().numpy()[rows] >= 0]
         if len(unhappy):

@@ -83,7 +83,7 @@ class Participation(Weighting):
         """Weigh by what was known before this round; then settle the intervals that this round ends."""
         if not len(report):
             return weights, state
-        weights = weights * self.factors(report, version, state, federation).to(weights.device, non_blocking=True)
+        weights, state = super().apply(weights, report, version, state, federation)
         clients = report.client
         group, place, size = self._seats(clients)
         once = np.unique(clients, return_index=True)[1]  # who sent two reports in one round was there once

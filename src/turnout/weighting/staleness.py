@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import count, known_name, positive, refuse
+from turnout.core.machine import to_device
 from turnout.core.pieces import Weighting, Weights
 from turnout.core.types import Federation, Report, State
 
@@ -78,7 +79,7 @@ class ExpectedStaleness(Weighting):
         mean = self._mean(report.client, state)
         times, plus = {"paper": (len(report), 1), "algorithm_1": (1, 1), "authors_code": (len(report), 0)}[self.rule]
         factor = mean * times + plus
-        return weights * torch.from_numpy(factor / federation.num_clients).to(weights, non_blocking=True), state
+        return weights * to_device(factor / federation.num_clients, weights.device, weights.dtype), state
 
     def touched(self, report: Report, state: State) -> dict[str, np.ndarray]:
         """All that is known of those who are there."""
