@@ -33,7 +33,7 @@ from turnout.core.personal import Personal
 from turnout.core.pieces import Guard
 from turnout.core.types import Report, Task
 from turnout.local import Scaffold
-from turnout.simulation import Simulation
+from turnout.simulation import Simulation, asking
 
 N = 8
 EVERYONE = np.arange(N)
@@ -286,5 +286,5 @@ def test_a_fully_personal_model_that_diverges_stays_what_it_was(tiny):
 
 def test_asking_before_the_choice_changes_nothing(tiny):
     simulation = simulation_of(tiny, Personal())
-    simulation._ask(EVERYONE, "measure")
+    asking.ask(simulation, EVERYONE, "measure")
     assert len(simulation.memory.state()["clients"]) == 0

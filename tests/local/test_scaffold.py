@@ -24,7 +24,7 @@ from turnout.core.clients import Clients
 from turnout.core.start import full_gradient
 from turnout.core.types import Report
 from turnout.local import Scaffold
-from turnout.simulation import Simulation
+from turnout.simulation import Simulation, asking
 
 N, P = 8, 16 * 4 + 4
 EVERYONE = np.arange(N)
@@ -172,7 +172,7 @@ def test_asking_before_the_choice_changes_nothing(tiny):
     simulation = simulation_of(tiny, Scaffold())
     simulation.train(EVERYONE)
     before = simulation.memory.state()
-    simulation._ask(EVERYONE, "measure")
+    asking.ask(simulation, EVERYONE, "measure")
     after = simulation.memory.state()
     assert all(torch.equal(before[name], after[name]) for name in before)
 

@@ -81,9 +81,10 @@ class TimedSimulation(Simulation):
         with self.watch.stage("evaluation"):
             return super().unseen()
 
-    def _give(self, ids: np.ndarray, task: Task) -> Report:
+    def give(self, ids: np.ndarray, task: Task) -> Report:
+        """What a task takes, and how much was trained with it."""
         with self.watch.stage("training"):
-            report = super()._give(ids, task)
+            report = super().give(ids, task)
         if task.phase == "train":
             local = self.experiment.algorithm.local
             minibatch = np.minimum(getattr(local, "batch_size", np.inf), report.num_examples)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,22 +13,21 @@ import torch
 from turnout.core import processes
 from turnout.core.altered import altered
 from turnout.core.clients import Clients
-from turnout.core.early import EarlySum, Parts
 from turnout.core.objective import Objective
 from turnout.core.start import BLOCK
 from turnout.core.step import client_step, server_prepares, server_step
 from turnout.core.types import Candidates, Federation, Report, ServerState, State, Task
 from turnout.describe import describe
 from turnout.history import History
-from turnout.simulation import judging, records
+from turnout.simulation import asking, judging, records
 from turnout.simulation.asynchronous import Asynchronous
 from turnout.simulation.clock import round_seconds
 from turnout.simulation.fitting import by_the_clock, check
-from turnout.simulation.lanes import chunks, lanes_per_chunk
+from turnout.simulation.lanes import lanes_per_chunk
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.placed import Placed
 from turnout.simulation.saving import restore, save
-from turnout.simulation.sharding import check_agreement, remember, together
+from turnout.simulation.sharding import check_agreement
 from turnout.simulation.standing import Standing
 
 if TYPE_CHECKING:
@@ -125,7 +123,7 @@ class Simulation:
             self.availability,
             num_steps if local.varies else num_steps(everyone, 0),
             (report.nbytes, self.state.params.nbytes + 8),
-            self._work,
+            partial(asking.work, self),
         )
 
     def clients(self, ids: np.ndarray) -> Clients:
@@ -163,14 +161,14 @@ class Simulation:
         algorithm = self.experiment.algorithm
         if self.state.version > 0 or not any(correction.asks_everyone for correction in algorithm.corrections):
             return None
-        reports = self._ask(np.arange(self.federation.num_clients), "prepare", early=True)
+        reports = asking.ask(self, np.arange(self.federation.num_clients), "prepare", early=True)
         self.state = server_prepares(algorithm, self.state, reports, self.federation)
         return reports
 
     def measure(self) -> Report | None:
         """The measurements that the selection wants before it chooses; None if it wants none."""
         selection = self.experiment.algorithm.selection
-        return self._ask(selection.measuring(self.candidates()), "measure") if selection.measurements else None
+        return asking.ask(self, selection.measuring(self.candidates()), "measure") if selection.measurements else None
 
     def cohort(self, measured: Report | None = None) -> np.ndarray:
         """Who takes part in the round to come, int64 ``[B]``; who was drawn twice is in it twice."""
@@ -178,52 +176,9 @@ class Simulation:
 
     def train(self, cohort: np.ndarray) -> Report:
         """Train a cohort from the present model; a client that is in it twice trains once and reports twice."""
-        return self._ask(cohort, "train")
+        return asking.ask(self, cohort, "train")
 
-    def _ask(self, cohort: np.ndarray, phase: str, early: bool = False) -> Report:
-        """Give a cohort its task; `early` as in `_work`."""
-        ascending = bool((cohort[1:] > cohort[:-1]).all())
-        clients = cohort if ascending else np.unique(cohort)
-        different = len(clients) == len(cohort)
-        version = self.state.version if phase != "prepare" else -1  # minibatches that no round has
-        shared = self.experiment.algorithm.shared(self.state)
-        task = Task(self.state.params, version, self.experiment.seed, phase, shared)
-        found = self._work(clients, lambda _: task, early and different, remembers=phase != "measure")
-        if different:
-            return found
-        first, rows = np.unique(cohort, return_index=True, return_inverse=True)[1:]
-        once = torch.zeros(len(cohort), dtype=torch.bool)
-        once[torch.from_numpy(first)] = True
-        return found.take(rows).summed_once(once)
-
-    def _work(
-        self, clients: np.ndarray, task_of: Callable[[slice], Task], early: bool, remembers: bool = True
-    ) -> Report:
-        """Have different clients do their tasks, as many at a time as fit the memory budget.
-
-        Of several processes each has its share of the clients; one without any does what another does, and reports
-        nothing of it, to know what is in a report.
-
-        Args:
-            clients: who they are.
-            task_of: the task of a stretch of them.
-            early: whether updates may be summed as they come in; they are not held all at once then.
-            remembers: whether they remember it afterwards.
-        """
-        if not len(clients):
-            return self._nothing()
-        mine = processes.share(len(clients))
-        idle = mine.start == mine.stop
-        alone = processes.number() == 1 and len(clients) <= self.lanes
-        parts = EarlySum(self.experiment.algorithm, self.state, self.federation, alone) if early else Parts()
-        for some in chunks(slice(0, 1) if idle else mine, self.lanes):
-            report = self._give(clients[some], task_of(some))
-            parts.add(report.take(np.arange(0)) if idle else report)
-        if remembers:
-            remember(self.memory, clients, self.federation.device)
-        return together(parts.reports(), len(clients))
-
-    def _give(self, ids: np.ndarray, task: Task) -> Report:
+    def give(self, ids: np.ndarray, task: Task) -> Report:
         """Have different clients, no more than fit the memory budget, do their task and remember it."""
         report, memory = self._done(ids, task)
         if task.phase != "measure":
@@ -235,11 +190,6 @@ class Simulation:
         lanes = altered(self.clients(ids), requirement=self.standing.requirement, speed=self.speed)
         own = self.experiment.algorithm.told(ids, self.state, self.federation)
         return client_step(self.experiment.algorithm, altered(task, own=own), self.memory.gather(ids), lanes)
-
-    def _nothing(self) -> Report:
-        """The report of nobody."""
-        none = np.zeros(0, dtype=np.int64)
-        return Report(none, none, none, none, self.state.params.new_zeros((0, self.federation.num_params)))
 
     def round(self) -> None:
         """One server step: train whoever is in it, step, evaluate where it is due, and record."""
@@ -271,7 +221,7 @@ class Simulation:
         prepared, pool = self.prepare(), self.standing.pool(self.state.version)
         measured = self.measure()
         algorithm, row = self.experiment.algorithm, {}
-        reports = altered(self._ask(self.cohort(measured), "train", algorithm.sums_early), measured=measured)
+        reports = altered(asking.ask(self, self.cohort(measured), "train", algorithm.sums_early), measured=measured)
         if self.speed is not None:
             least = self.experiment.population.seconds_per_round or 0.0
             row["simulated_seconds"] = round_seconds(
