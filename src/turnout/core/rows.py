@@ -144,9 +144,8 @@ class RunningSum:
 
     def add(self, weights: torch.Tensor, rows: torch.Tensor) -> None:
         """Add the next rows ``[b, P]`` with their weights ``[b]``."""
-        first = (
-            -self._waiting % _TOGETHER
-        )  # they complete the group that waits; the others need not be copied behind it
+        # The first ones complete the group that waits, so that the others need not be copied behind it.
+        first = -self._waiting % _TOGETHER
         for part in (slice(0, first), slice(first, None)):
             self._weights.append(weights[part])
             self._rows.append(rows[part])

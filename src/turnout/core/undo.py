@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
 from turnout.core.algorithm import Algorithm
@@ -45,6 +47,7 @@ class Undo:
             tensor[index] = rows
 
 
+@cache
 def _is_told(kind: type[Stateful]) -> bool:
     """Whether `touched` speaks of the `apply` that the piece has; that of the base class speaks of any."""
     ages = {name: next(c for c in kind.__mro__ if name in c.__dict__) for name in ("apply", "touched")}
