@@ -24,7 +24,7 @@ from turnout.core.pieces import (
 from turnout.core.types import Federation, ServerState, State
 
 if TYPE_CHECKING:
-    from turnout.core.personal import Own
+    from turnout.core.own import Own
 
 
 @dataclass(frozen=True)

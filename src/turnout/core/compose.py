@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
-from turnout.core.personal import Own
+from turnout.core.own import Own
 from turnout.core.pieces import (
     Aggregation,
     Correction,

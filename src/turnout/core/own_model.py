@@ -10,7 +10,7 @@ from torch import nn
 from turnout.core.checks import count, not_negative
 from turnout.core.clients import Clients
 from turnout.core.machine import to_device
-from turnout.core.personal import OnOwnPart, Own
+from turnout.core.own import OnOwnPart, Own
 from turnout.core.pieces import Correction, Local
 from turnout.core.types import Lanes, Report, State, Task
 

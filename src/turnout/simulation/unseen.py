@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from turnout.core.personal import Own
+from turnout.core.own import Own
 from turnout.core.pieces import Local
 from turnout.core.types import Task
 from turnout.simulation.audience import Audience
