@@ -7,6 +7,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from turnout.core import replay
 from turnout.core.objective import Objective
 from turnout.core.replay import Replayed
+from turnout.core.script import looped
+from turnout.core.trace import trace
 from turnout.local.local_step import LocalStep, steepest
 from turnout.models import CharLstm
 
@@ -190,6 +192,37 @@ def test_parts_are_not_joined_only_to_be_added(monkeypatch):
         assert torch.equal(other, one)
 
 
+@pytest.mark.parametrize(
+    ("shape", "factors", "looked_at"),
+    [((3, 5, 2), 1, ["view.default"] * 2), ((6, 5), 1, []), ((3, 5, 2), 10, [])],
+    ids=["as it is", "rows are joined", "a factor for each number"],
+)
+def test_parts_move_by_gradients_as_they_are(shape, factors, looked_at, monkeypatch):
+    def step(params, gradient, lr):
+        return params.addcmul_(torch.cat([(2 * gradient).view(3, 10)], dim=1), lr, value=-1)
+
+    params, gradient, lr = torch.randn(3, 10), torch.randn(shape), torch.rand(3, factors)
+    names = listed_operations(monkeypatch, step, params.clone(), gradient, lr, changes=(0,))
+    of_gradient = [] if looked_at else ["view.default"]
+    assert names == ["mul.Tensor", *of_gradient, "narrow.default", *looked_at, "addcmul_.default"]
+    replayed, one, other = Replayed(step, changes=(0,)), params.clone(), params.clone()
+    for _ in range(3):
+        step(one, gradient, lr)
+        assert torch.equal(replayed(other, gradient, lr), one)
+
+
+def test_rows_that_nothing_reads_are_not_taken():
+    def step(total, keys, x):
+        del keys
+        return total.add_(x)
+
+    arguments = [torch.zeros(4), torch.zeros(2), torch.ones(4)]
+    loop = looped(trace(step, lambda: [a.clone() for a in arguments]), [a.clone() for a in arguments], fixed=1)
+    total = torch.zeros(4)
+    loop([total], [torch.zeros(0, 2), torch.ones(3, 4)])
+    assert total.tolist() == [3.0] * 4
+
+
 def test_what_is_joined_for_something_else_too_stays_joined(monkeypatch):
     def step(params, a, b, lr):
         whole = torch.cat([a, b], dim=1)
@@ -282,10 +315,10 @@ def test_a_layer_that_the_model_does_not_use_is_no_obstacle(monkeypatch):
     expected = params.clone()
     examples, keys = torch.randint(20, (6, 1, 4, 5)), torch.zeros(6, 1, 4, dtype=torch.int64)
     for rows, own in zip(examples, keys, strict=True):
-        step(expected, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x, y, rows, None, own)
-    here = (params, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x, y)
+        step(expected, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x, rows, y[rows], None, own)
+    here = (params, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x)
     for rows in (slice(0, 2), slice(2, 4), slice(4, 6)):
-        step.repeat(here, (examples[rows], None, keys[rows]), alike=True)
+        step.repeat(here, (examples[rows], y[examples[rows]], None, keys[rows]), alike=True)
     (replayed,) = objective._replays.values()
     assert len(replayed._loops) == 1
     assert torch.equal(params, expected)
@@ -298,13 +331,12 @@ def alone(module, x, masked=False, **more):
     step = LocalStep(objective, (), steepest, (), **settings)
     params, start = objective.initial[None].clone(), objective.initial[None]
     velocity = torch.zeros_like(params) if settings["momentum"] else None
-    total, y = torch.zeros(1), torch.arange(len(x)) % 5
-    here = params, start, velocity, total, torch.full((1, 1), 0.1), x, y
+    here = params, start, velocity, torch.zeros(1), torch.full((1, 1), 0.1), x
     examples, keys = torch.randint(len(x), (9, 1, 1, 4)), torch.arange(9)[:, None, None]
     mask = torch.ones(9, 1, 1, 4) if masked else None
     if mask is not None:
         mask[::2, ..., 3:] = 0
-    return objective, step, here, (examples, mask, keys)
+    return objective, step, here, (examples, examples % 5, mask, keys)
 
 
 @pytest.mark.parametrize("make", [convolution, normalised, recurrent])
@@ -314,9 +346,9 @@ def test_steps_of_single_clients_are_replayed_bit_for_bit(make, more, monkeypatc
     module, x = make()
     x = x.flatten(0, 1)
     torch.manual_seed(1)
-    _, step, expected, (examples, _, keys) = alone(module, x, **more)
+    _, step, expected, (examples, targets, _, keys) = alone(module, x, **more)
     for i in range(9):
-        step(*expected, examples[i], None, keys[i])
+        step(*expected, examples[i], targets[i], None, keys[i])
     torch.manual_seed(1)
     objective, step, here, minibatches = alone(module, x, **more)
     monkeypatch.setattr(replay, "_COST", -1.0)
@@ -333,11 +365,20 @@ def test_padding_of_single_clients_is_cut_off_anew_in_every_step(monkeypatch):
     monkeypatch.setattr(replay, "_COST", -1.0)
     torch.manual_seed(0)
     module, x = convolution()
-    objective, step, here, (examples, mask, keys) = alone(module, x.flatten(0, 1), masked=True)
+    objective, step, here, (examples, targets, mask, keys) = alone(module, x.flatten(0, 1), masked=True)
     expected = here[0].clone()
     for i, real in enumerate([3, 4] * 4 + [3]):
-        step(expected, *here[1:3], torch.zeros(1), *here[4:], examples[i][..., :real], None, keys[i])
-    step.repeat(here, (examples, mask, keys), alike=True)
+        step(
+            expected,
+            *here[1:3],
+            torch.zeros(1),
+            *here[4:],
+            examples[i][..., :real],
+            targets[i][..., :real],
+            None,
+            keys[i],
+        )
+    step.repeat(here, (examples, targets, mask, keys), alike=True)
     assert torch.equal(here[0], expected)
     assert not objective._replays
 

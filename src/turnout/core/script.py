@@ -37,13 +37,26 @@ def looped(traced: GraphModule, arguments: list[torch.Tensor], fixed: int) -> Ca
     """The operations of a function, repeated without Python: takes the arguments that stay, and rows of the others."""
     views, rest = apart(_listable(traced), fixed)
     taken = _Taken(views).eval()
-    stays, each = arguments[:fixed], arguments[fixed:]
+    used = _used(rest, len(arguments) - fixed)
+    stays, each = arguments[:fixed], [arguments[fixed + i] for i in used]
     with _quiet():
         before: Any = torch.jit.trace(taken, (stays,), check_trace=False, strict=False)
         given = stays + list(taken(stays))
         step: Any = torch.jit.trace(_Unpacked(rest).eval(), (given, each), check_trace=False)
         loop: Any = torch.jit.script(_Loop(before, step).eval())
-        return torch.jit.freeze(loop, optimize_numerics=False).forward
+        repeat = torch.jit.freeze(loop, optimize_numerics=False).forward
+    return lambda stays, each: repeat(stays, [each[i] for i in used])
+
+
+def _used(traced: GraphModule, last: int) -> list[int]:
+    """Which of the last arguments a trace needs: it forgets the others, whose rows need not be taken then."""
+    arguments = [node for node in traced.graph.nodes if node.op == "placeholder"][-last:]
+    used = [i for i, node in enumerate(arguments) if node.users] or [0]
+    for i, node in enumerate(arguments):
+        if i not in used:
+            traced.graph.erase_node(node)
+    traced.recompile()
+    return used
 
 
 @contextmanager

@@ -120,7 +120,14 @@ def _step_part_by_part(traced: GraphModule) -> None:
             for part in parts:
                 width = part.meta["tensor_meta"].shape[1]
                 columns = traced.graph.call_function(_aten.narrow.default, (base, 1, low, width))
-                traced.graph.call_function(_aten.addcmul_.default, (columns, part, factor), dict(node.kwargs))
+                moved = (columns, part, factor)
+                shape = list(part.args[0].meta["tensor_meta"].shape) if part.target in _VIEWS else []
+                if shape[:1] == [part.meta["tensor_meta"].shape[0]] and factor.meta["tensor_meta"].shape[1:] == (1,):
+                    # By its gradient as it is: these views are of what stays, and taken once.
+                    columns = traced.graph.call_function(_aten.view.default, (columns, shape))
+                    each = traced.graph.call_function(_aten.view.default, (factor, [-1] + [1] * (len(shape) - 1)))
+                    moved = (columns, part.args[0], each)
+                traced.graph.call_function(_aten.addcmul_.default, moved, dict(node.kwargs))
                 low += width
         node.replace_all_uses_with(base)
         traced.graph.erase_node(node)
