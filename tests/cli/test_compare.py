@@ -180,6 +180,7 @@ def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, t
     result = turnout("compare", "--rounds", 1, *arguments)
     assert result.exit_code == 2
     assert f"Error: {message}" in result.stderr
+    assert not Path("runs").exists()
 
 
 def test_a_folder_with_other_runs_is_refused_before_anything_runs(turnout: Turnout, small: Sequence[str]) -> None:

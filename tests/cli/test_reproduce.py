@@ -243,6 +243,7 @@ def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, t
     result = turnout("reproduce", *arguments)
     assert result.exit_code == 2
     assert f"Error: {message}" in result.stderr
+    assert not Path("runs").exists()
 
 
 def test_a_figure_without_runs_is_drawn_at_once(turnout: Turnout) -> None:

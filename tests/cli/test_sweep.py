@@ -163,6 +163,7 @@ def test_axes_are_read_from_text_and_tables() -> None:
         (("--grid", "local.lr=1", "--metric", "rounds"), "metric: rounds needs to_accuracy"),
         (("--grid", "local.lr=1", "--to-accuracy", "70"), "to_accuracy: got 70.0, needed a share"),
         (("--grid", "local.lr=1", "--threads", "0"), "threads: got 0, needed a whole number >= 1"),
+        (("--grid", "local.lr=1", "--jobs", "0"), "jobs: got 0, needed a whole number >= 1"),
         (("--grid", "local.lr=1", "--seeds", "x"), "seeds: got 'x', needed how many"),
     ],
 )
@@ -170,3 +171,4 @@ def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, t
     result = turnout("sweep", "--rounds", 1, *arguments)
     assert result.exit_code == 2
     assert f"Error: {message}" in result.stderr
+    assert not Path("runs").exists()

@@ -107,13 +107,14 @@ def compare(
     numbers = seeds_of(3 if found.seeds is None else found.seeds)
     first = next(iter(plan.values()))
     target = folder or Path("runs") / (config.stem if config else f"compare-{first.table['data']['name']}")
+    side_by_side = jobs_of(jobs, threads, [first])
     shared = _prepare(plan, numbers, target)
     if not quiet:
         introduce(f"{len(plan)} algorithms, {len(numbers)} seeds", plan.values(), shared)
     try:
         with watched(len(plan) * len(numbers), quiet) as tell:
             records = compare_experiments(
-                plan, numbers, target, jobs=jobs_of(jobs, [first]), threads=threads, checkpoint_every=checkpoint_every,
+                plan, numbers, target, jobs=side_by_side, threads=threads, checkpoint_every=checkpoint_every,
                 progress=tell,
             )  # fmt: skip
     except RunsFailed as failed:

@@ -14,7 +14,7 @@ from turnout.cli.settings import Settings
 from turnout.comparison import Stopped
 from turnout.comparison.display import display
 from turnout.comparison.run import Listener
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, count
 from turnout.data.federated import FederatedData
 
 _WIDE = 120
@@ -50,8 +50,15 @@ def introduce(what: str, settings: Iterable[Settings], data: FederatedData) -> N
         say(f"{dropped} more got no examples and are left out; data.empty=refuse refuses them instead")
 
 
-def jobs_of(jobs: int | None, settings: Iterable[Settings]) -> int | None:
-    """Runs at a time: as asked for; one on a GPU, where nobody says; None is one for each processor."""
+def jobs_of(jobs: int | None, threads: int, settings: Iterable[Settings]) -> int | None:
+    """Runs at a time: as asked for; one on a GPU, where nobody says; None is one for each processor.
+
+    Raises:
+        ConfigurationError: for what is no number of runs, or of threads of each. Ask before anything is written.
+    """
+    count("threads", threads)
+    if jobs is not None:
+        count("jobs", jobs)
     on_gpu = any(each.numbers().get("device", "cpu") != "cpu" for each in settings)
     return 1 if jobs is None and on_gpu else jobs
 

@@ -129,6 +129,7 @@ def reproduce(
     changes = panels.changes(reproduction, plans, overrides)
     changes += () if some is None else (f"only {', '.join(some)}",)
     target = folder or Path("runs") / reproduction.name.replace("/", "-")
+    side_by_side = jobs_of(jobs, threads, [settings for plan in plans for settings in plan.settings.values()])
     panels.check(plans, target)
     runs = [run for plan in plans for run in plan.runs(target, checkpoint_every)]
     for plan in plans:
@@ -136,10 +137,9 @@ def reproduce(
     if not quiet:
         say(f"{reproduction.title}. {reproduction.reference}")
         say(f"{len(plans)} panel{'s' * (len(plans) > 1)}, {len(runs)} runs")
-    every = [settings for plan in plans for settings in plan.settings.values()]
     try:
         with watched(len(runs), quiet) as tell:
-            done = perform_all(runs, target, jobs=jobs_of(jobs, every), threads=threads, progress=tell)
+            done = perform_all(runs, target, jobs=side_by_side, threads=threads, progress=tell)
     except RunsFailed as failed:
         if failed.done:
             failures = f"{len(failed.failures)} of {len(runs)} runs failed"

@@ -111,13 +111,14 @@ def sweep(
     numbers = seeds_of(3 if asked.seeds is None else asked.seeds)
     first = next(iter(plan.values()))
     target = folder or Path("runs") / (config.stem if config else f"sweep-{first.table['data']['name']}")
+    side_by_side = jobs_of(jobs, threads, [first])
     shared = _prepare(plan, numbers, target)
     if not quiet:
         introduce(f"{len(plan)} points, {len(numbers)} seeds", plan.values(), shared)
     try:
         with watched(len(plan) * len(numbers), quiet) as tell:
             records = compare(
-                plan, numbers, target, jobs=jobs_of(jobs, [first]), threads=threads, checkpoint_every=checkpoint_every,
+                plan, numbers, target, jobs=side_by_side, threads=threads, checkpoint_every=checkpoint_every,
                 progress=tell,
             )  # fmt: skip
     except RunsFailed as failed:
