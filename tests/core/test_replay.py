@@ -315,10 +315,10 @@ def test_a_layer_that_the_model_does_not_use_is_no_obstacle(monkeypatch):
     expected = params.clone()
     examples, keys = torch.randint(20, (6, 1, 4, 5)), torch.zeros(6, 1, 4, dtype=torch.int64)
     for rows, own in zip(examples, keys, strict=True):
-        step(expected, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x, rows, y[rows], None, own)
-    here = (params, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x)
+        step(expected, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x, y, rows, None, own)
+    here = (params, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x, y)
     for rows in (slice(0, 2), slice(2, 4), slice(4, 6)):
-        step.repeat(here, (examples[rows], y[examples[rows]], None, keys[rows]), alike=True)
+        step.repeat(here, (examples[rows], None, keys[rows]), alike=True)
     (replayed,) = objective._replays.values()
     assert len(replayed._loops) == 1
     assert torch.equal(params, expected)
@@ -331,12 +331,13 @@ def alone(module, x, masked=False, **more):
     step = LocalStep(objective, (), steepest, (), **settings)
     params, start = objective.initial[None].clone(), objective.initial[None]
     velocity = torch.zeros_like(params) if settings["momentum"] else None
-    here = params, start, velocity, torch.zeros(1), torch.full((1, 1), 0.1), x
+    total, y = torch.zeros(1), torch.arange(len(x)) % 5
+    here = params, start, velocity, total, torch.full((1, 1), 0.1), x, y
     examples, keys = torch.randint(len(x), (9, 1, 1, 4)), torch.arange(9)[:, None, None]
     mask = torch.ones(9, 1, 1, 4) if masked else None
     if mask is not None:
         mask[::2, ..., 3:] = 0
-    return objective, step, here, (examples, examples % 5, mask, keys)
+    return objective, step, here, (examples, mask, keys)
 
 
 @pytest.mark.parametrize("make", [convolution, normalised, recurrent])
@@ -346,9 +347,9 @@ def test_steps_of_single_clients_are_replayed_bit_for_bit(make, more, monkeypatc
     module, x = make()
     x = x.flatten(0, 1)
     torch.manual_seed(1)
-    _, step, expected, (examples, targets, _, keys) = alone(module, x, **more)
+    _, step, expected, (examples, _, keys) = alone(module, x, **more)
     for i in range(9):
-        step(*expected, examples[i], targets[i], None, keys[i])
+        step(*expected, examples[i], None, keys[i])
     torch.manual_seed(1)
     objective, step, here, minibatches = alone(module, x, **more)
     monkeypatch.setattr(replay, "_COST", -1.0)
@@ -365,20 +366,11 @@ def test_padding_of_single_clients_is_cut_off_anew_in_every_step(monkeypatch):
     monkeypatch.setattr(replay, "_COST", -1.0)
     torch.manual_seed(0)
     module, x = convolution()
-    objective, step, here, (examples, targets, mask, keys) = alone(module, x.flatten(0, 1), masked=True)
+    objective, step, here, (examples, mask, keys) = alone(module, x.flatten(0, 1), masked=True)
     expected = here[0].clone()
     for i, real in enumerate([3, 4] * 4 + [3]):
-        step(
-            expected,
-            *here[1:3],
-            torch.zeros(1),
-            *here[4:],
-            examples[i][..., :real],
-            targets[i][..., :real],
-            None,
-            keys[i],
-        )
-    step.repeat(here, (examples, targets, mask, keys), alike=True)
+        step(expected, *here[1:3], torch.zeros(1), *here[4:], examples[i][..., :real], None, keys[i])
+    step.repeat(here, (examples, mask, keys), alike=True)
     assert torch.equal(here[0], expected)
     assert not objective._replays
 

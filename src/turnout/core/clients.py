@@ -67,22 +67,23 @@ class Clients:
             keys: 64 random bits a client, ``[B]``; every example of a minibatch has its own augmentation from them. None
                 leaves random transforms out.
         """
-        return inputs(self.shards.x, examples, keys, self.transforms), rows_of(self.shards.y, examples)
+        return minibatch(self.shards.x, self.shards.y, examples, keys, self.transforms)
 
 
-def rows_of(values: torch.Tensor, examples: torch.Tensor) -> torch.Tensor:
-    """The rows at these positions, which may have any shape: ``[*examples.shape, ...]``."""
-    return values.index_select(0, examples.reshape(-1)).view(*examples.shape, *values.shape[1:])
-
-
-def inputs(
-    x: torch.Tensor, examples: torch.Tensor, keys: torch.Tensor | None, transforms: tuple[Transform, ...]
-) -> torch.Tensor:
-    """Inputs ``[B, b, ...]`` of the examples ``[B, b]`` of flat data `x`; see `Clients.minibatch`."""
-    x = x.index_select(0, examples.reshape(-1))
+def minibatch(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    examples: torch.Tensor,
+    keys: torch.Tensor | None,
+    transforms: tuple[Transform, ...],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` of flat data `x` and `y`; see `Clients.minibatch`."""
+    flat = examples.reshape(-1)
+    x, y = x.index_select(0, flat), y.index_select(0, flat)
     if transforms:
         own = None
         if keys is not None:
             own = fold(keys[:, None], torch.arange(examples.shape[1], device=keys.device)).reshape(-1)
         x = apply_transforms(transforms, x, own, training=own is not None)
-    return x.view(*examples.shape, *x.shape[1:])
+    shape = tuple(examples.shape)
+    return x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:])

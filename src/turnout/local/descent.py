@@ -21,7 +21,6 @@ class Descent:
         start: where they begin, ``[B, P]``.
         lr: step sizes, ``[B, 1]``.
         examples: positions in the flat data, ``[S, parts, B, M]``: of each step, one or more minibatches.
-        targets: of these examples, ``[S, parts, B, M, ...]``: taken at once, because they are small.
         mask: 1 for examples and 0 for padding, as `examples`; None where nothing is padded.
         counts: how many of each minibatch are examples, on the host, int64 ``[B, S, parts]``.
         keys: 64 random bits of each minibatch, ``[S, parts, B]``.
@@ -32,20 +31,19 @@ class Descent:
     start: torch.Tensor
     lr: torch.Tensor
     examples: torch.Tensor
-    targets: torch.Tensor
     mask: torch.Tensor | None
     counts: np.ndarray
     keys: torch.Tensor
     first_loss: torch.Tensor | None
     first_gradient: torch.Tensor | None
 
-    def part(self, rows: slice, way: Way, x: torch.Tensor, alone: bool) -> Part:
+    def part(self, rows: slice, way: Way, x: torch.Tensor, y: torch.Tensor, alone: bool) -> Part:
         """Some of the clients, with everything cut to size: threads that take steps should not wait for each other's Python.
 
         Args:
             rows: which.
             way: of all clients.
-            x: all inputs, end to end.
+            x, y: all examples, end to end.
             alone: whether it is one client, who needs no padding to be like others.
         """
         # By `data`, because derivatives of one thread must not see what another one changes in the same tensor.
@@ -53,15 +51,14 @@ class Descent:
         for active, begin, end in self._stretches(rows):
             some = slice(rows.start, rows.start + active)
             moving = None if way.velocity is None else way.velocity[some]
-            here = params[:active], start[:active], moving, way.total[some], self.lr[some], x
+            here = params[:active], start[:active], moving, way.total[some], self.lr[some], x, y
             first = None
             if begin == 0 and self.first_loss is not None and self.first_gradient is not None:
                 first, begin = (self.first_loss[some], self.first_gradient[some]), 1
             for low, high, width in self._widths(rows.start, begin, end) if alone else ((begin, end, None),):
                 now = slice(low, high), slice(None), some
                 mask = None if self.mask is None or width is not None else self.mask[now]
-                inside = (*now, slice(width))
-                minibatches = self.examples[inside], self.targets[inside], mask, self.keys[now]
+                minibatches = self.examples[now][..., :width], mask, self.keys[now]
                 stretches.append(Stretch(here, first, high - low, minibatches))
                 first = None
         return Part(params, start, stretches)
@@ -114,7 +111,7 @@ class Stretch:
     """Steps in which the same clients are at work.
 
     Attributes:
-        here: the first arguments of a step, up to the inputs.
+        here: the first arguments of a step, up to the examples.
         first: loss and gradient of the first step, where they are known.
         number: of the steps that follow.
         minibatches: the other arguments of these, with a row for each.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.clients import inputs
+from turnout.core.clients import minibatch
 from turnout.core.objective import Objective
 from turnout.core.pieces import Correction
 from turnout.data.transforms import Transform
@@ -59,12 +59,12 @@ class LocalStep:
         Clients who are computed one by one cut padding off, by what a mask says: with one they need Python.
 
         Args:
-            here: the first arguments of a step, up to `x`.
+            here: the first arguments of a step, up to `y`.
             minibatches: the others, with a row for each step.
             alike: whether corrections are the same in every round.
         """
         key = (self.direction, self.transforms, self.corrections, self.momentum, self.weight_decay)
-        if alike and (self.objective.engine == "vectorised" or minibatches[2] is None):
+        if alike and (self.objective.engine == "vectorised" or minibatches[1] is None):
             self.objective.replayed(key, self, changes=_CHANGED).repeat(here, minibatches)
             return
         for rows in zip(*(itertools.repeat(None) if part is None else part for part in minibatches), strict=False):
@@ -78,8 +78,8 @@ class LocalStep:
         total: torch.Tensor,
         lr: torch.Tensor,
         x: torch.Tensor,
+        y: torch.Tensor,
         examples: torch.Tensor,
-        targets: torch.Tensor,
         mask: torch.Tensor | None,
         keys: torch.Tensor,
         replay: bool = False,
@@ -92,9 +92,8 @@ class LocalStep:
             velocity: ``[B, P]``, changed in place; None without momentum.
             total: sum of the losses so far, ``[B]``; changed in place.
             lr: step sizes, ``[B, 1]``.
-            x: all inputs, end to end.
+            x, y: all examples, end to end.
             examples: positions in them of the step's minibatches, ``[parts, B, b]``.
-            targets: of these examples, ``[parts, B, b, ...]``.
             mask: 1 for examples and 0 for padding, ``[parts, B, b]``; None where nothing is padded.
             keys: 64 random bits of each minibatch, ``[parts, B]``.
             replay: whether gradients are replayed by themselves, where the step as a whole is not.
@@ -102,7 +101,7 @@ class LocalStep:
 
         def data(part: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
             own_mask = None if mask is None else mask[part]
-            return inputs(x, examples[part], keys[part], self.transforms), targets[part], own_mask, keys[part]
+            return *minibatch(x, y, examples[part], keys[part], self.transforms), own_mask, keys[part]
 
         def gradient_at(params: torch.Tensor, part: int) -> tuple[torch.Tensor, torch.Tensor]:
             return self.objective.gradient(params, *data(part), replay=replay)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import count, known_name, not_negative, refuse
-from turnout.core.clients import Clients, rows_of
+from turnout.core.clients import Clients
 from turnout.core.machine import to_device
 from turnout.core.pieces import Correction, Local
 from turnout.core.random import fold
@@ -182,7 +182,7 @@ class Sgd(Local):
         for part, own in zip(parts, begun, strict=True):
             alike = all(mine is whole for mine, whole in zip(own, given, strict=True))
             step = LocalStep(objective, clients.transforms, self._direction, own, self.momentum, self.weight_decay)
-            work.append((descent.part(part, way, shards.x, objective.engine == "one_by_one"), step, alike))
+            work.append((descent.part(part, way, shards.x, shards.y, objective.engine == "one_by_one"), step, alike))
         list(objective.crew.map(lambda each: each[0].run(*each[1:]), work))
         number = to_device(np.maximum(descent.num_steps, 1), way.total.device, way.total.dtype)
         return way.params, way.total / number
@@ -210,7 +210,6 @@ class Sgd(Local):
             start=start,
             lr=self._step_sizes(task, order)[:, None],
             examples=examples,
-            targets=rows_of(clients.shards.y, examples),
             mask=mask,
             counts=planned.counts[order].reshape(len(order), *numbers),
             keys=keys,
