@@ -26,6 +26,20 @@ def test_events_of_one_moment_come_by_kind_and_number_in_whatever_order_they_wer
     assert emptied(clock) == sorted((float(times[i]), i % 3, i) for i in range(20))
 
 
+def test_a_look_at_what_comes_soon():
+    clock = Clock()
+    for number in range(100, 0, -1):
+        clock.set(number % 3, number, float(number))
+    assert clock.soon(1) == [(1, 1)]
+    assert {number for _, number in clock.soon(100)} == set(range(1, 101))
+    clock.cancel(1, 1)
+    clock.set(2, 2, 1000.0)
+    some = clock.soon(7)
+    assert (1, 1) not in some
+    assert all(number in range(3, 101) for _, number in some)
+    assert 4 <= len(some) <= 7
+
+
 @settings(deadline=None)
 @given(
     script=st.lists(

@@ -96,6 +96,21 @@ def test_memory_is_the_versions_in_use_not_the_clients_in_flight():
     assert len(virtual.pace.versions()) < 40
 
 
+@pytest.mark.parametrize(("num_clients", "concurrency"), [(20_000, 500), (500, None)])
+def test_durations_are_computed_many_at_a_time_though_clients_are_asked_one_by_one(
+    num_clients, concurrency, monkeypatch
+):
+    speed, calls, asked = Speed(Uniform(0.5, 1.5)).bind(num_clients), [], []
+    seconds, ask = speed.seconds, WorkTimes.next
+    monkeypatch.setattr(type(speed), "seconds", lambda _, *given: calls.append(given) or seconds(*given))
+    monkeypatch.setattr(WorkTimes, "next", lambda self, *given: asked.append(given) or ask(self, *given))
+    pace = Buffered(50, concurrency, waits="never", reselect=concurrency is not None)
+    taken(VirtualTime(pace, WorkTimes(speed), Everyone().bind(num_clients)), 40)
+    assert len(asked) > 1500
+    assert len(calls) < len(asked) / 20
+    assert sum(len(clients) for clients, *_ in calls) < 20 * sum(len(clients) for clients, *_ in asked)
+
+
 def test_a_selection_of_ones_own():
     asked = []
 
@@ -166,8 +181,8 @@ def test_what_happens_in_one_moment_is_told_in_one_order(clients, die, order):
     """Reports and then deaths by the number of their task, departures, arrivals, and timers by their number."""
 
     class Work(WorkTimes):
-        def next(self, clients, version):
-            del version
+        def next(self, clients, version, likely=tuple):
+            del version, likely
             return [-1.0 - 1.0 if die[client] else 1.0 for client in clients]
 
     pace, told = Rounds(), Told(list(clients))

@@ -73,6 +73,12 @@ class Choice:
             self._draw(found, count)
         return sorted(found.keys() - but) if but else sorted(found)
 
+    def likely(self) -> list[int]:
+        """Some of those who will be tried next, as far as that is known."""
+        if self._pool is not None or not (place := self._used % _BLOCK):
+            return []
+        return [int(number * self.availability.num_clients) for number in self._numbers[place:]]
+
     def _search(self, found: dict[int, None], count: int) -> None:
         """Try clients of all N until `count` are found; gives up after N / 4."""
         num_clients, idle = self.availability.num_clients, self._pace.idle

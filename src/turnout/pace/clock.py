@@ -61,6 +61,10 @@ class Clock:
                 return time, event // _KIND, event % _KIND
         return None
 
+    def soon(self, most: int) -> list[tuple[int, int]]:
+        """At most so many of the events (kind, number) that come before most others, in no order."""
+        return [divmod(event, _KIND) for time, event in self._heap[:most] if self._due.get(event) == time]
+
     def state(self) -> dict[str, np.ndarray]:
         """Time and events as arrays."""
         events = sorted(self._due)

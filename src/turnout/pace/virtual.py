@@ -28,6 +28,7 @@ departures and then the arrivals of a new round of availability, deadlines. So a
 deadline, or in the moment its client goes away."""
 
 _PATIENCE = 10_000
+_SOON = 128  # events that are looked ahead
 
 Cohort = Callable[[Callable[[np.ndarray], np.ndarray], int, float], np.ndarray]
 """A selection: from who is there (bool ``[n]`` of client numbers ``[n]``), the version and the factor by which the cohort
@@ -191,13 +192,18 @@ class VirtualTime:
     def _ask(self, ask: Ask) -> None:
         """Clients begin to work."""
         now, version = self.clock.now, ask.version
-        ends = self.work.next(ask.clients, version)
+        ends = self.work.next(ask.clients, version, self._likely)
         for task, client, seconds in zip(ask.tasks, ask.clients, ends, strict=True):
             self._out[task] = client, version, now
             if seconds >= 0:
                 self.clock.set(REPORT, task, now + seconds)
             else:
                 self.clock.set(DEATH, task, now + (-1.0 - seconds))
+
+    def _likely(self) -> list[int]:
+        """Some of those who may be asked next: whom the choice will try, or who will have nothing to do first."""
+        soon = self.clock.soon(_SOON)
+        return self.choice.likely() or [self._out[task][0] for kind, task in soon if kind in (REPORT, DEATH)]
 
     def _use(self, step: Step) -> None:
         """The server steps."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from turnout.population.durations import BoundSpeed
 NumSteps = int | np.ndarray | Callable[[np.ndarray, int], np.ndarray]
 """Local steps of a task: one number, one for each client ``[N]``, or a function of (clients ``[B]``, version)."""
 
-_BLOCK, _AT_ONCE = 128, 1 << 18
+_BLOCK = 128  # tasks of a client that are computed ahead, at most
 
 
 class WorkTimes:
@@ -53,15 +53,25 @@ class WorkTimes:
         self._drawn: dict[int, int] = {}  # how many tasks of each client were computed, those ahead included
         self._ahead: dict[int, array[float]] = {}  # the next tasks of each client, the last one first
 
-    def next(self, clients: Sequence[int], version: int) -> list[float]:
-        """For the next task of each of these (different) clients: its seconds; ``-1 - seconds`` if the client dies then."""
+    def next(self, clients: Sequence[int], version: int, likely: Callable[[], Iterable[int]] = tuple) -> list[float]:
+        """For the next task of each of these (different) clients: its seconds; ``-1 - seconds`` if the client dies then.
+
+        Args:
+            clients: who they are.
+            version: what they are asked with.
+            likely: who may be asked next, which changes nothing but the time that this takes: many at once take hardly
+                longer than one.
+        """
         ahead = self._ahead
         if callable(self.num_steps):
             steps = np.asarray(self.num_steps(np.array(clients), version))
             _check_steps(steps)
             self._draw(clients, 1, steps)
         elif missing := [client for client in clients if not ahead.get(client)]:
-            self._draw(missing, max(1, min(_BLOCK, _AT_ONCE // len(missing))), self.num_steps)
+            some = list(dict.fromkeys([*missing, *(client for client in likely() if not ahead.get(client))]))
+            # As many as they have had so far: where there are many clients, hardly anybody comes again.
+            had = sum(self._drawn.get(client, 0) for client in some) // len(some)
+            self._draw(some, min(1 + had, _BLOCK), self.num_steps)
         return [ahead[client].pop() for client in clients]
 
     def _draw(self, some: Sequence[int], each: int, num_steps: np.ndarray) -> None:
@@ -80,7 +90,8 @@ class WorkTimes:
 
     def state(self) -> dict[str, np.ndarray]:
         """How many tasks each client has had, as an int64 array."""
-        counts = [(client, drawn - len(self._ahead.get(client, ()))) for client, drawn in self._drawn.items()]
+        had = ((client, drawn - len(self._ahead.get(client, ()))) for client, drawn in self._drawn.items())
+        counts = [(client, number) for client, number in had if number]
         return {"counts": np.array(counts, dtype=np.int64).reshape(-1, 2)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
