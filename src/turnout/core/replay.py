@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -113,7 +114,8 @@ class Replayed:
 
     def _loop(self, shape: Any, graph: GraphModule, first: tuple[torch.Tensor | None, ...], fixed: int) -> None:
         """Keep the operations of one call as those of many, of which these arguments stay."""
-        self._loops[shape] = _without_derivatives(graph, looped(graph, self._fresh(first), fixed))
+        # Nothing that it makes outlives it, so torch need not prepare for derivatives that somebody might ask for later.
+        self._loops[shape] = _without_derivatives(graph, looped(graph, self._fresh(first), fixed), torch.inference_mode)
 
     def _outcome(self, function: Callable[..., Any], arguments: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:
         """What a function of the arguments that are there gives, and what it makes of those that it changes."""
@@ -130,12 +132,16 @@ class Replayed:
         return [a for a in whole if a is not None]
 
 
-def _without_derivatives(traced: GraphModule, function: Callable[..., Any]) -> Callable[..., Any]:
+def _without_derivatives(
+    traced: GraphModule,
+    function: Callable[..., Any],
+    without: Callable[[], AbstractContextManager[Any]] = torch.no_grad,
+) -> Callable[..., Any]:
     """Call a trace: derivatives are operations of it by now, so nobody keeps track of others."""
-    needed = needs_grad_mode(traced)
+    mode = torch.enable_grad if needs_grad_mode(traced) else without
 
     def call(*arguments: Any) -> Any:
-        with torch.set_grad_enabled(needed):
+        with mode():
             return function(*arguments)
 
     return call

@@ -14,7 +14,7 @@ import torch
 
 from turnout.core import processes
 
-_COLUMNS = 1 << 12  # columns converted to float64 at a time, so that a converted block stays in the cache
+_BLOCK = 1 << 17  # numbers converted to float64 at a time, so that a converted block stays in the cache
 _TOGETHER = 16  # rows of a running sum that are added at a time, however they come in, so that this changes no bit
 
 
@@ -190,9 +190,10 @@ def weighted_sum(weights: torch.Tensor, rows: Matrix) -> torch.Tensor:
     """``sum_b w_b rows_b``, ``[P]``, in float64."""
     if isinstance(rows, Rows):
         return rows.weighted_sum(weights)
-    if rows.shape[1] <= _COLUMNS:
-        return weights.double() @ rows.double()
-    return torch.cat([weights.double() @ block.double() for block in rows.split(_COLUMNS, dim=1)])
+    weights, columns = weights.double(), _columns(rows)
+    if rows.shape[1] <= columns:
+        return weights @ rows.double()
+    return torch.cat([weights @ block.double() for block in rows.split(columns, dim=1)])
 
 
 def mean(rows: Matrix) -> torch.Tensor:
@@ -206,9 +207,15 @@ def inner(rows: Matrix, vector: torch.Tensor) -> torch.Tensor:
         own = _held(rows)
         return own.each(inner(own.own, vector))
     total = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
-    for block, part in zip(rows.split(_COLUMNS, dim=1), vector.split(_COLUMNS), strict=True):
+    columns = _columns(rows)
+    for block, part in zip(rows.split(columns, dim=1), vector.split(columns), strict=True):
         total += block.double() @ part.double()
     return total
+
+
+def _columns(rows: torch.Tensor) -> int:
+    """How many columns to convert at a time."""
+    return max(1, _BLOCK // max(1, len(rows)))
 
 
 def norms(rows: Matrix) -> torch.Tensor:

@@ -148,10 +148,10 @@ class _Loop(torch.nn.Module):
 
     def forward(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> int:
         """Repeat, and say how often; what counts is what it changes."""
-        with_views = fixed + self.views(fixed)
-        for i in range(len(each[0])):
-            self.step(with_views, [rows[i] for rows in each])
-        return len(each[0])
+        with_views, steps = fixed + self.views(fixed), [rows.unbind() for rows in each]
+        for i in range(len(steps[0])):
+            self.step(with_views, [rows[i] for rows in steps])
+        return len(steps[0])
 
 
 class _Taken(torch.nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from operator import attrgetter
@@ -40,6 +41,7 @@ def trace(call: Callable[..., Any], fresh: Callable[[], list[torch.Tensor]]) -> 
     _Shapes(traced).propagate(*fresh())
     _leave_out_idle_views(traced)
     _keep_constants(traced)
+    _divide_by_constants(traced)
     _step_part_by_part(traced)
     traced.eval()
     return traced
@@ -101,6 +103,27 @@ def _keep_constants(traced: GraphModule) -> None:
             constant.meta = dict(node.meta)
             node.replace_all_uses_with(constant)
     traced.graph.eliminate_dead_code()
+    traced.recompile()
+
+
+def _divide_by_constants(traced: GraphModule) -> None:
+    """Write a mean on a CPU as what it is there, a sum and a division, by a number that is not made anew every time."""
+    for i, node in enumerate(node for node in traced.graph.nodes if node.target is _aten.mean.dim):
+        values = node.args[0].meta["tensor_meta"]
+        if (
+            node.args[0].meta["device"].type != "cpu"
+            or values.dtype not in (torch.float32, torch.float64)
+            or node.kwargs
+        ):
+            continue
+        number = math.prod(values.shape[dim] for dim in node.args[1])
+        traced.register_buffer(f"number_{i}", torch.tensor(number, dtype=values.dtype))
+        with traced.graph.inserting_before(node):
+            total = traced.graph.call_function(_aten.sum.dim_IntList, node.args)
+            mean = traced.graph.call_function(_aten.div.Tensor, (total, traced.graph.get_attr(f"number_{i}")))
+        mean.meta = dict(node.meta)
+        node.replace_all_uses_with(mean)
+        traced.graph.erase_node(node)
     traced.recompile()
 
 
