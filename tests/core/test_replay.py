@@ -318,7 +318,7 @@ def test_a_layer_that_the_model_does_not_use_is_no_obstacle(monkeypatch):
         step(expected, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x, y, rows, None, own)
     here = (params, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x, y)
     for rows in (slice(0, 2), slice(2, 4), slice(4, 6)):
-        step.repeat(here, (examples[rows], None, keys[rows]), alike=True)
+        step.repeat(here, (examples[rows], None, keys[rows]))
     (replayed,) = objective._replays.values()
     assert len(replayed._loops) == 1
     assert torch.equal(params, expected)
@@ -354,7 +354,7 @@ def test_steps_of_single_clients_are_replayed_bit_for_bit(make, more, monkeypatc
     objective, step, here, minibatches = alone(module, x, **more)
     monkeypatch.setattr(replay, "_COST", -1.0)
     for rows in (slice(0, 2), slice(2, 5), slice(5, 9)):
-        step.repeat(here, tuple(None if part is None else part[rows] for part in minibatches), alike=True)
+        step.repeat(here, tuple(None if part is None else part[rows] for part in minibatches))
     (replayed,) = objective._replays.values()
     assert len(replayed._loops) == 1
     assert torch.equal(here[0], expected[0])
@@ -370,7 +370,7 @@ def test_padding_of_single_clients_is_cut_off_anew_in_every_step(monkeypatch):
     expected = here[0].clone()
     for i, real in enumerate([3, 4] * 4 + [3]):
         step(expected, *here[1:3], torch.zeros(1), *here[4:], examples[i][..., :real], None, keys[i])
-    step.repeat(here, (examples, mask, keys), alike=True)
+    step.repeat(here, (examples, mask, keys))
     assert torch.equal(here[0], expected)
     assert not objective._replays
 

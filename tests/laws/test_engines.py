@@ -88,6 +88,21 @@ def test_replayed_operations_give_the_same_bits(model, local, monkeypatch):
     assert_same_bits(always, never)
 
 
+@pytest.mark.parametrize("name", RECIPES)
+def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, monkeypatch):
+    run = experiment(name, rounds=2, engine="vectorised")
+    monkeypatch.setattr(replay, "_COST", float("inf"))
+    never = trained(run)
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    always = Simulation(run)
+    always.round()
+    kinds = set(always.objective._replays)
+    always.round()
+    always.finish()
+    assert set(always.objective._replays) == kinds != set()
+    assert_same_bits(always, never)
+
+
 def test_memory_budget_decides_the_lanes_and_no_bit():
     model, local = models.Mlp(hidden=(2048,)), Sgd(lr=0.1, steps=2)
     small = trained(experiment("fedau", model=model, local=local, rounds=2, memory_budget=1 << 21))

@@ -1,10 +1,12 @@
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
 
 import turnout as to
-from turnout.core import replay
+from turnout.core import objective, replay
+from turnout.core.pieces import Correction
 from turnout.local.work import UniformWork
 from turnout.simulation import Simulation
 
@@ -58,3 +60,81 @@ def test_a_correction_without_memory_of_a_round_is_replayed_with_the_step(monkey
     once = len(counted)
     run.round()
     assert len(counted) == once > 0
+
+
+CALLS: list[int] = []
+
+
+@dataclass(frozen=True)
+class Growing(Correction):
+    """The i-th step of a round goes i times as far."""
+
+    kind: Any
+
+    def begin(self, *_):
+        return self.kind(torch.zeros(()))
+
+    def correct(self, gradient, *_):
+        return gradient
+
+
+@dataclass(frozen=True)
+class OfTensors(Correction):
+    step: torch.Tensor
+
+    def correct(self, gradient, *_):
+        CALLS.append(len(gradient))
+        return gradient * self.step.add_(1)
+
+
+@dataclass(frozen=True)
+class Checked(OfTensors):
+    def __post_init__(self):
+        assert self.step.dim() == 0
+
+
+@dataclass(frozen=True)
+class Unhashable(OfTensors):
+    notes: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Tuned(OfTensors):
+    number: float = field(default_factory=lambda: len(CALLS) + 1.0)
+
+
+class Free(Correction):
+    def __init__(self, step):
+        self.step = step
+
+    def correct(self, gradient, *_):
+        CALLS.append(len(gradient))
+        self.step = self.step + 1
+        return gradient * self.step
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_replayed"), [(OfTensors, True), (Checked, False), (Unhashable, False), (Free, False)]
+)
+def test_a_correction_of_a_round_is_replayed_if_tensors_are_all_that_changes_in_it(monkeypatch, kind, is_replayed):
+    local, also = to.Sgd(steps=4, **plain), (Growing(kind),)
+    monkeypatch.setattr(replay, "_MOST", 0)
+    by_python = model_after(simulation(local, also))
+    monkeypatch.setattr(replay, "_MOST", 100)
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    run = simulation(local, also)
+    run.round()
+    once = len(CALLS)
+    run.round()
+    assert (len(CALLS) == once) is is_replayed
+    run.round()
+    assert torch.equal(run.state.params, by_python)
+
+
+def test_a_correction_that_is_another_one_in_every_round_is_told_of(monkeypatch):
+    monkeypatch.setattr(objective, "_MOST_REPLAYS", 2)
+    run = simulation(to.Sgd(steps=2, **plain), (Growing(Tuned),))
+    run.round()
+    with pytest.warns(RuntimeWarning, match=r"more than 2 kinds of steps .* hold what differs .* in tensors"):
+        model_after(run)
+    assert len(run.objective._replays) == 2

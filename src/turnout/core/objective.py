@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 from functools import partial
@@ -22,6 +23,8 @@ from turnout.core.replay import Replayed
 # Unless asked not to, Intel's matrix library rounds by where in memory an operand lies, so a client's bits would depend on
 # its lane. It reads this before its first product, and is no slower for it.
 os.environ.setdefault("MKL_CBWR", "AUTO")
+
+_MOST_REPLAYS = 64  # functions that are kept; of one kind of step each, so that a run has a few
 
 _measured: dict[tuple[object, ...], Choice] = {}
 """What was measured in this process, so that two runs of one experiment do not differ by what else the machine did."""
@@ -129,6 +132,14 @@ class Objective(Forward):
         """The function, replayed; `key` says what it is, the same in every round."""
         key = (self.engine, key)
         if key not in self._replays:
+            if len(self._replays) >= _MOST_REPLAYS:
+                warnings.warn(
+                    f"more than {_MOST_REPLAYS} kinds of steps are traced one after the other, which takes longer than it "
+                    "saves: have corrections hold what differs from round to round in tensors, not in numbers",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                del self._replays[next(iter(self._replays))]
             self._replays[key] = Replayed(function, changes, self.crew)
         return self._replays[key]
 

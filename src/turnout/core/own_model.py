@@ -89,7 +89,7 @@ class OwnModel(Own):
         return OnOwnPart(local.tuning(self.adaptation_steps), (_Near(self.proximal),))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Near(Correction):
     """Add ``factor (params - centre)``; the centre is where a client started, unless it is given, ``[P]`` or ``[B, P]``."""
 

@@ -181,7 +181,8 @@ class _Columns(Correction):
         alone = to_device(np.floor(self.alternate * lanes.num_steps), device)[:, None]
         personal = torch.arange(layout.num_params, device=device) >= layout.num_shared
         factor = torch.where(personal, task.params.new_tensor(self.lr_factor), task.params.new_ones(()))
-        return _Paced(personal, factor, alone if self.alternate else None)
+        step = torch.zeros((), dtype=torch.int64, device=device)
+        return _Paced(personal, factor, alone if self.alternate else None, step)
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Without a round to be in, both parts alike."""
@@ -189,6 +190,7 @@ class _Columns(Correction):
         return gradient
 
 
+@dataclass(frozen=True)
 class _Paced(Correction):
     """`_Columns` in one round.
 
@@ -196,17 +198,20 @@ class _Paced(Correction):
         personal: which numbers are personal, bool ``[P]``.
         factor: of each number's step, ``[P]``.
         alone: steps of each client in which they move alone, ``[B, 1]``; None where both parts always move.
+        step: how many steps there were, int64 ``[]``.
     """
 
-    def __init__(self, personal: torch.Tensor, factor: torch.Tensor, alone: torch.Tensor | None) -> None:
-        self._personal, self._factor, self._alone, self._step = personal, factor, alone, 0
+    personal: torch.Tensor
+    factor: torch.Tensor
+    alone: torch.Tensor | None
+    step: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """The gradient times the factor, and zero for the part whose turn it is not."""
         del params, start
-        direction = gradient * self._factor
-        if self._alone is not None:
-            moves = self._personal == (self._step < self._alone[: len(gradient)])
-            direction = direction.where(moves, 0.0)
-        self._step += 1
-        return direction
+        direction = gradient * self.factor
+        if self.alone is None:
+            return direction
+        moves = self.personal == (self.step < self.alone[: len(gradient)])
+        self.step.add_(1)
+        return direction.where(moves, 0.0)

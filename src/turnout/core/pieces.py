@@ -100,7 +100,9 @@ class Correction(Piece, ABC):
     """Changes the gradient of every local step; chained in the order they are written.
 
     One that depends on where a client is and where it began has nothing but `correct`. One that needs more of a client, or
-    of the round, makes in `begin` a correction for the very clients at work.
+    of the round, makes in `begin` a correction for the very clients at work. If that is a frozen dataclass, whatever differs
+    from round to round or from step to step is a tensor in it, which `correct` may change in place: its steps are traced
+    once and then go without Python. Those of any other one do not.
     """
 
     slot: ClassVar[str] = "local"

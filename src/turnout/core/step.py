@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
@@ -86,6 +88,7 @@ def _prepare(algorithm: Algorithm, task: Task, memory: State, clients: Clients) 
     return altered(report, delta=report.delta[:, :0], seen={}), memory
 
 
+@dataclass(frozen=True)
 class _Stay(Correction):
     """No direction at all: the model stays where it is."""
 

@@ -131,12 +131,12 @@ class Part:
     start: torch.Tensor
     stretches: list[Stretch]
 
-    def run(self, step: LocalStep, alike: bool) -> None:
-        """Take all steps; `alike` says whether the step's corrections hold nothing of a client or a round."""
+    def run(self, step: LocalStep) -> None:
+        """Take all steps."""
         self.params.copy_(self.start)
         for stretch in self.stretches:
             if stretch.first is not None:
                 step.move(*stretch.here[:5], *stretch.first)  # type: ignore[arg-type]
             if stretch.number:
-                step.repeat(stretch.here, stretch.minibatches, alike)
+                step.repeat(stretch.here, stretch.minibatches)
         self.params.sub_(self.start)

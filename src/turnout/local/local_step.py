@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from turnout.core.clients import minibatch
 from turnout.core.objective import Objective
 from turnout.core.pieces import Correction
+from turnout.core.replay import Replayed
 from turnout.data.transforms import Transform
+from turnout.local.held import Bare, apart
 
 GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 """Loss ``[B]`` and gradient ``[B, P]`` at some parameters ``[B, P]``, on a step's minibatch of this number."""
@@ -51,24 +53,33 @@ class LocalStep:
         """Whether a step goes down the gradient as it is."""
         return self.direction is steepest and not (self.corrections or self.momentum or self.weight_decay)
 
-    def repeat(
-        self, here: tuple[torch.Tensor | None, ...], minibatches: tuple[torch.Tensor | None, ...], alike: bool
-    ) -> None:
-        """Step after step; without Python in between, if corrections hold nothing of a client or a round.
+    def repeat(self, here: tuple[torch.Tensor | None, ...], minibatches: tuple[torch.Tensor | None, ...]) -> None:
+        """Step after step; without Python in between, if tensors are all that is new in a round.
 
         Clients who are computed one by one cut padding off, by what a mask says: with one they need Python.
 
         Args:
             here: the first arguments of a step, up to `y`.
             minibatches: the others, with a row for each step.
-            alike: whether corrections are the same in every round.
         """
-        key = (self.direction, self.transforms, self.corrections, self.momentum, self.weight_decay)
-        if alike and (self.objective.engine == "vectorised" or minibatches[1] is None):
-            self.objective.replayed(key, self, changes=_CHANGED).repeat(here, minibatches)
+        found = apart(self.corrections)
+        if found is not None and (self.objective.engine == "vectorised" or minibatches[1] is None):
+            bare, held = found
+            self._replayed(bare, len(held)).repeat((*here, *held), minibatches)
             return
         for rows in zip(*(itertools.repeat(None) if part is None else part for part in minibatches), strict=False):
             self(*here, *rows, replay=True)  # type: ignore[arg-type]
+
+    def _replayed(self, bare: Bare, num_held: int) -> Replayed:
+        """The step as a function of tensors; those that corrections hold stand before the minibatch."""
+        blank = replace(self, corrections=bare.corrections)
+
+        def step(*arguments: torch.Tensor) -> torch.Tensor:
+            here, held, rows = arguments[:_FIRST], arguments[_FIRST:-_ROWS], arguments[-_ROWS:]
+            return replace(blank, corrections=bare.holding(held))(*here, *rows)  # type: ignore[arg-type]
+
+        key = (self.direction, self.transforms, bare, self.momentum, self.weight_decay)
+        return self.objective.replayed(key, step, (*_CHANGED, *range(_FIRST, _FIRST + num_held)))
 
     def __call__(
         self,
@@ -134,6 +145,10 @@ class LocalStep:
         return params.addcmul_(gradient, lr, value=-1)
 
 
-_ARGUMENTS = list(inspect.signature(LocalStep.__call__).parameters)[1:]
+_ARGUMENTS = list(inspect.signature(LocalStep.__call__).parameters)[1:-1]
+_FIRST = _ARGUMENTS.index("examples")
+_ROWS = len(_ARGUMENTS) - _FIRST
+"""How many arguments stay for all steps, and how many are new in each."""
+
 _CHANGED = tuple(_ARGUMENTS.index(name) for name in ("params", "velocity", "total"))
 """Where the arguments are that a step changes in place."""

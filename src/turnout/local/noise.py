@@ -46,7 +46,10 @@ class GradientNoise(Correction):
         num_params, num_shared = clients.objective.layout.num_params, clients.objective.layout.num_shared
         sizes = torch.tensor([num_shared, num_params - num_shared])
         sigma = torch.tensor([self.shared, self.personal], dtype=torch.float64) / sizes.clamp(min=1).sqrt()
-        return _Begun(keys, sigma.repeat_interleave(sizes), task.params)
+        sigma, like = sigma.repeat_interleave(sizes), task.params
+        noisy = sigma.nonzero()[:, 0]
+        step = torch.zeros((), dtype=torch.int64, device=like.device)
+        return _Begun(keys, to_device(sigma[noisy], like.device, like.dtype), to_device(noisy, like.device), step)
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Outside of a client's local steps there is no noise."""
@@ -54,28 +57,29 @@ class GradientNoise(Correction):
         return gradient
 
 
+@dataclass(frozen=True)
 class _Begun(Correction):
     """The noise of one round.
 
     Args:
         keys: 64 random bits for each lane, ``[B]``.
-        sigma: standard deviation of each number, ``[P]``, on the host.
-        like: a tensor of the type and on the device of the model.
+        sigma: standard deviation of each number that is noisy at all, ``[n]``.
+        noisy: which numbers these are, int64 ``[n]``.
+        step: how many steps there were, int64 ``[]``.
     """
 
-    def __init__(self, keys: torch.Tensor, sigma: torch.Tensor, like: torch.Tensor) -> None:
-        self._keys, self._step = keys, 0
-        noisy = sigma.nonzero()[:, 0]
-        self._sigma = to_device(sigma[noisy], like.device, like.dtype)
-        self._noisy = to_device(noisy, like.device)
+    keys: torch.Tensor
+    sigma: torch.Tensor
+    noisy: torch.Tensor
+    step: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Add the noise of the next step."""
         del params, start
-        if not len(self._noisy):
+        if not len(self.noisy):
             return gradient
-        own = fold(self._keys[: len(gradient)], torch.full((), self._step, device=self._keys.device))
-        self._step += 1
-        chance = uniform(fold(own[:, None], self._noisy)) + 2.0**-54  # never 0, where a normal number is infinite
-        noise = torch.special.ndtri(chance).to(gradient.dtype) * self._sigma
-        return gradient.index_add(1, self._noisy, noise)
+        own = fold(self.keys[: len(gradient)], self.step)
+        self.step.add_(1)
+        chance = uniform(fold(own[:, None], self.noisy)) + 2.0**-54  # never 0, where a normal number is infinite
+        noise = torch.special.ndtri(chance).to(gradient.dtype) * self.sigma
+        return gradient.index_add(1, self.noisy, noise)

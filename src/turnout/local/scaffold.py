@@ -68,7 +68,8 @@ class Scaffold(Correction):
         if self.option == "I" and task.phase != "prepare":
             assert clients.start is not None
             now = lanes.of(clients.start.gradient)[:, : own.shape[1]]
-        return _Begun(own, mean, task.params.shape[-1], now)
+        drift = F.pad(mean - own, (0, task.params.shape[-1] - own.shape[1]))
+        return _Begun(own, drift, now, torch.zeros_like(own), own.new_zeros((len(own), 1)))
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """As with control variates that are all zero; `begin` has the clients' own."""
@@ -76,33 +77,36 @@ class Scaffold(Correction):
         return gradient
 
 
+@dataclass(frozen=True)
 class _Begun(Correction):
     """SCAFFOLD in one round.
 
     Args:
-        own, mean: c_k ``[B, P]`` and c, ``[P]`` or ``[B, P]``, of the shared parameters.
-        num_params: how many numbers a gradient has, the personal ones included.
+        own: c_k of the shared parameters, ``[B, P]``.
+        drift: ``c - c_k``, and zero for personal parameters, ``[B, P']``.
         now: what c_k will be, if that is known already; else the mean of the gradients to come.
+        total: their sum so far, ``[B, P]``.
+        steps: how many there were, ``[B, 1]``.
     """
 
-    def __init__(self, own: torch.Tensor, mean: torch.Tensor, num_params: int, now: torch.Tensor | None) -> None:
-        self._own, self._now = own, now
-        self._drift = F.pad(mean - own, (0, num_params - own.shape[1]))
-        self._sum = torch.zeros_like(own)
-        self._steps = own.new_zeros((len(own), 1))
+    own: torch.Tensor
+    drift: torch.Tensor
+    now: torch.Tensor | None
+    total: torch.Tensor
+    steps: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """``g - c_k + c``; adds g to the sum of this round."""
         del params, start
         active = len(gradient)
-        if self._now is None:
-            self._sum[:active] += gradient[:, : self._sum.shape[1]]
-            self._steps[:active] += 1
-        return gradient + self._drift[:active]
+        if self.now is None:
+            self.total[:active].add_(gradient[:, : self.total.shape[1]])
+            self.steps[:active].add_(1)
+        return gradient + self.drift[:active]
 
     def changes(self) -> State:
         """c_k after the round minus before; none for a client that did no step."""
-        if self._now is not None:
-            return {"control": self._now - self._own}
-        done = self._steps > 0
-        return {"control": (self._sum / self._steps - self._own).where(done, 0.0)}
+        if self.now is not None:
+            return {"control": self.now - self.own}
+        done = self.steps > 0
+        return {"control": (self.total / self.steps - self.own).where(done, 0.0)}

@@ -149,7 +149,7 @@ class Sgd(Local):
         parts = objective.crew.parts(descent.num_steps, products, single=objective.engine == "one_by_one")
         lanes = [Lanes(order[part], descent.num_steps[part]) for part in parts]
         begun = [tuple(each.begin(task, memory, clients, some) for each in corrections) for some in lanes]
-        delta, loss = self._descend(descent, parts, begun, corrections, clients)
+        delta, loss = self._descend(descent, parts, begun, clients)
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
 
@@ -173,17 +173,15 @@ class Sgd(Local):
         descent: Descent,
         parts: list[slice],
         begun: list[tuple[Correction, ...]],
-        given: tuple[Correction, ...],
         clients: Clients,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Take all steps, the parts side by side: how far each lane came, ``[B, P]``, and its mean loss, ``[B]``."""
         objective, shards, way = clients.objective, clients.shards, Way.of(descent, self.momentum)
         work = []
         for part, own in zip(parts, begun, strict=True):
-            alike = all(mine is whole for mine, whole in zip(own, given, strict=True))
             step = LocalStep(objective, clients.transforms, self._direction, own, self.momentum, self.weight_decay)
-            work.append((descent.part(part, way, shards.x, shards.y, objective.engine == "one_by_one"), step, alike))
-        list(objective.crew.map(lambda each: each[0].run(*each[1:]), work))
+            work.append((descent.part(part, way, shards.x, shards.y, objective.engine == "one_by_one"), step))
+        list(objective.crew.map(lambda each: each[0].run(each[1]), work))
         number = to_device(np.maximum(descent.num_steps, 1), way.total.device, way.total.dtype)
         return way.params, way.total / number
 

@@ -126,7 +126,7 @@ class ClientMemory:
 
 def _grown(table: torch.Tensor, rows: int) -> torch.Tensor:
     """The table with room for so many rows."""
-    grown = table.new_zeros((rows, *table.shape[1:]))
+    grown = table.new_empty((rows, *table.shape[1:]))  # whoever gets a row writes it first
     grown[: len(table)] = table
     return grown
 

@@ -1,0 +1,56 @@
+"""Corrections apart from the tensors that they hold, which are other ones in every round where all else is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from turnout.core.altered import altered
+from turnout.core.pieces import Correction
+
+
+@dataclass(frozen=True)
+class Bare:
+    """Corrections without their tensors; equal to those of another round, so that a step is traced once for all rounds.
+
+    Attributes:
+        corrections: with None in place of every tensor.
+        names: of each, the fields that held one.
+    """
+
+    corrections: tuple[Correction, ...]
+    names: tuple[tuple[str, ...], ...]
+
+    def holding(self, tensors: Sequence[torch.Tensor]) -> tuple[Correction, ...]:
+        """The corrections with these tensors."""
+        rest = iter(tensors)
+        return tuple(
+            altered(correction, **{name: next(rest) for name in names}) if names else correction
+            for correction, names in zip(self.corrections, self.names, strict=True)
+        )
+
+
+def apart(corrections: tuple[Correction, ...]) -> tuple[Bare, list[torch.Tensor]] | None:
+    """Corrections without their tensors, and these; None if something else of one may change from step to step.
+
+    Nothing does where they are frozen dataclasses of tensors and of what can be hashed (see `Correction`).
+    """
+    bare, names, held = [], [], []
+    for correction in corrections:
+        options = getattr(correction, "__dataclass_params__", None)
+        if options is None or not options.frozen or not hasattr(correction, "__dict__"):
+            return None
+        tensors = {name: value for name, value in vars(correction).items() if isinstance(value, torch.Tensor)}
+        if tensors and hasattr(correction, "__post_init__"):  # which might want to look at them
+            return None
+        bare.append(altered(correction, **dict.fromkeys(tensors)) if tensors else correction)
+        names.append(tuple(tensors))
+        held += tensors.values()
+    found = Bare(tuple(bare), tuple(names))
+    try:
+        hash(found)
+    except TypeError:
+        return None
+    return found, held
