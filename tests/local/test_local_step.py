@@ -71,10 +71,12 @@ class Growing(Correction):
 
     kind: Any
 
-    def begin(self, *_):
+    def begin(self, task, memory, clients, lanes):
+        del task, memory, clients, lanes
         return self.kind(torch.zeros(()))
 
-    def correct(self, gradient, *_):
+    def correct(self, gradient, params, start):
+        del params, start
         return gradient
 
 
@@ -82,7 +84,8 @@ class Growing(Correction):
 class OfTensors(Correction):
     step: torch.Tensor
 
-    def correct(self, gradient, *_):
+    def correct(self, gradient, params, start):
+        del params, start
         CALLS.append(len(gradient))
         return gradient * self.step.add_(1)
 
@@ -107,7 +110,8 @@ class Free(Correction):
     def __init__(self, step):
         self.step = step
 
-    def correct(self, gradient, *_):
+    def correct(self, gradient, params, start):
+        del params, start
         CALLS.append(len(gradient))
         self.step = self.step + 1
         return gradient * self.step
