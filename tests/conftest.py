@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from turnout.core import replay
+
 from .tiny import classification
 
 
@@ -10,6 +12,12 @@ from .tiny import classification
 def _one_thread():
     """Tests run beside each other, one core each."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_traced():
+    """What one test has traced is unknown to the next."""
+    replay._shared.clear()
 
 
 @pytest.fixture(scope="session")

@@ -81,8 +81,9 @@ def test_lanes_change_at_most_the_last_digit_for_any_model(activation):
 @pytest.mark.parametrize("local", [LOCALS["steps"], LOCALS["epochs"]], ids=["steps", "epochs"])
 def test_replayed_operations_give_the_same_bits(model, local, monkeypatch):
     """The moment at which tracing takes over depends on the clock; a result must not."""
-    monkeypatch.setattr(replay, "_COST", float("inf"))
+    monkeypatch.setattr(replay, "_MOST", 0)
     never = trained(experiment("fedau", local=local, model=model, rounds=3))
+    monkeypatch.setattr(replay, "_MOST", 64)
     monkeypatch.setattr(replay, "_COST", -1.0)
     always = trained(experiment("fedau", local=local, model=model, rounds=3))
     assert_same_bits(always, never)
@@ -91,8 +92,9 @@ def test_replayed_operations_give_the_same_bits(model, local, monkeypatch):
 @pytest.mark.parametrize("name", RECIPES)
 def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, monkeypatch):
     run = experiment(name, rounds=2, engine="vectorised")
-    monkeypatch.setattr(replay, "_COST", float("inf"))
+    monkeypatch.setattr(replay, "_MOST", 0)
     never = trained(run)
+    monkeypatch.setattr(replay, "_MOST", 64)
     monkeypatch.setattr(replay, "_COST", -1.0)
     always = Simulation(run)
     always.round()
@@ -101,6 +103,20 @@ def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, monk
     always.finish()
     assert set(always.objective._replays) == kinds != set()
     assert_same_bits(always, never)
+
+
+@pytest.mark.parametrize("name", ["fedau", "scaffold", "ditto"])
+def test_what_an_earlier_run_has_traced_changes_no_bit(name, monkeypatch):
+    run = experiment(name, rounds=3, engine="vectorised")
+    monkeypatch.setattr(replay, "_MOST", 0)
+    never = trained(run)
+    monkeypatch.setattr(replay, "_MOST", 64)
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    trained(experiment("fedavg" if name == "fedau" else name, rounds=3, engine="vectorised", seed=5))
+    monkeypatch.setattr(replay, "_COST", float("inf"))
+    after = trained(run)
+    assert any(replayed._traced for replayed in after.objective._replays.values())
+    assert_same_bits(after, never)
 
 
 def test_memory_budget_decides_the_lanes_and_no_bit():

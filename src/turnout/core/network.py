@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import pickle
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -35,6 +38,10 @@ def _refuse_what_cannot_be_right(module: nn.Module) -> None:
             raise ConfigurationError(
                 f"layer {name!r} is a {kind}, whose random numbers cannot be reproduced for each client: use nn.Dropout"
             )
+
+
+_TENSORS = ("_parameters", "_buffers", "_modules", "training")
+"""What a layer holds beside its options."""
 
 
 class _Copy(NamedTuple):
@@ -81,6 +88,20 @@ class Network:
     def __repr__(self) -> str:
         return repr(self._original)
 
+    @cached_property
+    def identity(self) -> Hashable:
+        """Equal for two networks only if they compute the same with the same parameters; None where that cannot be told."""
+        layers = dict(self._original.named_modules())
+        kinds = tuple((name, type(layer)) for name, layer in layers.items())
+        options = [
+            {key: value for key, value in vars(layer).items() if key not in _TENSORS} for layer in layers.values()
+        ]
+        constants = {name: (value.dtype, value.shape, _bytes(value)) for name, value in self.constants.items()}
+        try:
+            return kinds, self.layout, hashlib.sha256(pickle.dumps((options, constants))).digest()
+        except Exception:  # of whatever a user's layers hold
+            return None
+
     def _copy(self) -> _Copy:
         """This thread's copy for calls as they are now; both are kept, so that going to and fro copies nothing."""
         copies = self._copies[self.alone]
@@ -109,3 +130,8 @@ class Network:
         if key is not None:
             named |= dict.fromkeys(self._key_names, key)
         return functional_call(own.module, named, (x,))
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    """The numbers of a tensor of any type."""
+    return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()

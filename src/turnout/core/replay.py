@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +23,29 @@ from turnout.core.trace import needs_grad_mode, trace
 _COST = 0.1  # seconds that tracing a small function takes; a large one takes that of 20 calls more
 _MOST = 64  # shapes that are kept
 _RECORDED = {"cuda"}  # devices to which operations are handed once, and not at every call
+_MOST_SHARED = 64  # functions of which this process keeps traces for runs to come
+
+
+@dataclass(frozen=True, eq=False)
+class Traces:
+    """What was traced of a function on a CPU, by shape: single calls, the graphs behind them, and calls of many steps."""
+
+    calls: dict[Any, Callable[..., Any]] = field(default_factory=dict)
+    graphs: dict[Any, GraphModule] = field(default_factory=dict)
+    loops: dict[Any, Callable[..., Any]] = field(default_factory=dict)
+
+
+_shared: dict[Hashable, Traces] = {}
+_sharing = threading.Lock()
+
+
+def shared(key: Hashable) -> Traces:
+    """Traces of functions that have this key in common, in whichever run of this process; those last asked for are kept."""
+    with _sharing:
+        _shared[key] = traces = _shared.pop(key, None) or Traces()
+        while len(_shared) > _MOST_SHARED:
+            del _shared[next(iter(_shared))]
+    return traces
 
 
 class Replayed:
@@ -34,10 +59,19 @@ class Replayed:
         function: takes tensors (or None) and returns tensors.
         changes: numbers of the arguments that it changes in place.
         crew: threads that may call it; what traces looks at other threads' operations too, so it waits for them.
+        known: what others have traced of what should be the same function. A trace of theirs is used where it gives the
+            function's very bits.
     """
 
-    def __init__(self, function: Callable[..., Any], changes: tuple[int, ...] = (), crew: Crew | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        changes: tuple[int, ...] = (),
+        crew: Crew | None = None,
+        known: Traces | None = None,
+    ) -> None:
         self._function, self._changes, self._crew = function, changes, crew or Crew(1)
+        self._known = known or Traces()
         self._spent: dict[Any, float] = {}
         self._last: dict[Any, float] = {}
         self._traced: dict[Any, Callable[..., Any]] = {}
@@ -65,6 +99,8 @@ class Replayed:
         tensors = [a for a in arguments if a is not None]
         if (traced := self._traced.get(shape)) is not None:
             return traced(*tensors)
+        if shape in self._spent and shape in self._known.calls and self._takes_over(shape, arguments):
+            return self._traced[shape](*tensors)
         cost = _COST * (1 + 20 * self._last.get(shape, 0.0) / 0.1)
         if self._spent.get(shape, 0.0) > cost and len(self._traced) < _MOST:
             self._spent[shape] = -math.inf  # this is enough to be traced once
@@ -90,12 +126,7 @@ class Replayed:
 
     def _trace(self, shape: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
         """Keep the operations of one call as a function of its tensors."""
-        given = [a is not None for a in arguments]
-
-        def call(*tensors: torch.Tensor) -> Any:
-            rest = iter(tensors)
-            return self._function(*(next(rest) if there else None for there in given))
-
+        call = self._of_tensors(arguments)
         # Before it is traced, so that what is made at the first call in this thread is no part of the trace.
         expected = self._outcome(call, arguments)
         traced = trace(call, lambda: self._fresh(arguments))
@@ -111,11 +142,41 @@ class Replayed:
             # More than once, because TorchScript rewrites what has been called before.
             if all(_same_bits(self._outcome(found, arguments), expected) for _ in range(3)):
                 self._traced[shape], self._listed[shape] = found, traced
+                if len(self._known.calls) < 4 * _MOST:
+                    self._known.graphs[shape], self._known.calls[shape] = traced, found
+
+    def _takes_over(self, shape: Any, arguments: tuple[torch.Tensor | None, ...]) -> bool:
+        """Use a trace that is known, if it gives the function's very bits."""
+        found = self._known.calls[shape]
+        if len(self._traced) >= _MOST:
+            return False
+        if not _same_bits(self._outcome(found, arguments), self._outcome(self._of_tensors(arguments), arguments)):
+            self._known = Traces()  # of another function, after all
+            return False
+        self._traced[shape] = found
+        if shape in self._known.loops:
+            self._loops[shape] = self._known.loops[shape]
+        else:
+            self._listed[shape] = self._known.graphs[shape]
+        return True
+
+    def _of_tensors(self, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
+        """The function, of those of its arguments that are there."""
+        given = [a is not None for a in arguments]
+
+        def call(*tensors: torch.Tensor) -> Any:
+            rest = iter(tensors)
+            return self._function(*(next(rest) if there else None for there in given))
+
+        return call
 
     def _loop(self, shape: Any, graph: GraphModule, first: tuple[torch.Tensor | None, ...], fixed: int) -> None:
         """Keep the operations of one call as those of many, of which these arguments stay."""
         # Nothing that it makes outlives it, so torch need not prepare for derivatives that somebody might ask for later.
-        self._loops[shape] = _without_derivatives(graph, looped(graph, self._fresh(first), fixed), torch.inference_mode)
+        loop = _without_derivatives(graph, looped(graph, self._fresh(first), fixed), torch.inference_mode)
+        self._loops[shape] = loop
+        if shape in self._known.calls:
+            self._known.loops[shape] = loop
 
     def _outcome(self, function: Callable[..., Any], arguments: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:
         """What a function of the arguments that are there gives, and what it makes of those that it changes."""
