@@ -23,7 +23,7 @@ from turnout.core.trace import needs_grad_mode, trace
 _COST = 0.1  # seconds that tracing a small function takes; a large one takes that of 20 calls more
 _MOST = 64  # shapes that are kept
 _RECORDED = {"cuda"}  # devices to which operations are handed once, and not at every call
-_MOST_SHARED = 64  # functions of which this process keeps traces for runs to come
+_MOST_SHARED = 16  # functions of which this process keeps traces for runs to come
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ class Replayed:
             # More than once, because TorchScript rewrites what has been called before.
             if all(_same_bits(self._outcome(found, arguments), expected) for _ in range(3)):
                 self._traced[shape], self._listed[shape] = found, traced
-                if len(self._known.calls) < 4 * _MOST:
+                if len(self._known.calls) < _MOST:
                     self._known.graphs[shape], self._known.calls[shape] = traced, found
 
     def _takes_over(self, shape: Any, arguments: tuple[torch.Tensor | None, ...]) -> bool:
