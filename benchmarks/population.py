@@ -61,8 +61,8 @@ def federation(shards: Shards, asynchronous: bool) -> Simulation:
 
 def memory(num_clients: int, asynchronous: bool) -> tuple[int, int]:
     """Bytes that a federation takes beside its examples: at its peak, and after ten rounds."""
-    small = federation(examples(1000), asynchronous)  # which loads all the code
-    for _ in range(10):
+    small = federation(examples(1000), asynchronous)  # which loads all the code, and that of tracing
+    for _ in range(100):
         small.round()
     shards = examples(num_clients)
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew

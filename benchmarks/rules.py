@@ -1,0 +1,74 @@
+"""What a round costs by each algorithm: the same clients, model and local steps, round by round in turns.
+
+The workload is one of `turnout bench`, with other algorithms in the place of its own. Personal parts are the last layer, so
+W2, which has no other one, does without FedAvg-P and its like. The first rounds, in which steps are traced, do not count.
+
+    python benchmarks/rules.py                                     # W3 (an MLP), the algorithms below
+    python benchmarks/rules.py W2 fedavg scaffold ditto --rounds 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+
+import torch
+
+import turnout
+from turnout.bench.workloads import WORKLOADS
+from turnout.cli.settings import Settings
+from turnout.simulation import Simulation
+
+ALGORITHMS = (
+    "fedavg",
+    "fedau",
+    "fedvarp",
+    "mifa",
+    "folb",
+    "fedprox",
+    "scaffold",
+    "fedavg_p",
+    "fedalt",
+    "ditto",
+    "maxfl",
+)
+_FIRST = 60
+"""Rounds that do not count."""
+
+
+def main() -> None:
+    """Time them and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", nargs="?", default="W3", choices=sorted(WORKLOADS), help="default: W3")
+    parser.add_argument(
+        "algorithms", nargs="*", default=ALGORITHMS, metavar="ALGORITHM", help="names in `turnout list`"
+    )
+    parser.add_argument("--rounds", type=int, default=40, help="timed rounds of each (default: 40)")
+    options = parser.parse_args()
+    turnout.keep_large_buffers()
+    workload, data = WORKLOADS[options.workload], WORKLOADS[options.workload].data()
+    runs: dict[str, Simulation] = {}
+    for name in options.algorithms:
+        settings = dict(workload.settings) | {"algorithm": name}
+        experiment = Settings.of({"rounds": 10**6, "evaluate_every": 10**6}, settings).experiment(data)
+        runs[name] = Simulation(experiment)
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(_FIRST + options.rounds):
+        for name, run in runs.items():
+            begin = time.perf_counter()
+            run.round()
+            if turn >= _FIRST:
+                seconds[name].append(time.perf_counter() - begin)
+    first = options.algorithms[0]
+    print(
+        f"| {options.workload}, {torch.get_num_threads()} threads | ms a round | ratio to {first}, median (quartiles) |"
+    )
+    print("|---|---:|---:|")
+    for name, own in seconds.items():
+        low, middle, high = statistics.quantiles((a / b for a, b in zip(own, seconds[first], strict=True)), n=4)
+        print(f"| {name} | {1e3 * statistics.median(own):.1f} | {middle:.2f} ({low:.2f} to {high:.2f}) |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
