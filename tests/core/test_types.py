@@ -103,5 +103,6 @@ def test_weighted_sum_is_accumulated_in_float64(monkeypatch):
     weights, rows = torch.tensor([1.0, -1.0, 0.5]), torch.tensor([[1e8, 1.0], [1e8 - 8, 2.0], [2.0, 4.0]])
     assert weighted_sum(weights, rows).tolist() == [9.0, 1.0]
     monkeypatch.setattr("turnout.core.rows._BLOCK", 1)
+    monkeypatch.setattr("turnout.core.rows._COLUMNS", 1)
     assert weighted_sum(weights, rows).tolist() == [9.0, 1.0]
     assert weighted_sum(weights[:0], rows[:0]).tolist() == [0.0, 0.0]

@@ -58,6 +58,19 @@ def test_a_client_can_go_on_for_ever():
     np.testing.assert_array_equal(ends, SPEED.seconds(np.full(1000, 4), np.arange(1000)).total)
 
 
+def test_no_more_is_computed_at_a_time_than_fits(monkeypatch):
+    monkeypatch.setattr("turnout.pace.work._AT_ONCE", 20)
+    speed, sizes = Speed(Uniform(1, 2)).bind(12), []
+    seconds = speed.seconds
+    monkeypatch.setattr(type(speed), "seconds", lambda _, *given: sizes.append(len(given[0])) or seconds(*given))
+    work = WorkTimes(speed)
+    for version in range(9):
+        work.next(range(12), version)
+        work.next([3], version, lambda: range(4))
+    assert max(sizes) == 20
+    assert sizes[0] == 12
+
+
 @pytest.mark.parametrize("steps", [0, 1.5, np.array([1, 1, 0, 1, 1, 1])])
 def test_tasks_without_a_step_are_refused(steps):
     with pytest.raises(ValueError, match=r"num_steps: got .*, needed whole numbers >= 1: have the selection skip"):

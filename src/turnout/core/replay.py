@@ -99,7 +99,7 @@ class Replayed:
         tensors = [a for a in arguments if a is not None]
         if (traced := self._traced.get(shape)) is not None:
             return traced(*tensors)
-        if shape in self._spent and shape in self._known.calls and self._takes_over(shape, arguments):
+        if shape in self._spent and self._takes_over(shape, arguments):
             return self._traced[shape](*tensors)
         cost = _COST * (1 + 20 * self._last.get(shape, 0.0) / 0.1)
         if self._spent.get(shape, 0.0) > cost and len(self._traced) < _MOST:
@@ -147,17 +147,18 @@ class Replayed:
 
     def _takes_over(self, shape: Any, arguments: tuple[torch.Tensor | None, ...]) -> bool:
         """Use a trace that is known, if it gives the function's very bits."""
-        found = self._known.calls[shape]
-        if len(self._traced) >= _MOST:
+        known = self._known  # another thread may have found out just now that it is of another function
+        found = known.calls.get(shape)
+        if found is None or len(self._traced) >= _MOST:
             return False
         if not _same_bits(self._outcome(found, arguments), self._outcome(self._of_tensors(arguments), arguments)):
-            self._known = Traces()  # of another function, after all
+            self._known = Traces()
             return False
         self._traced[shape] = found
-        if shape in self._known.loops:
-            self._loops[shape] = self._known.loops[shape]
+        if shape in known.loops:
+            self._loops[shape] = known.loops[shape]
         else:
-            self._listed[shape] = self._known.graphs[shape]
+            self._listed[shape] = known.graphs[shape]
         return True
 
     def _of_tensors(self, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:

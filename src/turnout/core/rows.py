@@ -14,7 +14,8 @@ import torch
 
 from turnout.core import processes
 
-_BLOCK = 1 << 17  # numbers converted to float64 at a time, so that a converted block stays in the cache
+_COLUMNS = 1 << 12  # columns converted to float64 at a time, so that a converted block stays in the cache
+_BLOCK = 1 << 17  # numbers that it may always hold: of few rows more columns
 _TOGETHER = 16  # rows of a running sum that are added at a time, however they come in, so that this changes no bit
 
 
@@ -215,7 +216,7 @@ def inner(rows: Matrix, vector: torch.Tensor) -> torch.Tensor:
 
 def _columns(rows: torch.Tensor) -> int:
     """How many columns to convert at a time."""
-    return max(1, _BLOCK // max(1, len(rows)))
+    return max(_COLUMNS, _BLOCK // max(1, len(rows)))
 
 
 def norms(rows: Matrix) -> torch.Tensor:

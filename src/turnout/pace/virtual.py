@@ -202,8 +202,8 @@ class VirtualTime:
 
     def _likely(self) -> list[int]:
         """Some of those who may be asked next: whom the choice will try, or who will have nothing to do first."""
-        soon = self.clock.soon(_SOON)
-        return self.choice.likely() or [self._out[task][0] for kind, task in soon if kind in (REPORT, DEATH)]
+        tried = self.choice.likely()
+        return tried or [self._out[task][0] for kind, task in self.clock.soon(_SOON) if kind in (REPORT, DEATH)]
 
     def _use(self, step: Step) -> None:
         """The server steps."""

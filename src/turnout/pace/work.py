@@ -14,7 +14,10 @@ from turnout.population.durations import BoundSpeed
 NumSteps = int | np.ndarray | Callable[[np.ndarray, int], np.ndarray]
 """Local steps of a task: one number, one for each client ``[N]``, or a function of (clients ``[B]``, version)."""
 
-_BLOCK = 128  # tasks of a client that are computed ahead, at most
+_BLOCK, _AT_ONCE = (
+    128,
+    1 << 18,
+)  # tasks that are computed at a time, at most: of a client, and in all beyond one of each
 
 
 class WorkTimes:
@@ -71,7 +74,7 @@ class WorkTimes:
             some = list(dict.fromkeys([*missing, *(client for client in likely() if not ahead.get(client))]))
             # As many as they have had so far: where there are many clients, hardly anybody comes again.
             had = sum(self._drawn.get(client, 0) for client in some) // len(some)
-            self._draw(some, min(1 + had, _BLOCK), self.num_steps)
+            self._draw(some, min(1 + had, _BLOCK, max(1, _AT_ONCE // len(some))), self.num_steps)
         return [ahead[client].pop() for client in clients]
 
     def _draw(self, some: Sequence[int], each: int, num_steps: np.ndarray) -> None:
