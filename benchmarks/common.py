@@ -1,13 +1,18 @@
-"""What several benchmarks share: federations with random data, and the memory of this process."""
+"""What several benchmarks share: federations with random data, rounds in turns, and the memory of this process."""
 
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 from turnout.data.federated import FederatedData, Shards
+from turnout.simulation import Simulation
+
+Name = TypeVar("Name")
 
 
 def random_data(num_clients: int, num_examples: int, shape: tuple[int, ...], num_classes: int = 10) -> FederatedData:
@@ -22,3 +27,17 @@ def random_data(num_clients: int, num_examples: int, shape: tuple[int, ...], num
 def peak() -> float:
     """The most memory this process has had, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def in_turns(
+    simulations: Mapping[Name, Simulation], first: int, rounds: int, clock: Callable[[], float]
+) -> dict[Name, list[float]]:
+    """Seconds of the rounds of several federations, which take turns, after the first ones, in which steps are traced."""
+    seconds: dict[Name, list[float]] = {name: [] for name in simulations}
+    for turn in range(first + rounds):
+        for name, simulation in simulations.items():
+            begin = clock()
+            simulation.round()
+            if turn >= first:
+                seconds[name].append(clock() - begin)
+    return seconds

@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 import turnout as to
+from common import in_turns
 from turnout.data.federated import FederatedData, Shards
 from turnout.population import Speed, delay
 from turnout.simulation import Simulation
@@ -92,13 +93,7 @@ def main() -> None:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as apart:
             bytes_taken[number] = apart.submit(memory, number, options.asynchronous).result()
     federations = {number: federation(examples(number), options.asynchronous) for number in options.clients}
-    seconds: dict[int, list[float]] = {number: [] for number in options.clients}
-    for turn in range(options.rounds + 20):
-        for number, simulation in federations.items():
-            begin = time.process_time()
-            simulation.round()
-            if turn >= 20:
-                seconds[number].append(time.process_time() - begin)
+    seconds = in_turns(federations, 20, options.rounds, time.process_time)
     first = options.clients[0]
     print("| clients | ms a round | ratio to the first, median (quartiles) | bytes a client at the peak | afterwards |")
     print("|---:|---:|---:|---:|---:|")

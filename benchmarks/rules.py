@@ -16,6 +16,7 @@ import time
 import torch
 
 import turnout
+from common import in_turns
 from turnout.bench.workloads import WORKLOADS
 from turnout.cli.settings import Settings
 from turnout.simulation import Simulation
@@ -50,16 +51,9 @@ def main() -> None:
     workload, data = WORKLOADS[options.workload], WORKLOADS[options.workload].data()
     runs: dict[str, Simulation] = {}
     for name in options.algorithms:
-        settings = dict(workload.settings) | {"algorithm": name}
-        experiment = Settings.of({"rounds": 10**6, "evaluate_every": 10**6}, settings).experiment(data)
-        runs[name] = Simulation(experiment)
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(_FIRST + options.rounds):
-        for name, run in runs.items():
-            begin = time.perf_counter()
-            run.round()
-            if turn >= _FIRST:
-                seconds[name].append(time.perf_counter() - begin)
+        layers = {"rounds": 10**6, "evaluate_every": 10**6}, workload.settings, {"algorithm": name}
+        runs[name] = Simulation(Settings.of(*layers).experiment(data))
+    seconds = in_turns(runs, _FIRST, options.rounds, time.perf_counter)
     first = options.algorithms[0]
     print(
         f"| {options.workload}, {torch.get_num_threads()} threads | ms a round | ratio to {first}, median (quartiles) |"

@@ -26,6 +26,12 @@ def model_after(run):
     return run.state.params
 
 
+def by_python(run, monkeypatch):
+    with monkeypatch.context() as never:
+        never.setattr(replay, "_MOST", 0)
+        return model_after(run)
+
+
 @pytest.mark.parametrize(
     ("local", "also"),
     [
@@ -39,11 +45,9 @@ def model_after(run):
     ],
 )
 def test_steps_without_their_python_are_the_same_steps(monkeypatch, local, also):
-    monkeypatch.setattr(replay, "_MOST", 0)
-    by_python = model_after(simulation(local, also))
-    monkeypatch.setattr(replay, "_MOST", 100)
+    expected = by_python(simulation(local, also), monkeypatch)
     monkeypatch.setattr(replay, "_COST", -1.0)
-    assert torch.equal(model_after(simulation(local, also)), by_python)
+    assert torch.equal(model_after(simulation(local, also)), expected)
 
 
 def test_a_correction_without_memory_of_a_round_is_replayed_with_the_step(monkeypatch):
@@ -122,9 +126,7 @@ class Free(Correction):
 )
 def test_a_correction_of_a_round_is_replayed_if_tensors_are_all_that_changes_in_it(monkeypatch, kind, is_replayed):
     local, also = to.Sgd(steps=4, **plain), (Growing(kind),)
-    monkeypatch.setattr(replay, "_MOST", 0)
-    by_python = model_after(simulation(local, also))
-    monkeypatch.setattr(replay, "_MOST", 100)
+    expected = by_python(simulation(local, also), monkeypatch)
     monkeypatch.setattr(replay, "_COST", -1.0)
     run = simulation(local, also)
     run.round()
@@ -132,7 +134,7 @@ def test_a_correction_of_a_round_is_replayed_if_tensors_are_all_that_changes_in_
     run.round()
     assert (len(CALLS) == once) is is_replayed
     run.round()
-    assert torch.equal(run.state.params, by_python)
+    assert torch.equal(run.state.params, expected)
 
 
 def test_a_correction_that_is_another_one_in_every_round_is_told_of(monkeypatch):

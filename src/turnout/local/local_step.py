@@ -6,6 +6,7 @@ import inspect
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -14,7 +15,7 @@ from turnout.core.objective import Objective
 from turnout.core.pieces import Correction
 from turnout.core.replay import Replayed
 from turnout.data.transforms import Transform
-from turnout.local.held import Bare, apart
+from turnout.local.held import apart
 
 GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 """Loss ``[B]`` and gradient ``[B, P]`` at some parameters ``[B, P]``, on a step's minibatch of this number."""
@@ -62,16 +63,21 @@ class LocalStep:
             here: the first arguments of a step, up to `y`.
             minibatches: the others, with a row for each step.
         """
-        found = apart(self.corrections)
-        if found is not None and (self.objective.engine == "vectorised" or minibatches[1] is None):
-            bare, held = found
-            self._replayed(bare, len(held)).repeat((*here, *held), minibatches)
+        whole = self.objective.engine == "vectorised" or minibatches[1] is None
+        if whole and self._replayed is not None:
+            replayed, held = self._replayed
+            replayed.repeat((*here, *held), minibatches)
             return
         for rows in zip(*(itertools.repeat(None) if part is None else part for part in minibatches), strict=False):
             self(*here, *rows, replay=True)  # type: ignore[arg-type]
 
-    def _replayed(self, bare: Bare, num_held: int) -> Replayed:
-        """The step as a function of tensors; those that corrections hold stand before the minibatch."""
+    @cached_property
+    def _replayed(self) -> tuple[Replayed, list[torch.Tensor]] | None:
+        """The step as a function of tensors, and those that corrections hold, which stand before the minibatch."""
+        found = apart(self.corrections)
+        if found is None:
+            return None
+        bare, held = found
         blank = replace(self, corrections=bare.corrections)
 
         def step(*arguments: torch.Tensor) -> torch.Tensor:
@@ -79,7 +85,8 @@ class LocalStep:
             return replace(blank, corrections=bare.holding(held))(*here, *rows)  # type: ignore[arg-type]
 
         key = (self.direction, self.transforms, bare, self.momentum, self.weight_decay)
-        return self.objective.replayed(key, step, (*_CHANGED, *range(_FIRST, _FIRST + num_held)))
+        changes = (*_CHANGED, *range(_FIRST, _FIRST + len(held)))
+        return self.objective.replayed(key, step, changes), held
 
     def __call__(
         self,

@@ -14,10 +14,8 @@ from turnout.population.durations import BoundSpeed
 NumSteps = int | np.ndarray | Callable[[np.ndarray, int], np.ndarray]
 """Local steps of a task: one number, one for each client ``[N]``, or a function of (clients ``[B]``, version)."""
 
-_BLOCK, _AT_ONCE = (
-    128,
-    1 << 18,
-)  # tasks that are computed at a time, at most: of a client, and in all beyond one of each
+_BLOCK = 128  # tasks of a client that are computed ahead, at most
+_AT_ONCE = 1 << 18  # tasks that are computed at a time, at most, if they are more than one of each client
 
 
 class WorkTimes:
