@@ -6,6 +6,9 @@ READY := $(VENV)/.ready
 
 # One thread for each process: the demo and the tests run several processes side by side.
 export OMP_NUM_THREADS ?= 1
+# Python keeps the bytecode of whatever is imported, also where the surroundings say not to: of thousands of files in the
+# environment few are, so pip leaves it to Python and takes half the time.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check format clean help
 
@@ -14,7 +17,7 @@ help:           ## show this
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 demo: $(READY)  ## FedAU against its baselines on scanned digits: a table, and a report with pictures

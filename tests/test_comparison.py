@@ -131,6 +131,17 @@ def test_one_run_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     assert "Traceback" in raised.trace
 
 
+def test_processes_have_the_environment_that_this_one_has_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = partial(os.getenv, "TURNOUT_TOLD")  # of a seed: what the environment says, or the seed
+    for value in ("one", "two"):
+        monkeypatch.setenv("TURNOUT_TOLD", value)
+        with pytest.raises(RunsFailed, match=rf"told, seed 1: .* gave '{value}', needed an Experiment"):
+            compare({"told": told}, 2, tmp_path / value, jobs=2)  # type: ignore[dict-item]
+    monkeypatch.delenv("TURNOUT_TOLD")
+    with pytest.raises(RunsFailed, match=r"told, seed 1: .* gave 1, needed an Experiment"):
+        compare({"told": told}, 2, tmp_path / "none", jobs=2)  # type: ignore[dict-item]
+
+
 def test_an_experiment_that_ignores_its_seed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunsFailed, match=r"a, seed 1: a\(1\) gave an experiment with seed 0: pass the seed on to it"):
         compare({"a": lambda _: make().experiment()}, [1], tmp_path, jobs=1)

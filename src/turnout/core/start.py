@@ -124,7 +124,7 @@ def _scores_at_one_model(clients: Clients, params: torch.Tensor) -> tuple[torch.
         np.bincount(owner, weights=values[: len(rows)].cpu().numpy(), minlength=len(sizes))
         for values in clients.objective.evaluate(params, batches())
     )
-    return torch.from_numpy(loss).to(params.device), torch.from_numpy(correct).to(params.device)
+    return to_device(loss, params.device), to_device(correct, params.device)
 
 
 def _scores_at_own_models(clients: Clients, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,6 +10,7 @@ import torch
 
 from turnout.core import processes
 from turnout.core.clients import Clients
+from turnout.core.machine import to_device
 from turnout.core.start import full_scores
 
 Models = Callable[[np.ndarray], torch.Tensor]
@@ -54,7 +55,7 @@ def evaluate_own(models: Models, clients: Callable[[np.ndarray], Clients], sizes
         loss[ids], accuracy[ids] = (value.cpu().numpy() for value in scores)
     if processes.number() > 1:
         device = clients(holders[:0]).objective.device
-        own = torch.from_numpy(np.stack([loss, accuracy], axis=1)[holders[mine]]).to(device)
+        own = to_device(np.stack([loss, accuracy], axis=1)[holders[mine]], device)
         of_all = processes.whole(own, torch.arange(mine.start, mine.stop, device=device), len(holders))
         loss[holders], accuracy[holders] = of_all.T.cpu().numpy()
     return OwnScores(loss, accuracy, sizes)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, not_negative, probability, refuse
+from turnout.core.machine import to_device
 from turnout.core.random import fold, generator, stream, uniform
 from turnout.core.types import Report
 
@@ -91,7 +92,7 @@ class BoundByzantine:
         rows = np.flatnonzero(self.attackers[report.client])
         if not len(rows):
             return report
-        index = torch.from_numpy(rows).to(report.delta.device)
+        index = to_device(rows, report.delta.device)
         delta, seen = report.delta.clone(), dict(report.seen)
         delta[index] = self._corrupted(delta[index], report.client[rows], report.version[rows])
         for name in seen.keys() & set(_LOSSES):
@@ -102,7 +103,7 @@ class BoundByzantine:
         """Scaled updates with noise, ``[B, P]``; the noise depends on (seed, version, client) alone."""
         changed = self.options.scale * delta
         if self.options.noise and delta.shape[1]:
-            keys = torch.from_numpy(fold(self.key, versions, clients)).to(delta.device)
+            keys = to_device(fold(self.key, versions, clients), delta.device)
             bits = fold(keys[:, None], torch.arange(delta.shape[1], device=delta.device))
             normal = torch.special.ndtri(uniform(bits) + 2.0**-54)  # never at 0, where it is infinite
             length = torch.linalg.vector_norm(delta, dim=1, keepdim=True, dtype=torch.float64)
