@@ -217,7 +217,7 @@ def test_rows_that_nothing_reads_are_not_taken():
         return total.add_(x)
 
     arguments = [torch.zeros(4), torch.zeros(2), torch.ones(4)]
-    loop = looped(trace(step, lambda: [a.clone() for a in arguments]), [a.clone() for a in arguments], fixed=1)
+    loop = looped(trace(step, [a.clone() for a in arguments]), [a.clone() for a in arguments], fixed=1)
     total = torch.zeros(4)
     loop([total], [torch.zeros(0, 2), torch.ones(3, 4)])
     assert total.tolist() == [3.0] * 4

@@ -118,9 +118,9 @@ def _keep_whole(own: GraphModule, node: Node) -> None:
 
     They would round in between.
     """
-    meta = node.meta["tensor_meta"]
+    kind = node.meta["kind"]
     with own.graph.inserting_before(node):
-        place = own.graph.call_function(_aten.empty.memory_format, (list(meta.shape),), {"dtype": meta.dtype})
+        place = own.graph.call_function(_aten.empty.memory_format, (list(kind.shape),), {"dtype": kind.dtype})
         instead = own.graph.call_function(_aten.addmm.out, node.args, {"out": place})
     instead.meta = dict(node.meta)
     node.replace_all_uses_with(instead)

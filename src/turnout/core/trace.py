@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
-from torch.fx.passes.shape_prop import ShapeProp, TensorMetadata
+
+from turnout.core.record import record
 
 _aten: Any = torch.ops.aten
 _VIEWS = {_aten.expand.default, _aten.view.default, _aten._unsafe_view.default}
@@ -30,37 +30,25 @@ _OF_GRAD_MODE = {_aten.mkldnn_rnn_layer.default}
 """What keeps things for its derivative, which is an operation of the trace, only where torch keeps track of derivatives."""
 
 
-def trace(call: Callable[..., Any], fresh: Callable[[], list[torch.Tensor]]) -> GraphModule:
+def trace(call: Callable[..., Any], arguments: list[torch.Tensor]) -> GraphModule:
     """What a function does with tensors of these shapes, its derivatives included, as operations that run the same bits.
 
     Args:
         call: the function.
-        fresh: makes arguments that it may change.
+        arguments: tensors that it may change.
     """
-    traced = make_fx(call)(*fresh())
-    _Shapes(traced).propagate(*fresh())
+    traced = record(call, arguments)
     _leave_out_idle_views(traced)
     _keep_constants(traced)
     _divide_by_constants(traced)
     _step_part_by_part(traced)
-    traced.eval()
-    return traced
+    traced.recompile()
+    return traced.eval()
 
 
 def needs_grad_mode(traced: GraphModule) -> bool:
     """Whether some operation does its work only where torch keeps track of derivatives."""
     return any(node.target in _OF_GRAD_MODE for node in traced.graph.nodes)
-
-
-class _Shapes(ShapeProp):
-    """Notes the shape, the order and the device of what every operation gives."""
-
-    def run_node(self, n: Node) -> Any:
-        """Run an operation."""
-        value = super().run_node(n)
-        if isinstance(value, torch.Tensor):
-            n.meta["device"] = value.device
-        return value
 
 
 def _leave_out_idle_views(traced: GraphModule) -> None:
@@ -71,11 +59,10 @@ def _leave_out_idle_views(traced: GraphModule) -> None:
         elif node.target in _TURNS and node.args[0].target is node.target and node.args[0].args[1:] == node.args[1:]:
             node.replace_all_uses_with(node.args[0].args[0])
         elif node.target in _VIEWS:
-            before, after = node.args[0].meta.get("tensor_meta"), node.meta.get("tensor_meta")
+            before, after = node.args[0].meta.get("kind"), node.meta.get("kind")
             if before is not None and (before.shape, before.stride) == (after.shape, after.stride):
                 node.replace_all_uses_with(node.args[0])
     traced.graph.eliminate_dead_code()
-    traced.recompile()
 
 
 def _keep_constants(traced: GraphModule) -> None:
@@ -85,7 +72,7 @@ def _keep_constants(traced: GraphModule) -> None:
         if node.target is _aten.lift_fresh_copy.default:  # numbers that Python has written
             known[node] = attrgetter(node.args[0].target)(traced)
             continue
-        if not isinstance(node.target, OpOverload) or not isinstance(node.meta.get("tensor_meta"), TensorMetadata):
+        if not isinstance(node.target, OpOverload) or "kind" not in node.meta:
             continue
         if node.target._schema.is_mutable:
             if _owner(node).op != "placeholder":
@@ -103,18 +90,13 @@ def _keep_constants(traced: GraphModule) -> None:
             constant.meta = dict(node.meta)
             node.replace_all_uses_with(constant)
     traced.graph.eliminate_dead_code()
-    traced.recompile()
 
 
 def _divide_by_constants(traced: GraphModule) -> None:
     """Write a mean on a CPU as what it is there, a sum and a division, by a number that is not made anew every time."""
     for i, node in enumerate(node for node in traced.graph.nodes if node.target is _aten.mean.dim):
-        values = node.args[0].meta["tensor_meta"]
-        if (
-            node.args[0].meta["device"].type != "cpu"
-            or values.dtype not in (torch.float32, torch.float64)
-            or node.kwargs
-        ):
+        values = node.args[0].meta["kind"]
+        if values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64) or node.kwargs:
             continue
         number = math.prod(values.shape[dim] for dim in node.args[1])
         traced.register_buffer(f"number_{i}", torch.tensor(number, dtype=values.dtype))
@@ -124,7 +106,6 @@ def _divide_by_constants(traced: GraphModule) -> None:
         mean.meta = dict(node.meta)
         node.replace_all_uses_with(mean)
         traced.graph.erase_node(node)
-    traced.recompile()
 
 
 def _step_part_by_part(traced: GraphModule) -> None:
@@ -141,11 +122,11 @@ def _step_part_by_part(traced: GraphModule) -> None:
             continue
         with traced.graph.inserting_before(node):
             for part in parts:
-                width = part.meta["tensor_meta"].shape[1]
+                width = part.meta["kind"].shape[1]
                 columns = traced.graph.call_function(_aten.narrow.default, (base, 1, low, width))
                 moved = (columns, part, factor)
-                shape = list(part.args[0].meta["tensor_meta"].shape) if part.target in _VIEWS else []
-                if shape[:1] == [part.meta["tensor_meta"].shape[0]] and factor.meta["tensor_meta"].shape[1:] == (1,):
+                shape = list(part.args[0].meta["kind"].shape) if part.target in _VIEWS else []
+                if shape[:1] == [part.meta["kind"].shape[0]] and factor.meta["kind"].shape[1:] == (1,):
                     # By its gradient as it is: these views are of what stays, and taken once.
                     columns = traced.graph.call_function(_aten.view.default, (columns, shape))
                     each = traced.graph.call_function(_aten.view.default, (factor, [-1] + [1] * (len(shape) - 1)))
@@ -155,7 +136,6 @@ def _step_part_by_part(traced: GraphModule) -> None:
         node.replace_all_uses_with(base)
         traced.graph.erase_node(node)
     traced.graph.eliminate_dead_code()
-    traced.recompile()
 
 
 def is_view(node: Node) -> bool:
@@ -177,5 +157,5 @@ def _owner(node: Node) -> Node:
 
 def _alike(node: Node) -> torch.Tensor:
     """A tensor with the shape and order of a node's value, and any numbers."""
-    meta = node.meta["tensor_meta"]
-    return torch.empty_strided(meta.shape, meta.stride, dtype=meta.dtype, device=node.meta["device"])
+    kind = node.meta["kind"]
+    return torch.empty_strided(kind.shape, kind.stride, dtype=kind.dtype, device=kind.device)
