@@ -1,9 +1,12 @@
+import importlib.util
+import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 
 import pytest
 import torch
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.digits import digits
 
 
@@ -18,7 +21,27 @@ def test_digits_are_flat_scaled_and_complete():
     assert source.client_ids is None
 
 
+def test_digits_are_those_that_scikit_learn_gives():
+    pixels, labels = pytest.importorskip("sklearn.datasets").load_digits(return_X_y=True)
+    source = digits()
+    assert torch.equal(source.x, torch.tensor(pixels / 16.0, dtype=torch.float32))
+    assert source.y.tolist() == labels.tolist()
+
+
+def test_scikit_learn_is_not_imported_for_them():
+    pytest.importorskip("sklearn")
+    program = "import sys; from turnout.data.digits import digits; digits(); sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=120).returncode == 0
+
+
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'turnout\[digits\]'"):
+        digits()
+
+
+def test_without_the_file_it_says_where_it_should_be(monkeypatch, tmp_path):
+    spec = ModuleSpec("sklearn", None, origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: spec)
+    with pytest.raises(DataError, match=rf"scikit-learn is in {tmp_path}, but datasets.data.digits.csv.gz is not"):
         digits()

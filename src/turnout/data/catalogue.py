@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import os
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 from turnout.core.checks import ConfigurationError, known_name, nearest
 from turnout.data.binary import digits_binary, mnist_binary
 from turnout.data.cifar import CIFAR10, cifar10
-from turnout.data.digits import digits
+from turnout.data.digits import digits, scikit_learn
 from turnout.data.directory import Place
 from turnout.data.emnist import EMNIST, emnist
 from turnout.data.femnist import FEMNIST, femnist
@@ -100,7 +99,6 @@ def inventory(directory: str | os.PathLike[str] | None = None) -> list[Entry]:
         folders = [place.find(directory) for place in _PLACES.get(name, ())]
         found = folders[0] if folders and None not in folders else None
         if name in ("digits", "digits_binary"):
-            spec = importlib.util.find_spec("sklearn")
-            found = Path(spec.origin).parent if spec is not None and spec.origin else None
+            found = scikit_learn()
         entries.append(Entry(name, found, describe(name), ELSEWHERE.get(name, f"turnout data fetch {name}")))
     return entries
