@@ -6,8 +6,8 @@ READY := $(VENV)/.ready
 
 # One thread for each process: the demo and the tests run several processes side by side.
 export OMP_NUM_THREADS ?= 1
-# Python keeps the bytecode of whatever is imported, also where the surroundings say not to: of thousands of files in the
-# environment few are, so pip leaves it to Python and takes half the time.
+# Python keeps the bytecode of what is imported, even where the surroundings say not to. pip makes none: that would be of
+# thousands of files that nobody imports, and take as long as the rest of the installation.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check format clean help

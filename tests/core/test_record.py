@@ -85,12 +85,12 @@ def test_numbers_that_python_writes_are_new_at_every_call():
     assert [traced(torch.ones(2)).tolist() for _ in range(2)] == [[2.0, 3.0]] * 2
 
 
-def test_a_tensor_from_outside_is_the_tensor_itself():
-    outside = torch.ones(2)
-    traced = record(lambda x: x * outside + outside, [torch.ones(2)])
+def test_tensors_from_outside_are_these_tensors_themselves():
+    outside, more = torch.ones(2), torch.ones(2)
+    traced = record(lambda x: x * 2 * outside + outside + (x + 1) * more, [torch.ones(2)])
     outside.fill_(3.0)
-    assert traced(torch.ones(2)).tolist() == [6.0, 6.0]
-    assert [tensor.data_ptr() for tensor in traced.buffers()] == [outside.data_ptr()]
+    assert traced(torch.ones(2)).tolist() == [11.0, 11.0]
+    assert [tensor.data_ptr() for tensor in traced.buffers()] == [outside.data_ptr(), more.data_ptr()]
 
 
 @pytest.mark.parametrize("read", [lambda x: x * float(x.sum()), lambda x: x if x.sum() > 0 else -x])

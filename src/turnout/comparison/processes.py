@@ -18,8 +18,8 @@ import torch
 from turnout.allocator import keep_large_buffers
 from turnout.comparison.run import Listener, Run, Update, perform
 
-# A fork of this process may hang, because torch has threads in it. On Linux a server that has none forks instead: it imports
-# what takes seconds once, and not once for every process. It imports what a first derivative and a first trace do, too.
+# A fork of this process may hang, because torch has threads in it. On Linux a server forks instead, which has computed
+# nothing, and has imported for all processes what takes seconds: the package, and what torch imports for a first derivative.
 _context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 _context.set_forkserver_preload(["turnout", "torch._dynamo"])
 

@@ -1,6 +1,6 @@
 """Operations that a function of tensors hands to torch, recorded as a graph while it runs.
 
-torch's own `make_fx` gives the same graphs in three to four times the time. It makes a fake tensor of each value as well, and
+torch's own `make_fx` gives the same graphs in four to five times the time. It makes a fake tensor of each value as well, and
 for each of these it notes down the whole stack of Python's calls.
 """
 
@@ -68,7 +68,7 @@ class _Recorder(TorchDispatchMode):
 
     def _node(self, tensor: torch.Tensor) -> Node:
         if tensor not in self._known:
-            name = f"constant_of_{len(self._known)}"
+            name = f"outside_{len(self.root.state_dict())}"
             self.root.register_buffer(name, tensor)
             self.note(tensor, self.graph.get_attr(name))
         return self._known[tensor]
@@ -79,11 +79,9 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if torch.Tag.data_dependent_output in func.tags:
             raise RuntimeError(f"{func} reads a number, and what is done next may depend on it")
-        if (
-            func is _aten.lift_fresh.default
-        ):  # of a number that Python has written: in place, nobody must change the trace's
-            func = _aten.lift_fresh_copy.default
+        if func is _aten.lift_fresh.default:
+            func = _aten.lift_fresh_copy.default  # of numbers that Python has written, and that may be changed in place
         given = self.nodes(args), self.nodes(kwargs)
         value = func(*args, **kwargs)
-        self.note(value, self.graph.create_node("call_function", func, *given, name=func._opname))
+        self.note(value, self.graph.call_function(func, *given))
         return value
