@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -17,7 +19,7 @@ from rich.console import Console
 
 from turnout import checkpoint
 from turnout.cli.settings import Settings
-from turnout.comparison import RunsFailed, Stopped, Update, compare, is_finished, load_record, load_records
+from turnout.comparison import RunsFailed, Stopped, Update, compare, is_finished, load_record, load_records, processes
 from turnout.comparison.display import display
 from turnout.comparison.run import Run
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError
@@ -140,6 +142,14 @@ def test_processes_have_the_environment_that_this_one_has_now(tmp_path: Path, mo
     monkeypatch.delenv("TURNOUT_TOLD")
     with pytest.raises(RunsFailed, match=r"told, seed 1: .* gave 1, needed an Experiment"):
         compare({"told": told}, 2, tmp_path / "none", jobs=2)  # type: ignore[dict-item]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere processes are not forked")
+def test_where_a_server_has_no_room_to_listen_processes_are_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = processes._context.__wrapped__
+    assert method().get_start_method() == "forkserver"
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp/" + 80 * "x")
+    assert method().get_start_method() == "spawn"
 
 
 def test_an_experiment_that_ignores_its_seed_is_refused(tmp_path: Path) -> None:

@@ -6,11 +6,14 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.synchronize import Event
 
 import torch
@@ -18,18 +21,13 @@ import torch
 from turnout.allocator import keep_large_buffers
 from turnout.comparison.run import Listener, Run, Update, perform
 
-# A fork of this process may hang, because torch has threads in it. On Linux a server forks instead, which has computed
-# nothing, and has imported for all processes what takes seconds: the package, and what torch imports for a first derivative.
-_context = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
-_context.set_forkserver_preload(["turnout", "torch._dynamo"])
-
 
 def in_processes(
     runs: Sequence[Run], processes: int, threads: int, tell: Listener, stopped: threading.Event
 ) -> list[Update]:
     """Perform all runs and return how each ended; where a process dies, its run has failed and the others go on."""
     left, ended = deque(runs), {}
-    stop = _context.Event()
+    stop = _context().Event()
     workers: dict[Connection, _Worker] = {}
     try:
         while workers or left:
@@ -61,8 +59,8 @@ class _Worker:
     """A process that performs runs, and the run that it is at."""
 
     def __init__(self, threads: int, stop: Event, run: Run) -> None:
-        self.connection, end = _context.Pipe()
-        self.process = _context.Process(target=_work, args=(end, stop, threads, dict(os.environ)), daemon=True)
+        self.connection, end = _context().Pipe()
+        self.process = _context().Process(target=_work, args=(end, stop, threads, dict(os.environ)), daemon=True)
         with _unheard():
             self.process.start()
         end.close()  # so that it is closed everywhere when the process dies
@@ -87,6 +85,20 @@ class _Worker:
         """End the process, which saves a run that is under way first."""
         self.connection.close()
         self.process.join()
+
+
+@cache
+def _context() -> ForkServerContext | SpawnContext:
+    """How processes are started. A fork of this one may hang, because torch has threads in it.
+
+    On Linux a server forks instead, which has computed nothing, and has imported for all processes what takes seconds: the
+    package, and what torch imports for a first derivative. It listens in the temporary folder, in a path of 107 bytes.
+    """
+    if sys.platform != "linux" or len(os.fsencode(tempfile.gettempdir())) > 70:
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["turnout", "torch._dynamo"])
+    return context
 
 
 def _cause(exitcode: int | None) -> str:
