@@ -20,6 +20,18 @@ def _nothing_traced():
     replay._shared.clear()
 
 
+@pytest.fixture
+def by_python(monkeypatch):
+    """Calls a function, and meanwhile nothing is traced."""
+
+    def call(function, *arguments):
+        with monkeypatch.context() as never:
+            never.setattr(replay, "_MOST", 0)
+            return function(*arguments)
+
+    return call
+
+
 @pytest.fixture(scope="session")
 def tiny():
     """Eight clients of unequal sizes, two of them with less than a minibatch of 16."""

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from turnout import models
 from turnout.core.objective import Objective
 from turnout.core.record import record
+
+from .layers import convolution, normalised, recurrent
 
 
 def calls(traced):
@@ -18,21 +18,8 @@ def calls(traced):
     ]
 
 
-def images():
-    layers = nn.Conv2d(1, 3, 3), nn.GroupNorm(1, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.3), nn.Flatten()
-    return nn.Sequential(*layers, nn.Linear(12, 5)), torch.randn(3, 4, 1, 6, 6)
-
-
-def vectors():
-    return nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6), nn.GELU(), nn.Linear(6, 5)), torch.randn(3, 4, 8)
-
-
-def texts():
-    return models.CharLstm().build((5,), 5), torch.randint(5, (3, 4, 5))
-
-
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-@pytest.mark.parametrize("make", [images, vectors, texts])
+@pytest.mark.parametrize("make", [convolution, normalised, recurrent])
 def test_the_same_operations_as_torchs_own_tracer_finds(make, engine):
     module, x = make()
     objective, y = Objective(module, engine=engine), torch.randint(5, (3, 4))

@@ -10,7 +10,8 @@ from turnout.core.replay import Replayed
 from turnout.core.script import looped
 from turnout.core.trace import trace
 from turnout.local.local_step import LocalStep, steepest
-from turnout.models import CharLstm
+
+from .layers import convolution, normalised, recurrent
 
 
 def counted():
@@ -90,19 +91,6 @@ def test_keeps_a_bounded_number_of_traces(monkeypatch):
     for _ in range(3):
         replayed(torch.randn(2, 5), torch.randn(2, 7, 5), None)
     assert len(calls) == before + 3
-
-
-def convolution():
-    layers = nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout2d(0.3), nn.Flatten(), nn.Linear(12, 5)
-    return nn.Sequential(*layers), torch.randn(3, 4, 1, 6, 6)
-
-
-def normalised():
-    return nn.Sequential(nn.Linear(8, 6), nn.GroupNorm(2, 6), nn.LayerNorm(6), nn.Linear(6, 5)), torch.randn(3, 4, 8)
-
-
-def recurrent():
-    return CharLstm().build((5,), 5), torch.randint(5, (3, 4, 5))
 
 
 @pytest.mark.parametrize("make", [convolution, normalised, recurrent])

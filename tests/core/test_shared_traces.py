@@ -43,13 +43,7 @@ def _eager(monkeypatch):
     monkeypatch.setattr(replay, "_COST", -1.0)
 
 
-def by_python(module, monkeypatch):
-    with monkeypatch.context() as never:
-        never.setattr(replay, "_MOST", 0)
-        return gradients(module)[0][0]
-
-
-def test_the_next_run_uses_what_was_traced_for_the_first_one(monkeypatch):
+def test_the_next_run_uses_what_was_traced_for_the_first_one(by_python, monkeypatch):
     gradients(Layer())
     traced = []
     monkeypatch.setattr(replay, "trace", lambda *given: traced.append(given))
@@ -60,7 +54,7 @@ def test_the_next_run_uses_what_was_traced_for_the_first_one(monkeypatch):
     assert calls == 1  # to see that it gives the same bits
     assert not traced
     for loss, gradient in found:
-        for one, other in zip((loss, gradient), by_python(module, monkeypatch), strict=True):
+        for one, other in zip((loss, gradient), by_python(gradients, module)[0][0], strict=True):
             assert torch.equal(one, other)
 
 
@@ -85,13 +79,13 @@ def test_another_objective_is_traced_for_itself(more):
     assert len(replay._shared) == 2
 
 
-def test_a_model_whose_code_has_changed_is_traced_anew(monkeypatch):
+def test_a_model_whose_code_has_changed_is_traced_anew(by_python, monkeypatch):
     gradients(Layer())
     monkeypatch.setattr(Layer, "forward", lambda self, x: self.linear(x).tanh())
     torch.manual_seed(7)
     module = Layer()
     found, _ = gradients(module)
-    expected = by_python(module, monkeypatch)
+    expected = by_python(gradients, module)[0][0]
     assert all(torch.equal(gradient, expected[1]) for _, gradient in found)
     assert len(replay._shared) == 1
 

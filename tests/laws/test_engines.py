@@ -77,27 +77,20 @@ def test_lanes_change_at_most_the_last_digit_for_any_model(activation):
     assert relative(threes.state.params, everyone.state.params) < 1e-6
 
 
-def by_python(run, monkeypatch) -> Simulation:
-    """The federation after all rounds, of which nothing was traced."""
-    with monkeypatch.context() as never:
-        never.setattr(replay, "_MOST", 0)
-        return trained(run)
-
-
 @pytest.mark.parametrize("model", [models.Mlp(hidden=(16,), dropout=0.3), awkward(nn.GELU), models.Logistic()])
 @pytest.mark.parametrize("local", [LOCALS["steps"], LOCALS["epochs"]], ids=["steps", "epochs"])
-def test_replayed_operations_give_the_same_bits(model, local, monkeypatch):
+def test_replayed_operations_give_the_same_bits(model, local, by_python, monkeypatch):
     """The moment at which tracing takes over depends on the clock; a result must not."""
     run = experiment("fedau", local=local, model=model, rounds=3)
-    never = by_python(run, monkeypatch)
+    never = by_python(trained, run)
     monkeypatch.setattr(replay, "_COST", -1.0)
     assert_same_bits(trained(run), never)
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, monkeypatch):
+def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, by_python, monkeypatch):
     run = experiment(name, rounds=2, engine="vectorised")
-    never = by_python(run, monkeypatch)
+    never = by_python(trained, run)
     monkeypatch.setattr(replay, "_COST", -1.0)
     always = Simulation(run)
     always.round()
@@ -109,9 +102,9 @@ def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, monk
 
 
 @pytest.mark.parametrize("name", ["fedau", "scaffold", "ditto"])
-def test_what_an_earlier_run_has_traced_changes_no_bit(name, monkeypatch):
+def test_what_an_earlier_run_has_traced_changes_no_bit(name, by_python, monkeypatch):
     run = experiment(name, rounds=3, engine="vectorised")
-    never = by_python(run, monkeypatch)
+    never = by_python(trained, run)
     monkeypatch.setattr(replay, "_COST", -1.0)
     trained(experiment("fedavg" if name == "fedau" else name, rounds=3, engine="vectorised", seed=5))
     monkeypatch.setattr(replay, "_COST", float("inf"))

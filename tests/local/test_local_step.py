@@ -26,12 +26,6 @@ def model_after(run):
     return run.state.params
 
 
-def by_python(run, monkeypatch):
-    with monkeypatch.context() as never:
-        never.setattr(replay, "_MOST", 0)
-        return model_after(run)
-
-
 @pytest.mark.parametrize(
     ("local", "also"),
     [
@@ -44,8 +38,8 @@ def by_python(run, monkeypatch):
         (to.Meta(steps=2, hessian="difference", **plain), ()),
     ],
 )
-def test_steps_without_their_python_are_the_same_steps(monkeypatch, local, also):
-    expected = by_python(simulation(local, also), monkeypatch)
+def test_steps_without_their_python_are_the_same_steps(monkeypatch, by_python, local, also):
+    expected = by_python(model_after, simulation(local, also))
     monkeypatch.setattr(replay, "_COST", -1.0)
     assert torch.equal(model_after(simulation(local, also)), expected)
 
@@ -124,9 +118,11 @@ class Free(Correction):
 @pytest.mark.parametrize(
     ("kind", "is_replayed"), [(OfTensors, True), (Checked, False), (Unhashable, False), (Free, False)]
 )
-def test_a_correction_of_a_round_is_replayed_if_tensors_are_all_that_changes_in_it(monkeypatch, kind, is_replayed):
+def test_a_correction_of_a_round_is_replayed_if_tensors_are_all_that_changes_in_it(
+    monkeypatch, by_python, kind, is_replayed
+):
     local, also = to.Sgd(steps=4, **plain), (Growing(kind),)
-    expected = by_python(simulation(local, also), monkeypatch)
+    expected = by_python(model_after, simulation(local, also))
     monkeypatch.setattr(replay, "_COST", -1.0)
     run = simulation(local, also)
     run.round()
