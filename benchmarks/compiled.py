@@ -57,16 +57,16 @@ def main() -> None:
 def _steps(simulation: Simulation) -> tuple[Callable[[], Any], Callable[[], Callable[[], Any]]]:
     """A stretch of steps as it is replayed, and how to make the same compiled."""
     seen: list[Any] = []
-    looped = replay.looped
+    scripted = replay.scripted
 
-    def kept(traced: Any, arguments: list[torch.Tensor], fixed: int) -> Any:
-        seen.append((traced, arguments, fixed, looped(traced, arguments, fixed)))
+    def kept(traced: Any, arguments: list[torch.Tensor], fixed: int | None) -> Any:
+        seen.append((traced.module(), arguments, fixed, scripted(traced, arguments, fixed)))
         return seen[-1][-1]
 
-    replay.looped = kept
+    replay.scripted = kept
     while not seen:
         simulation.round()
-    replay.looped = looped
+    replay.scripted = scripted
     traced, arguments, fixed, loop = seen[-1]
     stays, each = arguments[:fixed], [a.expand(_STEPS, *a.shape).contiguous() for a in arguments[fixed:]]
 

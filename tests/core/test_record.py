@@ -10,12 +10,10 @@ from turnout.core.record import record
 from .layers import convolution, normalised, recurrent
 
 
-def calls(traced):
+def calls(graph):
     """Names of the operations that count."""
-    traced.graph.eliminate_dead_code()
-    return [
-        str(node.target) for node in traced.graph.nodes if node.op == "call_function" and "getitem" not in node.name
-    ]
+    graph.eliminate_dead_code()
+    return [str(node.target) for node in graph.nodes if node.op == "call_function" and "getitem" not in node.name]
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
@@ -30,8 +28,8 @@ def test_the_same_operations_as_torchs_own_tracer_finds(make, engine):
 
     arguments = [params, x, torch.arange(3)]
     gradient(*arguments)  # the first call of a thread makes what it needs
-    found = calls(record(gradient, arguments))
-    assert found == calls(make_fx(gradient)(*arguments))
+    found = calls(record(gradient, arguments).graph)
+    assert found == calls(make_fx(gradient)(*arguments).graph)
     assert len(found) > 10
 
 
@@ -48,7 +46,7 @@ def test_values_come_out_as_the_function_gives_them():
         return {"both": (x + 1, [x]), "largest": x.max(dim=0)[1], "none": None}
 
     given = torch.tensor([1.0, 5.0])
-    found = record(function, [torch.zeros(2)])(given)
+    found = record(function, [torch.zeros(2)]).module()(given)
     assert found["both"][0].tolist() == [2.0, 6.0]
     assert found["both"][1][0] is given
     assert found["largest"].item() == 1
@@ -62,19 +60,19 @@ def test_a_tensor_that_is_changed_in_place_is_the_changed_one_from_then_on():
         x.mul_(2)
         return row * 3
 
-    traced, x = record(function, [torch.zeros(2, 2)]), torch.ones(2, 2)
+    traced, x = record(function, [torch.zeros(2, 2)]).module(), torch.ones(2, 2)
     assert traced(x).tolist() == [12.0, 12.0]
     assert x.tolist() == [[4.0, 4.0], [2.0, 2.0]]
 
 
 def test_numbers_that_python_writes_are_new_at_every_call():
-    traced = record(lambda x: torch.tensor([1.0, 2.0]).add_(x), [torch.ones(2)])
+    traced = record(lambda x: torch.tensor([1.0, 2.0]).add_(x), [torch.ones(2)]).module()
     assert [traced(torch.ones(2)).tolist() for _ in range(2)] == [[2.0, 3.0]] * 2
 
 
 def test_tensors_from_outside_are_these_tensors_themselves():
     outside, more = torch.ones(2), torch.ones(2)
-    traced = record(lambda x: x * 2 * outside + outside + (x + 1) * more, [torch.ones(2)])
+    traced = record(lambda x: x * 2 * outside + outside + (x + 1) * more, [torch.ones(2)]).module()
     outside.fill_(3.0)
     assert traced(torch.ones(2)).tolist() == [11.0, 11.0]
     assert [tensor.data_ptr() for tensor in traced.buffers()] == [outside.data_ptr(), more.data_ptr()]

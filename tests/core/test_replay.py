@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from turnout.core import replay
 from turnout.core.objective import Objective
 from turnout.core.replay import Replayed
-from turnout.core.script import looped
+from turnout.core.script import scripted
 from turnout.core.trace import trace
 from turnout.local.local_step import LocalStep, steepest
 
@@ -124,8 +124,7 @@ def test_arguments_that_change_in_place_change_once_a_call(monkeypatch):
 def test_what_depends_on_shapes_alone_is_computed_once(monkeypatch):
     monkeypatch.setattr(replay, "_COST", -1.0)
     seen = []
-    listed = replay.listed
-    monkeypatch.setattr(replay, "listed", lambda traced, tensors: seen.append(traced) or listed(traced, tensors))
+    monkeypatch.setattr(replay, "scripted", lambda traced, *rest: seen.append(traced) or scripted(traced, *rest))
 
     def function(x):
         return x + torch.ones_like(x).mul(3).div(2) + torch.arange(3)
@@ -156,12 +155,11 @@ def test_random_numbers_are_no_constants(monkeypatch):
     assert not torch.equal(replayed(torch.zeros(5)), replayed(torch.zeros(5)))
 
 
-def listed_operations(monkeypatch, function, *arguments, changes=()):
+def operations(monkeypatch, function, *arguments, changes=()):
     """The names of the operations that are replayed."""
     monkeypatch.setattr(replay, "_COST", -1.0)
     seen = []
-    listed = replay.listed
-    monkeypatch.setattr(replay, "listed", lambda traced, tensors: seen.append(traced) or listed(traced, tensors))
+    monkeypatch.setattr(replay, "scripted", lambda traced, *rest: seen.append(traced) or scripted(traced, *rest))
     Replayed(function, changes)(*arguments)
     return [node.target.__name__ for node in seen[0].graph.nodes if node.op == "call_function"]
 
@@ -171,7 +169,7 @@ def test_parts_are_not_joined_only_to_be_added(monkeypatch):
         return params.addcmul_(torch.cat([a, b], dim=1), lr, value=-1)
 
     params, parts, lr = torch.randn(3, 7), (torch.randn(3, 5), torch.randn(3, 2)), torch.rand(3, 1)
-    names = listed_operations(monkeypatch, step, params.clone(), *parts, lr, changes=(0,))
+    names = operations(monkeypatch, step, params.clone(), *parts, lr, changes=(0,))
     assert names == ["narrow.default", "addcmul_.default"] * 2
     replayed, one, other = Replayed(step, changes=(0,)), params.clone(), params.clone()
     for _ in range(3):
@@ -190,7 +188,7 @@ def test_parts_move_by_gradients_as_they_are(shape, factors, looked_at, monkeypa
         return params.addcmul_(torch.cat([(2 * gradient).view(3, 10)], dim=1), lr, value=-1)
 
     params, gradient, lr = torch.randn(3, 10), torch.randn(shape), torch.rand(3, factors)
-    names = listed_operations(monkeypatch, step, params.clone(), gradient, lr, changes=(0,))
+    names = operations(monkeypatch, step, params.clone(), gradient, lr, changes=(0,))
     of_gradient = [] if looked_at else ["view.default"]
     assert names == ["mul.Tensor", *of_gradient, "narrow.default", *looked_at, "addcmul_.default"]
     replayed, one, other = Replayed(step, changes=(0,)), params.clone(), params.clone()
@@ -205,7 +203,8 @@ def test_rows_that_nothing_reads_are_not_taken():
         return total.add_(x)
 
     arguments = [torch.zeros(4), torch.zeros(2), torch.ones(4)]
-    loop = looped(trace(step, [a.clone() for a in arguments]), [a.clone() for a in arguments], fixed=1)
+    loop = scripted(trace(step, [a.clone() for a in arguments]), [a.clone() for a in arguments], fixed=1)
+    assert loop is not None
     total = torch.zeros(4)
     loop([total], [torch.zeros(0, 2), torch.ones(3, 4)])
     assert total.tolist() == [3.0] * 4
@@ -216,7 +215,7 @@ def test_what_is_joined_for_something_else_too_stays_joined(monkeypatch):
         whole = torch.cat([a, b], dim=1)
         return params.addcmul_(whole, lr), whole.norm()
 
-    names = listed_operations(monkeypatch, step, torch.ones(2, 3), torch.ones(2, 1), torch.ones(2, 2), torch.ones(2, 1))
+    names = operations(monkeypatch, step, torch.ones(2, 3), torch.ones(2, 1), torch.ones(2, 2), torch.ones(2, 1))
     assert "cat.default" in names
 
 
@@ -237,7 +236,7 @@ def test_repeats_without_python_what_it_did_with_it(monkeypatch):
         replayed.repeat((total, scale, None), (x, None))
         assert torch.equal(total, expected)
         assert (len(calls) > before) == (seed == 0)
-    assert len(replayed._loops) == 1
+    assert len(replayed._traced) == 1
 
 
 def test_repeats_steps_with_views_of_what_they_change(monkeypatch):
@@ -256,7 +255,7 @@ def test_repeats_steps_with_views_of_what_they_change(monkeypatch):
             step(expected, row)
         replayed.repeat((params,), (x,))
         assert torch.equal(params, expected)
-    assert len(replayed._loops) == 1
+    assert len(replayed._traced) == 1
 
 
 @pytest.mark.parametrize("make", [convolution, recurrent])
@@ -273,14 +272,14 @@ def test_constants_are_where_the_arguments_are(make, monkeypatch):
         for value in objective.gradient(*arguments, torch.arange(3, device=device)):
             assert value.device == device
     (traced,) = seen
-    constants = list(traced.buffers())
+    constants = list(traced.root.buffers())
     assert len(constants) > 0
     assert all(constant.device == device for constant in constants)
 
 
 def test_numbers_that_python_has_written_are_constants(monkeypatch):
     """Copied to a device once, and not in every step, where the host would wait for it."""
-    names = listed_operations(monkeypatch, lambda x: x * torch.tensor([2.0, 3.0]).add(1), torch.ones(2))
+    names = operations(monkeypatch, lambda x: x * torch.tensor([2.0, 3.0]).add(1), torch.ones(2))
     assert names == ["mul.Tensor"]
 
 
@@ -308,7 +307,7 @@ def test_a_layer_that_the_model_does_not_use_is_no_obstacle(monkeypatch):
     for rows in (slice(0, 2), slice(2, 4), slice(4, 6)):
         step.repeat(here, (examples[rows], None, keys[rows]))
     (replayed,) = objective._replays.values()
-    assert len(replayed._loops) == 1
+    assert len(replayed._traced) == 1
     assert torch.equal(params, expected)
 
 
@@ -344,7 +343,7 @@ def test_steps_of_single_clients_are_replayed_bit_for_bit(make, more, monkeypatc
     for rows in (slice(0, 2), slice(2, 5), slice(5, 9)):
         step.repeat(here, tuple(None if part is None else part[rows] for part in minibatches))
     (replayed,) = objective._replays.values()
-    assert len(replayed._loops) == 1
+    assert len(replayed._traced) == 1
     assert torch.equal(here[0], expected[0])
     assert torch.equal(here[3], expected[3])
     assert not torch.equal(here[0], here[1])
@@ -372,7 +371,7 @@ def test_a_layer_s_product_and_sum_stay_one_operation(monkeypatch):
     assert not torch.equal(torch.addmm(bias, x, weight), x @ weight + bias)
     for _ in range(4):
         assert torch.equal(replayed(bias, x, weight), torch.addmm(bias, x, weight))
-    assert len(replayed._listed) == 1
+    assert len(replayed._known) == 1
 
 
 def test_a_list_of_operations_that_rounds_differently_is_not_used(monkeypatch):
@@ -386,16 +385,45 @@ def test_a_list_of_operations_that_rounds_differently_is_not_used(monkeypatch):
 
         return differs_later
 
-    monkeypatch.setattr(replay, "listed", other)
+    monkeypatch.setattr(replay, "scripted", other)
     replayed = Replayed(lambda x: x * 2)
     for _ in range(3):
         assert replayed(torch.ones(2)).tolist() == [2.0, 2.0]
     assert len(calls) == 2
-    assert not replayed._listed
+    assert not replayed._known
+
+
+def off(*_):
+    """A loop that makes a small mistake."""
+
+    def loop(stays, each):
+        for row in each[0]:
+            stays[0].add_(row + 1e-6)
+
+    return loop
+
+
+@pytest.mark.parametrize("instead", [off, lambda *_: None], ids=["rounds differently", "cannot be listed"])
+def test_steps_without_a_loop_that_gives_their_bits_are_replayed_one_by_one(instead, monkeypatch):
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    monkeypatch.setattr(replay, "scripted", instead)
+    calls = []
+
+    def step(total, x):
+        calls.append(1)
+        return total.add_(x)
+
+    replayed, total = Replayed(step, changes=(0,)), torch.zeros(2)
+    replayed.repeat((total,), (torch.ones(4, 2),))
+    before = len(calls)
+    replayed.repeat((total,), (torch.ones(8, 2),))
+    assert total.tolist() == [12.0, 12.0]
+    assert len(calls) == before
+    assert not replayed._known
 
 
 def test_turning_to_and_fro_is_left_out(monkeypatch):
-    names = listed_operations(monkeypatch, lambda x: x.t().t().transpose(0, 1).transpose(0, 1) * 2, torch.ones(2, 3))
+    names = operations(monkeypatch, lambda x: x.t().t().transpose(0, 1).transpose(0, 1) * 2, torch.ones(2, 3))
     assert names == ["mul.Tensor"]
-    names = listed_operations(monkeypatch, lambda x: x.transpose(0, 1).transpose(1, 2) * 2, torch.ones(2, 3, 4))
+    names = operations(monkeypatch, lambda x: x.transpose(0, 1).transpose(1, 2) * 2, torch.ones(2, 3, 4))
     assert names == ["transpose.int", "transpose.int", "mul.Tensor"]

@@ -6,8 +6,8 @@ from turnout.core.record import record
 from turnout.core.views import apart
 
 
-def targets(module):
-    return [node.target for node in module.graph.nodes if node.op == "call_function"]
+def targets(traced):
+    return [node.target for node in traced.graph.nodes if node.op == "call_function"]
 
 
 def step(params, other, x):
@@ -25,7 +25,7 @@ def test_views_of_what_stays_are_taken_once():
     assert torch.ops.aten.t.default in moved
     assert set(left).isdisjoint(moved)
     params, other, _ = (a.clone() for a in arguments)
-    taken, expected = views(params, other), params.clone()
+    taken, expected, rest = views.module()(params, other), params.clone(), rest.module()
     for seed in range(3):  # views see what steps have changed
         x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
         rest(params, other, *taken, x)
@@ -45,4 +45,4 @@ def test_views_of_what_comes_anew_stay_in_the_step():
 def test_without_a_view_the_step_is_as_it_was():
     params, x = torch.randn(3), torch.randn(3)
     views, rest = apart(record(lambda p, x: p * x, [params, x]), fixed=1)
-    assert torch.equal(rest(params, *views(params), x), params * x)
+    assert torch.equal(rest.module()(params, *views.module()(params), x), params * x)

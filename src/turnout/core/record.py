@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -30,8 +31,25 @@ class Kind(NamedTuple):
     device: torch.device
 
 
-def record(function: Callable[..., Any], arguments: list[torch.Tensor]) -> GraphModule:
-    """The operations of one call, those of derivatives included; ``meta["kind"]`` of a node is the `Kind` of its tensor.
+@dataclass(frozen=True, eq=False)
+class Operations:
+    """What a function of tensors does.
+
+    Attributes:
+        graph: its operations in their order; ``meta["kind"]`` of a node is the `Kind` of its tensor.
+        root: holds what they call or read beside their arguments.
+    """
+
+    graph: Graph
+    root: nn.Module
+
+    def module(self) -> GraphModule:
+        """The function as Python can call it."""
+        return GraphModule(self.root, self.graph).eval()
+
+
+def record(function: Callable[..., Any], arguments: list[torch.Tensor]) -> Operations:
+    """The operations of one call, those of derivatives included.
 
     Raises:
         RuntimeError: for a function that reads numbers of tensors: what it does next may depend on them.
@@ -42,7 +60,7 @@ def record(function: Callable[..., Any], arguments: list[torch.Tensor]) -> Graph
     with recorder:
         value = function(*arguments)
     recorder.graph.output(recorder.nodes(value))
-    return GraphModule(recorder.root, recorder.graph)
+    return Operations(recorder.graph, recorder.root)
 
 
 class _Recorder(TorchDispatchMode):

@@ -8,16 +8,16 @@ import time
 import warnings
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
-from torch.fx import GraphModule
 from torch.utils._pytree import tree_leaves
 
 from turnout.core.crew import Crew
 from turnout.core.cuda_graph import Graphed
-from turnout.core.script import listed, looped
+from turnout.core.record import Operations
+from turnout.core.script import scripted
 from turnout.core.trace import needs_grad_mode, trace
 
 _COST = 0.06  # seconds that tracing takes of a function that takes no time itself; twice that where a call takes 3 ms
@@ -26,23 +26,17 @@ _RECORDED = {"cuda"}  # devices to which operations are handed once, and not at 
 _MOST_SHARED = 16  # functions of which this process keeps traces for runs to come
 
 
-@dataclass(frozen=True, eq=False)
-class Traces:
-    """What was traced of a function on a CPU, by shape: single calls, the graphs behind them, and calls of many steps."""
-
-    calls: dict[Any, Callable[..., Any]] = field(default_factory=dict)
-    graphs: dict[Any, GraphModule] = field(default_factory=dict)
-    loops: dict[Any, Callable[..., Any]] = field(default_factory=dict)
-
+Traces = dict[Any, Callable[..., Any]]
+"""What takes a function's place, by shape and by how it is called."""
 
 _shared: dict[Hashable, Traces] = {}
 _sharing = threading.Lock()
 
 
 def shared(key: Hashable) -> Traces:
-    """Traces of functions that have this key in common, in whichever run of this process; those last asked for are kept."""
+    """Traces on CPUs of functions with this key in common, of all runs of this process; those last asked for are kept."""
     with _sharing:
-        _shared[key] = traces = _shared.pop(key, None) or Traces()
+        _shared[key] = traces = _shared.pop(key, {})
         while len(_shared) > _MOST_SHARED:
             del _shared[next(iter(_shared))]
     return traces
@@ -58,7 +52,7 @@ class Replayed:
     Args:
         function: takes tensors (or None) and returns tensors.
         changes: numbers of the arguments that it changes in place.
-        crew: threads that may call it; what traces looks at other threads' operations too, so it waits for them.
+        crew: threads that may call it; tracing, which changes for a moment what Python warns of, waits for all of them.
         known: what others have traced of what should be the same function. A trace of theirs is used where it gives the
             function's very bits.
     """
@@ -71,52 +65,64 @@ class Replayed:
         known: Traces | None = None,
     ) -> None:
         self._function, self._changes, self._crew = function, changes, crew or Crew(1)
-        self._known = known or Traces()
+        self._known = {} if known is None else known
         self._spent: dict[Any, float] = {}
         self._last: dict[Any, float] = {}
-        self._traced: dict[Any, Callable[..., Any]] = {}
-        self._listed: dict[Any, GraphModule] = {}
-        self._loops: dict[Any, Callable[..., Any]] = {}
+        self._traced: Traces = {}
 
     def repeat(self, fixed: tuple[torch.Tensor | None, ...], each: tuple[torch.Tensor | None, ...]) -> None:
         """Call the function for what it changes: ``function(*fixed, *(rows[i] for rows in each))`` for every i.
 
         Once it is traced, this is a single call: threads that repeat something small do not wait for each other's Python.
         """
+        stays, moves = [a for a in fixed if a is not None], [rows for rows in each if rows is not None]
         first = (*fixed, *(None if rows is None else rows[0] for rows in each))
-        shape = _shape(first)
-        for i in range(next(len(rows) for rows in each if rows is not None)):
-            if (loop := self._loops.get(shape)) is not None:
-                loop([a for a in fixed if a is not None], [rows[i:] for rows in each if rows is not None])
+        key = _shape(first), len(stays)
+        for i in range(len(moves[0])):
+            if (traced := self._trace_of(key, first)) is not None:
+                traced(stays, [rows[i:] for rows in moves])
                 return
-            self(*fixed, *(None if rows is None else rows[i] for rows in each))
-        if (graph := self._listed.pop(shape, None)) is not None:
-            self._crew.when_idle(lambda: self._loop(shape, graph, first, sum(a is not None for a in fixed)))
+            self._by_python(key, (*fixed, *(None if rows is None else rows[i] for rows in each)))
 
     def __call__(self, *arguments: torch.Tensor | None) -> Any:
         """The function's value."""
-        shape = _shape(arguments)
-        tensors = [a for a in arguments if a is not None]
-        if (traced := self._traced.get(shape)) is not None:
-            return traced(*tensors)
-        if shape in self._spent and self._takes_over(shape, arguments):
-            return self._traced[shape](*tensors)
-        cost = _COST * (1 + self._last.get(shape, 0.0) / 0.003)
-        if self._spent.get(shape, 0.0) > cost and len(self._traced) < _MOST:
-            self._spent[shape] = -math.inf  # this is enough to be traced once
-            self._crew.when_idle(lambda: self._try_to_trace(shape, arguments))
+        key = _shape(arguments), None
+        if (traced := self._trace_of(key, arguments)) is not None:
+            return traced(*(a for a in arguments if a is not None))
+        return self._by_python(key, arguments)
+
+    def _trace_of(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any] | None:
+        """The trace to use: this run's, or from the second call on one that is known and gives the function's very bits."""
+        if (traced := self._traced.get(key)) is not None or key not in self._spent:
+            return traced
+        known = self._known  # another thread may have found out just now that it is of another function
+        if (found := known.get(key)) is None or len(self._traced) >= _MOST:
+            return None
+        _, fixed = key
+        if not _same_bits(self._outcome(found, arguments, fixed), self._outcome(None, arguments, fixed)):
+            self._known = {}
+            return None
+        self._traced[key] = found
+        return found
+
+    def _by_python(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Any:
+        """The function's value; a trace for the next time, once that has cost as much as tracing."""
+        cost = _COST * (1 + self._last.get(key, 0.0) / 0.003)
+        if self._spent.get(key, 0.0) > cost and len(self._traced) < _MOST:
+            self._spent[key] = -math.inf  # this is enough to be traced once
+            self._crew.when_idle(lambda: self._try_to_trace(key, arguments))
         begin = time.perf_counter()
         value = self._function(*arguments)
         if self._spent:  # the very first call loads half of torch, which says nothing of the next ones
-            self._last[shape] = time.perf_counter() - begin
-            self._spent[shape] = self._spent.get(shape, 0.0) + self._last[shape]
-        self._spent.setdefault(shape, 0.0)
+            self._last[key] = time.perf_counter() - begin
+            self._spent[key] = self._spent.get(key, 0.0) + self._last[key]
+        self._spent.setdefault(key, 0.0)
         return value
 
-    def _try_to_trace(self, shape: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
+    def _try_to_trace(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
         """Trace; what cannot be traced goes on being called, for whatever reason that is."""
         try:
-            self._trace(shape, arguments)
+            self._traced[key] = self._trace(key, arguments)
         except Exception as error:
             warnings.warn(
                 f"every step goes through Python, for it cannot be traced: {type(error).__name__}: {error}",
@@ -124,42 +130,26 @@ class Replayed:
                 stacklevel=2,
             )
 
-    def _trace(self, shape: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
-        """Keep the operations of one call as a function of its tensors."""
-        call = self._of_tensors(arguments)
+    def _trace(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
+        """The operations of one call as a function of its tensors, or of lists of them where it is to be repeated."""
+        _, fixed = key
         # Before it is traced, so that what is made at the first call in this thread is no part of the trace.
-        expected = self._outcome(call, arguments)
-        traced = trace(call, self._fresh(arguments))
-        run = _without_derivatives(traced, traced.forward)
+        expected = self._outcome(None, arguments, fixed)
+        traced = trace(self._of_tensors(arguments), self._fresh(arguments))
         devices = {a.device.type for a in arguments if a is not None}
         if devices <= _RECORDED:
-            graphed = Graphed(run, self._changed(arguments))
-            self._traced[shape], self._loops[shape] = graphed, graphed.repeat
-            return
-        self._traced[shape] = run
-        if devices == {"cpu"} and (found := listed(traced, self._fresh(arguments))) is not None:
-            found = _without_derivatives(traced, found)
+            graphed = Graphed(_plain(traced), self._changed(arguments))
+            return graphed if fixed is None else graphed.repeat
+        found = scripted(traced, self._fresh(arguments), fixed) if devices == {"cpu"} else None
+        if found is not None:
+            # Nothing that a loop makes outlives it, so torch need not prepare for derivatives asked for later.
+            found = _without_derivatives(traced, found, torch.no_grad if fixed is None else torch.inference_mode)
             # More than once, because TorchScript rewrites what has been called before.
-            if all(_same_bits(self._outcome(found, arguments), expected) for _ in range(3)):
-                self._traced[shape], self._listed[shape] = found, traced
-                if len(self._known.calls) < _MOST:
-                    self._known.graphs[shape], self._known.calls[shape] = traced, found
-
-    def _takes_over(self, shape: Any, arguments: tuple[torch.Tensor | None, ...]) -> bool:
-        """Use a trace that is known, if it gives the function's very bits."""
-        known = self._known  # another thread may have found out just now that it is of another function
-        found = known.calls.get(shape)
-        if found is None or len(self._traced) >= _MOST:
-            return False
-        if not _same_bits(self._outcome(found, arguments), self._outcome(self._of_tensors(arguments), arguments)):
-            self._known = Traces()
-            return False
-        self._traced[shape] = found
-        if shape in known.loops:
-            self._loops[shape] = known.loops[shape]
-        else:
-            self._listed[shape] = known.graphs[shape]
-        return True
+            if all(_same_bits(self._outcome(found, arguments, fixed), expected) for _ in range(3)):
+                if len(self._known) < _MOST:
+                    self._known[key] = found
+                return found
+        return _plain(traced) if fixed is None else partial(_repeat, _plain(traced))
 
     def _of_tensors(self, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
         """The function, of those of its arguments that are there."""
@@ -171,18 +161,19 @@ class Replayed:
 
         return call
 
-    def _loop(self, shape: Any, graph: GraphModule, first: tuple[torch.Tensor | None, ...], fixed: int) -> None:
-        """Keep the operations of one call as those of many, of which these arguments stay."""
-        # Nothing that it makes outlives it, so torch need not prepare for derivatives that somebody might ask for later.
-        loop = _without_derivatives(graph, looped(graph, self._fresh(first), fixed), torch.inference_mode)
-        self._loops[shape] = loop
-        if shape in self._known.calls:
-            self._known.loops[shape] = loop
-
-    def _outcome(self, function: Callable[..., Any], arguments: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:
-        """What a function of the arguments that are there gives, and what it makes of those that it changes."""
+    def _outcome(
+        self, function: Callable[..., Any] | None, arguments: tuple[torch.Tensor | None, ...], fixed: int | None
+    ) -> list[torch.Tensor]:
+        """What this or what takes its place gives, and makes of those that it changes; what is repeated only does that."""
         fresh = self._fresh(arguments)
-        return [*tree_leaves(function(*fresh)), *(fresh[i] for i in self._changed(arguments))]
+        if function is None:
+            value = self._of_tensors(arguments)(*fresh)
+        elif fixed is None:
+            value = function(*fresh)
+        else:
+            value = function(fresh[:fixed], [a[None] for a in fresh[fixed:]])
+        changed = [fresh[i] for i in self._changed(arguments)]
+        return changed if fixed is not None else [*tree_leaves(value), *changed]
 
     def _changed(self, arguments: tuple[torch.Tensor | None, ...]) -> tuple[int, ...]:
         """Which are changed in place, of those that are there."""
@@ -194,8 +185,13 @@ class Replayed:
         return [a for a in whole if a is not None]
 
 
+def _plain(traced: Operations) -> Callable[..., Any]:
+    """The operations as Python hands them over, one by one."""
+    return _without_derivatives(traced, traced.module().forward)
+
+
 def _without_derivatives(
-    traced: GraphModule,
+    traced: Operations,
     function: Callable[..., Any],
     without: Callable[[], AbstractContextManager[Any]] = torch.no_grad,
 ) -> Callable[..., Any]:
@@ -207,6 +203,12 @@ def _without_derivatives(
             return function(*arguments)
 
     return call
+
+
+def _repeat(function: Callable[..., Any], fixed: list[torch.Tensor], each: list[torch.Tensor]) -> None:
+    """Call a function once for every row."""
+    for rows in zip(*each, strict=True):
+        function(*fixed, *rows)
 
 
 def _same_bits(values: list[torch.Tensor], others: list[torch.Tensor]) -> bool:

@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 from torch._ops import OpOverload
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
+from turnout.core.record import Operations
 from turnout.core.views import apart
 
 _aten: Any = torch.ops.aten
@@ -23,39 +25,50 @@ _WANTED = "List[bool]"
 """The type of an argument that says which derivatives are wanted."""
 
 
-def listed(traced: GraphModule, arguments: list[torch.Tensor]) -> Callable[..., Any] | None:
-    """The same operations behind one call; None where there is something that TorchScript cannot list."""
+def scripted(traced: Operations, arguments: list[torch.Tensor], fixed: int | None = None) -> Callable[..., Any] | None:
+    """The same operations behind one call; None where there is something that TorchScript cannot list.
+
+    Args:
+        traced: the operations.
+        arguments: what they may be tried with, and may change.
+        fixed: None for a function of these arguments; otherwise the call repeats them: it takes a list of so many arguments,
+            which stay, and a list of the others', with a row for each time.
+    """
+    own = _listable(traced)
     with _quiet():
         try:
-            module: Any = torch.jit.trace(_listable(traced), tuple(arguments), check_trace=False)
+            return _once(own, arguments) if fixed is None else _repeated(own, arguments, fixed)
         except RuntimeError:
             return None
-        return torch.jit.freeze(module, optimize_numerics=False).forward
 
 
-def looped(traced: GraphModule, arguments: list[torch.Tensor], fixed: int) -> Callable[..., Any]:
-    """The operations of a function, repeated without Python: takes the arguments that stay, and rows of the others."""
-    views, rest = apart(_listable(traced), fixed)
-    taken = _Taken(views).eval()
+def _once(own: Operations, arguments: list[torch.Tensor]) -> Callable[..., Any]:
+    """A single call."""
+    module: Any = torch.jit.trace(own.module(), tuple(arguments), check_trace=False)
+    return torch.jit.freeze(module, optimize_numerics=False).forward
+
+
+def _repeated(own: Operations, arguments: list[torch.Tensor], fixed: int) -> Callable[..., Any]:
+    """A loop without Python, before which views of what stays are taken."""
+    views, rest = apart(own, fixed)
+    taken = _Taken(views.module()).eval()
     used = _used(rest, len(arguments) - fixed)
     stays, each = arguments[:fixed], [arguments[fixed + i] for i in used]
-    with _quiet():
-        before: Any = torch.jit.trace(taken, (stays,), check_trace=False, strict=False)
-        given = stays + list(taken(stays))
-        step: Any = torch.jit.trace(_Unpacked(rest).eval(), (given, each), check_trace=False)
-        loop: Any = torch.jit.script(_Loop(before, step).eval())
-        repeat = torch.jit.freeze(loop, optimize_numerics=False).forward
+    before: Any = torch.jit.trace(taken, (stays,), check_trace=False, strict=False)
+    given = stays + list(taken(stays))
+    step: Any = torch.jit.trace(_Unpacked(rest.module()).eval(), (given, each), check_trace=False)
+    loop: Any = torch.jit.script(_Loop(before, step).eval())
+    repeat = torch.jit.freeze(loop, optimize_numerics=False).forward
     return lambda stays, each: repeat(stays, [each[i] for i in used])
 
 
-def _used(traced: GraphModule, last: int) -> list[int]:
+def _used(traced: Operations, last: int) -> list[int]:
     """Which of the last arguments a trace needs: it forgets the others, whose rows need not be taken then."""
     arguments = [node for node in traced.graph.nodes if node.op == "placeholder"][-last:]
     used = [i for i, node in enumerate(arguments) if node.users] or [0]
     for i, node in enumerate(arguments):
         if i not in used:
             traced.graph.erase_node(node)
-    traced.recompile()
     return used
 
 
@@ -67,9 +80,12 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _listable(traced: GraphModule) -> GraphModule:
+def _listable(traced: Operations) -> Operations:
     """The same operations as TorchScript can list them, and does not take them apart."""
-    own = copy.deepcopy(traced)
+    root = nn.Module()
+    for name, tensor in traced.root.named_buffers():
+        root.register_buffer(name, tensor)
+    own = Operations(copy.deepcopy(traced.graph), root)
     for node in list(own.graph.nodes):
         if node.kwargs:
             continue
@@ -77,11 +93,10 @@ def _listable(traced: GraphModule) -> GraphModule:
             _compile(own, node)
         elif node.target is _aten.addmm.default:
             _keep_whole(own, node)
-    own.recompile()
-    return own.eval()
+    return own
 
 
-def _compile(own: GraphModule, node: Node) -> None:
+def _compile(own: Operations, node: Node) -> None:
     """Replace an operation by a function that calls it: torch's tracer does not know that type."""
     assert isinstance(node.target, OpOverload)
     given = {argument: f"x{number}" for number, argument in enumerate(node.all_input_nodes)}
@@ -90,7 +105,7 @@ def _compile(own: GraphModule, node: Node) -> None:
     values = "".join(f"values[{user.args[1]}], " for user in looked_at)
     name = f"torch.ops.{node.target.namespace}.{node.target._opname}"
     source = f"def call({', '.join(given.values())}):\n    values = {name}({parts})\n    return ({values})\n"
-    own.add_submodule(node.name, _Compiled(torch.jit.CompilationUnit(source).call))
+    own.root.add_module(node.name, _Compiled(torch.jit.CompilationUnit(source).call))
     with own.graph.inserting_before(node):
         instead = own.graph.call_module(node.name, tuple(given))
         for number, user in enumerate(looked_at):
@@ -101,7 +116,7 @@ def _compile(own: GraphModule, node: Node) -> None:
     own.graph.erase_node(node)
 
 
-class _Compiled(torch.nn.Module):
+class _Compiled(nn.Module):
     """A compiled function as a layer, which a graph can call."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -113,7 +128,7 @@ class _Compiled(torch.nn.Module):
         return self.function(*arguments)
 
 
-def _keep_whole(own: GraphModule, node: Node) -> None:
+def _keep_whole(own: Operations, node: Node) -> None:
     """Write a product with something added to a place of its own: TorchScript would make two operations of it otherwise.
 
     They would round in between.
@@ -127,10 +142,10 @@ def _keep_whole(own: GraphModule, node: Node) -> None:
     own.graph.erase_node(node)
 
 
-class _Unpacked(torch.nn.Module):
+class _Unpacked(nn.Module):
     """A function of tensors as a function of two lists of tensors."""
 
-    def __init__(self, function: torch.nn.Module) -> None:
+    def __init__(self, function: nn.Module) -> None:
         super().__init__()
         self.function = function
 
@@ -139,10 +154,10 @@ class _Unpacked(torch.nn.Module):
         return self.function(*fixed, *each)
 
 
-class _Loop(torch.nn.Module):
+class _Loop(nn.Module):
     """Calls a function of two lists of tensors once for every row of those in the second."""
 
-    def __init__(self, views: torch.nn.Module, step: torch.nn.Module) -> None:
+    def __init__(self, views: nn.Module, step: nn.Module) -> None:
         super().__init__()
         self.views, self.step = views, step
 
@@ -154,10 +169,10 @@ class _Loop(torch.nn.Module):
         return len(steps[0])
 
 
-class _Taken(torch.nn.Module):
+class _Taken(nn.Module):
     """A function of tensors as a function of a list of tensors."""
 
-    def __init__(self, function: torch.nn.Module) -> None:
+    def __init__(self, function: nn.Module) -> None:
         super().__init__()
         self.function = function
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 from torch.fx.node import map_arg
 
-from turnout.core.record import record
+from turnout.core.record import Operations, record
 
 _aten: Any = torch.ops.aten
 _VIEWS = {_aten.expand.default, _aten.view.default, _aten._unsafe_view.default}
@@ -30,7 +30,7 @@ _OF_GRAD_MODE = {_aten.mkldnn_rnn_layer.default}
 """What keeps things for its derivative, which is an operation of the trace, only where torch keeps track of derivatives."""
 
 
-def trace(call: Callable[..., Any], arguments: list[torch.Tensor]) -> GraphModule:
+def trace(call: Callable[..., Any], arguments: list[torch.Tensor]) -> Operations:
     """What a function does with tensors of these shapes, its derivatives included, as operations that run the same bits.
 
     Args:
@@ -42,16 +42,15 @@ def trace(call: Callable[..., Any], arguments: list[torch.Tensor]) -> GraphModul
     _keep_constants(traced)
     _divide_by_constants(traced)
     _step_part_by_part(traced)
-    traced.recompile()
-    return traced.eval()
+    return traced
 
 
-def needs_grad_mode(traced: GraphModule) -> bool:
+def needs_grad_mode(traced: Operations) -> bool:
     """Whether some operation does its work only where torch keeps track of derivatives."""
     return any(node.target in _OF_GRAD_MODE for node in traced.graph.nodes)
 
 
-def _leave_out_idle_views(traced: GraphModule) -> None:
+def _leave_out_idle_views(traced: Operations) -> None:
     """Drop operations that give back what they were given: each costs as much as an addition of a small model."""
     for node in list(traced.graph.nodes):
         if (node.target is _aten.mul.Scalar and node.args[1] == 1) or node.target is _aten.detach.default:
@@ -65,12 +64,12 @@ def _leave_out_idle_views(traced: GraphModule) -> None:
     traced.graph.eliminate_dead_code()
 
 
-def _keep_constants(traced: GraphModule) -> None:
+def _keep_constants(traced: Operations) -> None:
     """Compute once what depends on shapes alone, such as the ones with which a derivative begins."""
     known: dict[Node, torch.Tensor] = {}
     for node in list(traced.graph.nodes):
         if node.target is _aten.lift_fresh_copy.default:  # numbers that Python has written
-            known[node] = attrgetter(node.args[0].target)(traced)
+            known[node] = attrgetter(node.args[0].target)(traced.root)
             continue
         if not isinstance(node.target, OpOverload) or "kind" not in node.meta:
             continue
@@ -84,7 +83,7 @@ def _keep_constants(traced: GraphModule) -> None:
             known[node] = node.target(*arguments[0], **arguments[1])
     for i, (node, value) in enumerate(known.items()):
         if any(user not in known for user in node.users):
-            traced.register_buffer(f"constant_{i}", value.clone(memory_format=torch.preserve_format))
+            traced.root.register_buffer(f"constant_{i}", value.clone(memory_format=torch.preserve_format))
             with traced.graph.inserting_before(node):
                 constant = traced.graph.get_attr(f"constant_{i}")
             constant.meta = dict(node.meta)
@@ -92,14 +91,14 @@ def _keep_constants(traced: GraphModule) -> None:
     traced.graph.eliminate_dead_code()
 
 
-def _divide_by_constants(traced: GraphModule) -> None:
+def _divide_by_constants(traced: Operations) -> None:
     """Write a mean on a CPU as what it is there, a sum and a division, by a number that is not made anew every time."""
     for i, node in enumerate(node for node in traced.graph.nodes if node.target is _aten.mean.dim):
         values = node.args[0].meta["kind"]
         if values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64) or node.kwargs:
             continue
         number = math.prod(values.shape[dim] for dim in node.args[1])
-        traced.register_buffer(f"number_{i}", torch.tensor(number, dtype=values.dtype))
+        traced.root.register_buffer(f"number_{i}", torch.tensor(number, dtype=values.dtype))
         with traced.graph.inserting_before(node):
             total = traced.graph.call_function(_aten.sum.dim_IntList, node.args)
             mean = traced.graph.call_function(_aten.div.Tensor, (total, traced.graph.get_attr(f"number_{i}")))
@@ -108,7 +107,7 @@ def _divide_by_constants(traced: GraphModule) -> None:
         traced.graph.erase_node(node)
 
 
-def _step_part_by_part(traced: GraphModule) -> None:
+def _step_part_by_part(traced: Operations) -> None:
     """Move each parameter by its own gradient, where they would be joined only to move all of them at once: saves a copy.
 
     ``params.addcmul_(cat([a, b], 1), lr)`` does to each number what it does to those of a and of b.

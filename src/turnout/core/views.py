@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph
 
+from turnout.core.record import Operations
 from turnout.core.trace import is_view
 
 
-def apart(traced: GraphModule, fixed: int) -> tuple[GraphModule, GraphModule]:
+def apart(traced: Operations, fixed: int) -> tuple[Operations, Operations]:
     """Split a trace in two: views of its first `fixed` arguments (one at least), and all the rest.
 
     A view has no numbers of its own, so it may be taken before the first step even of a tensor that every step changes.
@@ -38,4 +39,4 @@ def apart(traced: GraphModule, fixed: int) -> tuple[GraphModule, GraphModule]:
     for node in nodes:
         if node not in known:
             copies[node] = after.node_copy(node, copies.__getitem__)
-    return GraphModule(traced, before), GraphModule(traced, after)
+    return Operations(before, traced.root), Operations(after, traced.root)
