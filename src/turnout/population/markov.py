@@ -92,11 +92,11 @@ class BoundMarkov(BoundAvailability):
     def _last_renewal(self, clients: np.ndarray, hold: np.ndarray, round: int) -> np.ndarray:
         """The last round <= `round` in which each client's state was renewed, int64 ``[B]``; `hold` is |c|."""
         with np.errstate(divide="ignore"):  # hold = 0 renews in every round: the scale is 0 and every gap is 1
-            scale = 1.0 / np.log(hold)
-        length = np.ceil(1.0 / (1.0 - hold)).astype(np.int64)
-        start = round // length * length
-        time = start + length
-        key = fold(self.renewal_key, clients)
+            scale: np.ndarray = 1.0 / np.log(hold)
+        length: np.ndarray = np.ceil(1.0 / (1.0 - hold)).astype(np.int64)
+        start: np.ndarray = round // length * length
+        time: np.ndarray = start + length
+        key: np.ndarray = fold(self.renewal_key, clients)
         rows: np.ndarray = np.arange(len(clients))
         found = np.empty(len(clients), dtype=np.int64)
         while len(rows):
