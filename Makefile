@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # thousands of files that nobody imports, and take as long as the rest of the installation.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test check format clean help
+.PHONY: demo test check style types tests format clean help
 
 help:           ## show this
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -23,13 +23,20 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## FedAU against its baselines on scanned digits: a table, and a report with pictures
 	$(BIN)/turnout compare --config examples/demo.toml
 
-test: check     ## everything CI runs: style, types, tests
-	$(BIN)/python -m pytest --numprocesses 2
+test: style     ## everything CI runs: style, and then types and tests side by side
+	$(MAKE) --no-print-directory --jobs 2 types tests
 
-check: $(READY)
+check: style types  ## style and types alone
+
+style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(READY)
 	$(BIN)/pyright
+
+tests: $(READY)
+	$(BIN)/python -m pytest --numprocesses 2
 
 format: $(READY)  ## put code in order
 	$(BIN)/ruff check --fix .

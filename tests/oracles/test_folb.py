@@ -41,7 +41,7 @@ from .rules import local_sgd, softmax_gradient
 from .shuffles import client_key, endless
 from .test_rules import CLASSES, DATA, SEED, SIZES, N, model
 
-T, LR, STEPS, BATCH, SERVER_LR = 30, 0.5, 3, 16, 0.9
+T, LR, STEPS, BATCH, SERVER_LR = 15, 0.5, 3, 16, 0.9
 HELD = [tuple(part.numpy() for part in DATA.train.client(n)) for n in range(N)]
 LOCAL = Sgd(lr=LR, steps=STEPS, batch_size=BATCH)
 WORK = Sgd(lr=0.1, steps=UniformWork(1, 6), batch_size=BATCH)
