@@ -99,7 +99,8 @@ class Replayed:
         if (found := known.get(key)) is None or len(self._traced) >= _MOST:
             return None
         _, fixed = key
-        if not _same_bits(self._outcome(found, arguments, fixed), self._outcome(None, arguments, fixed)):
+        calls = _single(found, fixed), self._of_tensors(arguments)
+        if not _same_bits(*(self._outcome(call, arguments, fixed) for call in calls)):
             self._known = {}
             return None
         self._traced[key] = found
@@ -131,11 +132,12 @@ class Replayed:
             )
 
     def _trace(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
-        """The operations of one call as a function of its tensors, or of lists of them where it is to be repeated."""
+        """What does the operations of one call, for its tensors, or for lists of them where it is to be repeated."""
         _, fixed = key
+        call = self._of_tensors(arguments)
         # Before it is traced, so that what is made at the first call in this thread is no part of the trace.
-        expected = self._outcome(None, arguments, fixed)
-        traced = trace(self._of_tensors(arguments), self._fresh(arguments))
+        expected = self._outcome(call, arguments, fixed)
+        traced = trace(call, self._fresh(arguments))
         devices = {a.device.type for a in arguments if a is not None}
         if devices <= _RECORDED:
             graphed = Graphed(_plain(traced), self._changed(arguments))
@@ -145,7 +147,8 @@ class Replayed:
             # Nothing that a loop makes outlives it, so torch need not prepare for derivatives asked for later.
             found = _without_derivatives(traced, found, torch.no_grad if fixed is None else torch.inference_mode)
             # More than once, because TorchScript rewrites what has been called before.
-            if all(_same_bits(self._outcome(found, arguments, fixed), expected) for _ in range(3)):
+            once = _single(found, fixed)
+            if all(_same_bits(self._outcome(once, arguments, fixed), expected) for _ in range(3)):
                 if len(self._known) < _MOST:
                     self._known[key] = found
                 return found
@@ -162,16 +165,11 @@ class Replayed:
         return call
 
     def _outcome(
-        self, function: Callable[..., Any] | None, arguments: tuple[torch.Tensor | None, ...], fixed: int | None
+        self, call: Callable[..., Any], arguments: tuple[torch.Tensor | None, ...], fixed: int | None
     ) -> list[torch.Tensor]:
-        """What this or what takes its place gives, and makes of those that it changes; what is repeated only does that."""
+        """What a call gives, and what it makes of arguments that it changes; of one to be repeated, that alone counts."""
         fresh = self._fresh(arguments)
-        if function is None:
-            value = self._of_tensors(arguments)(*fresh)
-        elif fixed is None:
-            value = function(*fresh)
-        else:
-            value = function(fresh[:fixed], [a[None] for a in fresh[fixed:]])
+        value = call(*fresh)
         changed = [fresh[i] for i in self._changed(arguments)]
         return changed if fixed is not None else [*tree_leaves(value), *changed]
 
@@ -203,6 +201,13 @@ def _without_derivatives(
             return function(*arguments)
 
     return call
+
+
+def _single(traced: Callable[..., Any], fixed: int | None) -> Callable[..., Any]:
+    """A trace as a single call of tensors, also if it takes a list of so many that stay and a list of rows of the others."""
+    if fixed is None:
+        return traced
+    return lambda *tensors: traced(list(tensors[:fixed]), [tensor[None] for tensor in tensors[fixed:]])
 
 
 def _repeat(function: Callable[..., Any], fixed: list[torch.Tensor], each: list[torch.Tensor]) -> None:
