@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from turnout import ConfigurationError, Experiment, Halving, Meta, Sgd, average_participating, models
+from turnout.core import replay
 from turnout.simulation import Simulation
 
 from ..tiny import classification
@@ -56,6 +57,20 @@ def test_momentum_and_dropout_come_with_sgd(hessian):
     )
     assert torch.isfinite(one.delta).all()
     torch.testing.assert_close(other.delta, one.delta, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("other", [{}, {"alpha": 0.2}])
+def test_what_one_run_has_traced_serves_those_with_the_same_options(other, monkeypatch):
+    traced, trace = [], replay.trace
+    monkeypatch.setattr(replay, "trace", lambda *given: traced.append(given) or trace(*given))
+    local, options = Sgd(lr=0.3, steps=4, batch_size=8), {"alpha": 0.1, "hessian": "none"}
+    monkeypatch.setattr(replay, "_COST", -1.0)
+    everyone(trained(Meta.of(local, **options)))
+    of_first = len(traced)
+    monkeypatch.setattr(replay, "_COST", 1e-9)  # a step too late, so that what is known comes first
+    everyone(trained(Meta.of(local, **options | other)))
+    assert of_first
+    assert (len(traced) > of_first) == bool(other)
 
 
 def test_own_models_are_trained_plainly_and_received_ones_are_adapted():

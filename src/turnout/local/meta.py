@@ -69,9 +69,22 @@ class Meta(Sgd):
 
     @property
     def _direction(self) -> Direction:
-        return self._meta_gradient
+        return _MetaGradient(self.alpha, self.hessian, self.delta)
 
-    def _meta_gradient(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
+    def _known(self, clients: Clients) -> None:
+        """The first gradient is not the direction of the first step."""
+        del clients
+
+
+@dataclass(frozen=True)
+class _MetaGradient:
+    """A direction that equals another one of the same options, by which runs know each other's traces."""
+
+    alpha: float
+    hessian: Hessian
+    delta: float
+
+    def __call__(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
         """Loss before adaptation, and the meta-gradient."""
         loss, first = gradient(params, 0)
         _, direction = gradient(params - self.alpha * first, 1)
@@ -79,7 +92,3 @@ class Meta(Sgd):
             return loss, direction
         ahead, behind = (gradient(params + sign * self.delta * direction, 2)[1] for sign in (1.0, -1.0))
         return loss, direction - self.alpha / (2 * self.delta) * (ahead - behind)
-
-    def _known(self, clients: Clients) -> None:
-        """The first gradient is not the direction of the first step."""
-        del clients
