@@ -90,11 +90,8 @@ def compare(options: argparse.Namespace, workload: str, allocator: str, rounds: 
     shares: list[float] = []
     for repetition in range(options.total_repeats if least else options.repeats):
         for side, command in commands(options, workload, rounds).items():
-            line = run(command, allocator, options.runs) | {
-                "side": side,
-                "allocator": allocator,
-                "repetition": repetition,
-            }
+            about = {"side": side, "allocator": allocator, "repetition": repetition}
+            line = run(command, allocator, options.runs) | about
             found.setdefault(side, []).append(line[figure])
             shares.append(line.get("other_cpu_share") or 0.0)
             if options.output:
@@ -145,9 +142,7 @@ def main() -> None:
     if options.total_repeats:
         title = f"Seconds for {options.total} rounds, start included, median (range); the ratio is of the peer's to turnout's"
         table(options, title, "total_s", options.total)
-    print(
-        "\nothers: the most of all processors' time that others took while a side was timed (with --runs, other runs)."
-    )
+    print("\nothers: the most of all processors' time that anything else, other runs too, took while a side was timed.")
 
 
 if __name__ == "__main__":
