@@ -27,7 +27,7 @@ def relative(one: torch.Tensor, other: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_vectorised_equals_one_by_one(name):
-    one, other = (trained(experiment(name, rounds=5, engine=engine)) for engine in ENGINES)
+    one, other = (trained(experiment(name, engine=engine)) for engine in ENGINES)
     assert relative(one.state.params, other.state.params) < 1e-5
     assert relative(one.state.params, Simulation(one.experiment).state.params) > 0.01  # it went somewhere
 
@@ -40,7 +40,7 @@ def test_vectorised_equals_one_by_one_for_every_local_rule(local):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_lanes_change_no_bit(name):
-    everyone, ones, threes = (trained(experiment(name, rounds=3), lanes) for lanes in (100, 1, 3))
+    everyone, ones, threes = (trained(experiment(name, rounds=5), lanes) for lanes in (100, 1, 3))
     assert_same_bits(ones, everyone)
     assert_same_bits(threes, everyone)
 
