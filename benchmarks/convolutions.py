@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _unfolded(module: nn.Module) -> nn.Module:
-    """The same network with its convolutions unfolded; the parameters are copied when an objective copies it."""
+    """The same network with its convolutions unfolded; it shares its other layers with the one that is given."""
     other = nn.Sequential()
     for name, layer in module.named_children():
         if isinstance(layer, nn.Conv2d):
@@ -74,27 +74,18 @@ def _unfolded(module: nn.Module) -> nn.Module:
 def _in_turns(ways: list[Objective], x: torch.Tensor, y: torch.Tensor, repeats: int) -> list[float]:
     """Median seconds a client of the second half of the calls, of each way; the first half is for tracing."""
     seconds: list[list[float]] = [[] for _ in ways]
+    keys = torch.zeros(_CLIENTS, dtype=torch.int64)
     for _ in range(2 * repeats):
         gradients = []
         for objective, own in zip(ways, seconds, strict=True):
             params = objective.initial.expand(_CLIENTS, -1).contiguous()
             begin = time.perf_counter()
-            if objective.engine == "vectorised":
-                _, gradient = objective.gradient(params, x, y, None, torch.zeros(_CLIENTS, dtype=torch.int64))
-            else:
-                gradient = torch.cat(
-                    [_of_one(objective, params[i : i + 1], x[i : i + 1], y[i : i + 1]) for i in range(_CLIENTS)]
-                )
+            _, gradient = objective.gradient(params, x, y, None, keys)
             own.append((time.perf_counter() - begin) / _CLIENTS)
             gradients.append(gradient)
         for gradient in gradients[1:]:
             torch.testing.assert_close(gradient, gradients[0], rtol=1e-4, atol=1e-5)
     return [statistics.median(own[repeats:]) for own in seconds]
-
-
-def _of_one(objective: Objective, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """The gradient of a single client, ``[1, P]``."""
-    return objective.gradient(params, x, y, None, torch.zeros(1, dtype=torch.int64))[1]
 
 
 if __name__ == "__main__":

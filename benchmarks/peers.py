@@ -42,19 +42,20 @@ ALLOCATORS = {"default": {"TURNOUT_ALLOCATOR": "default"}, "tuned": KEPT}
 Line = dict[str, Any]
 
 
-def run(command: list[str], allocator: str, runs: int = 1) -> Line:
-    """The line of JSON that a program prints; of several at once the last one's, with all their updates a second."""
+def run(command: list[str], allocator: str) -> Line:
+    """The line of JSON that a program prints."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")} | ALLOCATORS[allocator]
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    started = [subprocess.Popen(command, env=environment, **pipes) for _ in range(runs)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        raise SystemExit(f"{shlex.join(command)} printed no line of JSON:\n{done.stderr[-2000:]}")
+    return json.loads(lines[-1])
+
+
+def at_once(runs: int, command: list[str], allocator: str) -> Line:
+    """The line of the last of several runs to end, with all their updates a second."""
     with ThreadPoolExecutor(runs) as pool:
-        told = list(pool.map(subprocess.Popen.communicate, started))
-    found = []
-    for out, error in told:
-        lines = [line for line in out.splitlines() if line.startswith("{")]
-        if not lines:
-            raise SystemExit(f"{shlex.join(command)} printed no line of JSON:\n{error[-2000:]}")
-        found.append(json.loads(lines[-1]))
+        found = list(pool.map(run, [command] * runs, [allocator] * runs))
     last = max(found, key=lambda line: line["total_s"])
     return last | {"client_updates_per_s": sum(line["client_updates_per_s"] for line in found), "runs": runs}
 
@@ -91,7 +92,7 @@ def compare(options: argparse.Namespace, workload: str, allocator: str, rounds: 
     for repetition in range(options.total_repeats if least else options.repeats):
         for side, command in commands(options, workload, rounds).items():
             about = {"side": side, "allocator": allocator, "repetition": repetition}
-            line = run(command, allocator, options.runs) | about
+            line = at_once(options.runs, command, allocator) | about
             found.setdefault(side, []).append(line[figure])
             shares.append(line.get("other_cpu_share") or 0.0)
             if options.output:
