@@ -21,7 +21,7 @@ GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 """Loss ``[B]`` and gradient ``[B, P]`` at some parameters ``[B, P]``, on a step's minibatch of this number."""
 
 Direction = Callable[[torch.Tensor, GradientAt], tuple[torch.Tensor, torch.Tensor]]
-"""Loss ``[B]`` and direction ``[B, P]`` of a step, from parameters and gradients."""
+"""Loss ``[B]`` and direction ``[B, P]`` of a step, from parameters and gradients. Where two are equal, runs share traces."""
 
 
 def steepest(params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
