@@ -107,6 +107,7 @@ from turnout.population import (
     WarmUp,
     delay,
 )
+from turnout.reporting.plot import plot
 from turnout.result import Result, load
 from turnout.selection import (
     AllAvailable,
@@ -291,6 +292,7 @@ __all__ = [
     "mw_fed",
     "perfedavg",
     "pieces",
+    "plot",
     "qffl",
     "scaffold",
     "scaffold_p",

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import torch
@@ -19,6 +19,7 @@ from turnout.algorithms.step_sizes import warn_of_step_sizes
 from turnout.callbacks import Callback, Callbacks
 from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, count, known_name, refuse
+from turnout.core.display import html_table, short
 from turnout.data.federated import FederatedData
 from turnout.describe import environment
 from turnout.distributed import collectives
@@ -152,6 +153,22 @@ class Experiment:
             raise ConfigurationError(f"label_groups: {numbers}, which are no class labels: leave it out")
         if getattr(self.population.requirement, "measure", None) == "accuracy":
             raise ConfigurationError(f"requirement: {numbers}, which have no accuracy: write measure='loss'")
+
+    def __repr__(self) -> str:
+        return f"Experiment({', '.join(f'{name}={text}' for name, text in self._settings().items())})"
+
+    def _repr_html_(self) -> str:
+        """The settings that differ from the defaults, for notebooks."""
+        return html_table(f"Experiment: {self.algorithm.name} on {self.data.name}", self._settings())
+
+    def _settings(self) -> dict[str, str]:
+        """What determines the result, in short."""
+        model = type(self.model).__name__ if isinstance(self.model, nn.Module) else short(self.model)
+        always = {"data": repr(self.data), "model": model, "algorithm": repr(self.algorithm)}
+        others = {each.name: short(getattr(self, each.name)) for each in fields(self) if each.name not in always}
+        plain = {each.name: short(each.default) for each in fields(self)}
+        kept = ("population", "pace", "rounds", "seed")
+        return always | {name: text for name, text in others.items() if name in kept or text != plain[name]}
 
     @property
     def everyone_available_takes_part(self) -> bool:

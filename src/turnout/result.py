@@ -14,11 +14,16 @@ from safetensors.torch import save
 from torch import nn
 
 from turnout import models
-from turnout.core.checks import CheckpointError, ConfigurationError, refuse
+from turnout.core.checks import CheckpointError, ConfigurationError, counted, refuse
+from turnout.core.display import html_table
 from turnout.history import History
+from turnout.progress import BY_IMPORTANCE, quality
+from turnout.reporting.plot import plot
 from turnout.simulation.trained import Trained
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from turnout.simulation.simulation import Simulation
 
 
@@ -29,6 +34,7 @@ class Result:
         history: everything that was recorded.
         trained: the numbers of the model.
         module: a module of the model's making; None where the run trained one that is not at hand.
+        name: what pictures call it: that of the algorithm, or of the folder it was loaded from.
 
     Attributes:
         history: the tables, with what can be asked of them (`History.column`, `History.reached`, ...).
@@ -45,13 +51,31 @@ class Result:
         2
     """
 
-    def __init__(self, history: History, trained: Trained, module: nn.Module | None) -> None:
-        self.history, self._trained, self._module = history, trained, module
+    def __init__(self, history: History, trained: Trained, module: nn.Module | None, name: str = "run") -> None:
+        self.history, self.name, self._trained, self._module = history, name, trained, module
+
+    def __repr__(self) -> str:
+        return f"Result({', '.join([repr(self.name), counted(self.history.last_round, 'round'), *self._judged()])})"
+
+    def _repr_html_(self) -> str:
+        """The final figures, for notebooks."""
+        figures = {name: value for name, value in self.summary().items() if isinstance(value, int | float)}
+        shown = {
+            name.replace("_", " "): f"{value:.1%}" if name.endswith("accuracy") else f"{value:,.4g}"
+            for name, value in figures.items()
+        }
+        return html_table(f"Result of {self.name}", {"rounds": f"{self.history.last_round:,}"} | shown)
+
+    def _judged(self) -> list[str]:
+        """By what the run is judged, in a few words; nothing where no round was evaluated."""
+        summary = self.summary()
+        return [quality(name.replace("_", " "), summary[name], 1) for name in BY_IMPORTANCE if name in summary][:1]
 
     @classmethod
     def of(cls, simulation: Simulation) -> Result:
         """Take what a simulation has come to."""
-        return cls(simulation.history, Trained.of(simulation), simulation.experiment.build_model())
+        experiment = simulation.experiment
+        return cls(simulation.history, Trained.of(simulation), experiment.build_model(), experiment.algorithm.name)
 
     @cached_property
     def model(self) -> nn.Module:
@@ -116,6 +140,10 @@ class Result:
         """Return final figures as plain numbers; see `History.summary`."""
         return self.history.summary(window)
 
+    def plot(self, what: str | None = None) -> Figure:
+        """Draw the run as a matplotlib figure; `plot` says what there is, and draws several runs in one picture."""
+        return plot({self.name: self}, what)
+
     def _with(self, client: int | None) -> nn.Module:
         """A module with these numbers."""
         tensors = self.state_dict(client)
@@ -149,7 +177,7 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
     trained = Trained.load(Path(folder))
     if model is not None and not isinstance(model, nn.Module):
         raise refuse("model", given=model, needed="a torch.nn.Module, or None where the run trained a ready-made model")
-    return Result(History.load(folder), trained, model or _rebuilt(trained.spec))
+    return Result(History.load(folder), trained, model or _rebuilt(trained.spec), Path(folder).resolve().name)
 
 
 def _rebuilt(spec: Mapping[str, Any] | None) -> nn.Module | None:

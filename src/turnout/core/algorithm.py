@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.display import html_table, short
 from turnout.core.pieces import (
     Aggregation,
     Correction,
@@ -73,6 +74,13 @@ class Algorithm:
             )
         for piece in self.pieces().values():
             piece.fits(self)
+
+    def __repr__(self) -> str:
+        return f"Algorithm({self.name!r}: {' -> '.join(short(piece) for piece in self.pieces().values())})"
+
+    def _repr_html_(self) -> str:
+        """The slots in the order data flows, for notebooks."""
+        return html_table(f"Algorithm {self.name}", {place: repr(piece) for place, piece in self.pieces().items()})
 
     @property
     def keeps(self) -> tuple[str, ...]:

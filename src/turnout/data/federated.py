@@ -6,13 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, DataError
+from turnout.core.checks import ConfigurationError, DataError, counted
+from turnout.core.display import html_table
 from turnout.data.targets import check_targets, number_of_classes
 from turnout.data.transforms import Transform, apply_transforms
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +151,38 @@ class FederatedData:
                     f"{name} targets are {shards.y.dtype}, training targets {self.train.y.dtype}: convert them"
                 )
             check_targets(name, shards.y, self.num_classes)
+
+    def __repr__(self) -> str:
+        return f"FederatedData({', '.join([repr(self.name), *self._facts().values()])})"
+
+    def _repr_html_(self) -> str:
+        """What there is, for notebooks."""
+        return html_table(f"Federated data {self.name}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        """How many clients there are, what each holds, and what is kept for tests."""
+        sizes, numbers = self.train.sizes, self.num_outputs
+        tests = {"test examples": self.test, "test examples of clients": self.client_test}
+        facts = {
+            "clients": counted(self.num_clients, "client"),
+            "examples": f"{len(self.train.x):,} examples of shape {list(self.train.x.shape[1:])}",
+            "a client holds": f"{sizes.min():,} to {sizes.max():,} each, median {np.median(sizes):,.0f}",
+            "targets": f"{numbers:,} classes" if self.has_labels else counted(numbers, "number"),
+        }
+        facts |= {name: f"{len(held.x):,} {name}" for name, held in tests.items() if held is not None}
+        if self.unseen_test is not None:
+            facts["unseen"] = f"{self.unseen_test.num_clients:,} unseen clients"
+        return facts
+
+    def plot(self) -> Figure:
+        """Draw who holds what as a matplotlib figure: the classes of each client, or how many examples each has.
+
+        Raises:
+            ConfigurationError: where matplotlib is not installed.
+        """
+        # By its name: pictures are made of data, so that the module imports this one, and imports point one way.
+        pictures = import_module("turnout.reporting.partition_figure")
+        return pictures.partition_figure(self) if self.has_labels else pictures.sizes_figure(self)
 
     @property
     def num_clients(self) -> int:

@@ -1,5 +1,6 @@
 """Comparisons and reports of finished runs."""
 
+from turnout.reporting.plot import plot
 from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.report import write_report
@@ -17,6 +18,7 @@ __all__ = [
     "costs",
     "csv",
     "markdown",
+    "plot",
     "rich_table",
     "rich_tables",
     "write_report",

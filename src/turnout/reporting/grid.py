@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, counted
 from turnout.reporting.measure import Measure
 from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord
@@ -53,6 +53,9 @@ class Sweep:
     records: Mapping[str, Sequence[RunRecord]]
     measure: Measure
     to_accuracy: float | None = None
+
+    def __repr__(self) -> str:
+        return f"Sweep({counted(len(self.points), 'point')} over {' and '.join(self.axes)}, by {self.measure})"
 
     @cached_property
     def figures(self) -> dict[str, dict[int, float]]:

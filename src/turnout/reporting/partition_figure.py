@@ -43,6 +43,17 @@ def partition_figure(data: FederatedData) -> Figure:
     return figure
 
 
+def sizes_figure(data: FederatedData) -> Figure:
+    """Draw how many clients hold how many examples, for data without classes.
+
+    Raises:
+        ConfigurationError: where matplotlib is not installed.
+    """
+    figure = new_figure()
+    _size_histogram(figure.subplots(), data.train.sizes)
+    return figure
+
+
 def _bubbles(counts: np.ndarray) -> Figure:
     """Bubbles of clients against classes, below bars of their sizes."""
     num_clients, num_classes = counts.shape

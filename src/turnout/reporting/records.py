@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, refuse
+from turnout.core.checks import ConfigurationError, counted, refuse
 from turnout.history import History
 
 
@@ -39,6 +39,9 @@ class RunRecord:
         clients = len(self.history.clients)
         if self.rates is not None and clients and np.shape(self.rates) != (clients,):
             raise refuse("rates", given=np.shape(self.rates), needed=f"one rate for each client, shape ({clients},)")
+
+    def __repr__(self) -> str:
+        return f"RunRecord({self.algorithm!r}, seed {self.seed}, {counted(self.history.last_round, 'round')})"
 
     @property
     def known_rates(self) -> np.ndarray | None:

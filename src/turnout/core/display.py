@@ -1,0 +1,65 @@
+"""Short texts and small HTML tables that say what an object is, for consoles and notebooks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+_STYLE = {
+    "table": "border-collapse:collapse;text-align:left",
+    "caption": "caption-side:top;text-align:left;font-weight:600;padding:2px 0",
+    "th": "text-align:left;font-weight:400;opacity:.75;padding:2px 16px 2px 0;vertical-align:top",
+    "td": "text-align:left;padding:2px 0",
+}
+"""Colours are the notebook's own, so that a table can be read in light and in dark ones."""
+
+_MOST = 80
+"""Characters of an option's value; longer ones are cut."""
+
+
+def short(thing: Any) -> str:
+    """Return a piece as it is written, with the options that differ from its defaults.
+
+    Example:
+        >>> from turnout import Participation
+        >>> short(Participation(cutoff=10))
+        'Participation(cutoff=10)'
+        >>> short((Participation(), 3))
+        '(Participation(), 3)'
+    """
+    if isinstance(thing, tuple | list):
+        return _cut("({})".format(", ".join(short(part) for part in thing)))
+    if isinstance(thing, type) or not dataclasses.is_dataclass(thing):
+        return _cut(getattr(thing, "__name__", None) or repr(thing))
+    changed = [
+        f"{field.name}={short(value)}"
+        for field in dataclasses.fields(thing)
+        if field.init and not _is_default(field, value := getattr(thing, field.name))
+    ]
+    return f"{type(thing).__name__}({', '.join(changed)})"
+
+
+def html_table(caption: str, rows: Mapping[str, str]) -> str:
+    """Return a table of names and values with a caption; both are escaped."""
+    lines = "".join(
+        f'<tr><th scope="row" style="{_STYLE["th"]}">{escape(name)}</th><td style="{_STYLE["td"]}">{escape(text)}</td></tr>'
+        for name, text in rows.items()
+    )
+    head = f'<caption style="{_STYLE["caption"]}">{escape(caption)}</caption>'
+    return f'<table style="{_STYLE["table"]}">{head}<tbody>{lines}</tbody></table>'
+
+
+def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
+    """Whether an option was left as it is; what cannot be compared counts as changed."""
+    made = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+    try:
+        return value is made or bool(type(value) is type(made) and value == made)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+
+
+def _cut(text: str) -> str:
+    """The beginning of a long text."""
+    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."

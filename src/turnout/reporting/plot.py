@@ -1,0 +1,85 @@
+"""Pictures of results at hand, for notebooks and scripts: the figures of a report, one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from turnout.core.checks import ConfigurationError, known_name
+from turnout.history import History
+from turnout.progress import BY_IMPORTANCE
+from turnout.reporting.figures import client_cdf, curves, participation_raster, weights_against_rates
+from turnout.reporting.influence_figure import influence_figure
+from turnout.reporting.records import RunRecord
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_CLIENTS = {"clients": client_cdf, "weights": weights_against_rates, "influence": influence_figure}
+
+
+class HasHistory(Protocol):
+    """A result: whatever holds the tables of a run."""
+
+    @property
+    def history(self) -> History:
+        """The tables."""
+        ...
+
+
+def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None = None) -> Figure:
+    """Draw runs in one picture, and return it as a matplotlib figure, which notebooks show and ``savefig`` writes.
+
+    Args:
+        runs: results by the name each is to have, or what `compare` returned, whose seeds become a mean and a band.
+        what: a recorded column, against rounds, such as ``"test_loss"``; or ``"clients"`` (how well each is served),
+            ``"weights"`` (against participation rates), ``"influence"`` (who is heard, of asynchronous runs) or
+            ``"participation"`` (who took part when, of the first run). None is the test accuracy, or the first there is
+            of test error, training accuracy and loss.
+
+    Example:
+        >>> import turnout as to
+        >>> data = to.data.digits().split(to.Iid(), num_clients=10)
+        >>> found = {f"lr {lr}": to.Experiment(data=data, model=to.models.Logistic(), rounds=3,
+        ...     algorithm=to.fedavg(to.Sgd(lr=lr))).run() for lr in (0.01, 0.1)}
+        >>> to.plot(found).axes[0].get_ylabel()
+        'test accuracy (%)'
+
+    Raises:
+        ConfigurationError: where there are no runs, for a picture that does not exist, or where matplotlib is missing.
+        DataError: where the runs did not record what the picture shows.
+    """
+    records = _records(runs)
+    if what == "participation":
+        return participation_raster(records[0])
+    if what in _CLIENTS:
+        return _CLIENTS[what](records)
+    recorded = sorted({name for record in records for name in record.history.column_names})
+    metric = known_name("plot", what, [*recorded, *_CLIENTS, "participation"]) if what else _judged(records)
+    return curves(records, metric, smooth=True)
+
+
+def _records(runs: Mapping[str, HasHistory] | Sequence[RunRecord]) -> list[RunRecord]:
+    """Runs as reports have them."""
+    if isinstance(runs, Mapping):
+        runs = [RunRecord(name, 0, _history(name, result)) for name, result in runs.items()]
+    if not runs or not all(isinstance(run, RunRecord) for run in runs):
+        raise ConfigurationError(
+            f"plot() takes results by name, such as {{'fedau': result}}, or what compare() returned, got {runs!r}"
+        )
+    return list(runs)
+
+
+def _history(name: str, result: Any) -> History:
+    """The tables of a result."""
+    if not isinstance(history := getattr(result, "history", None), History):
+        raise ConfigurationError(f"plot() takes results, which Experiment.run() gives, got {result!r} as {name!r}")
+    return history
+
+
+def _judged(records: Sequence[RunRecord]) -> str:
+    """What runs are judged by: the first of these columns that some run recorded."""
+    for name in BY_IMPORTANCE:
+        if any(name in r.history.column_names and len(r.history.column(name)[1]) for r in records):
+            return name
+    return "local_loss"
