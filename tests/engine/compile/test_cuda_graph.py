@@ -201,7 +201,7 @@ def test_what_cannot_be_recorded_is_called_as_it_is():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_nothing_is_recorded():
     of = Graphed(step, (0,))
-    with logged("recording failed"):
+    with logged("recording failed: a CUDA graph records what runs on a GPU, and this runs on cpu"):
         assert_all_as_plain(of)
 
 

@@ -13,7 +13,9 @@ from ..layers import convolution, normalised, recurrent
 def calls(graph):
     """Names of the operations that count."""
     graph.eliminate_dead_code()
-    return [str(node.target) for node in graph.nodes if node.op == "call_function" and "getitem" not in node.name]
+    nodes = [node for node in graph.nodes if node.op == "call_function" and "getitem" not in node.name]
+    # A detached tensor is an alias, which newer versions of PyTorch write in its place.
+    return [str(node.target).replace("aten.detach.", "aten.alias.") for node in nodes]
 
 
 @pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])

@@ -220,6 +220,8 @@ def on_gpu(run: Callable[[], Any], device: torch.device) -> tuple[Callable[[], o
     Raises:
         RuntimeError: where something cannot be recorded.
     """
+    if device.type != "cuda":  # versions of PyTorch differ in what they raise
+        raise RuntimeError(f"a CUDA graph records what runs on a GPU, and this runs on {device}")
     stream, pool = _side(device)
     graph = torch.cuda.CUDAGraph()
     try:
