@@ -35,6 +35,7 @@ style: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/imports.py > /dev/null
 
 types: $(READY)
 	$(BIN)/pyright

@@ -21,8 +21,8 @@ import torch
 import turnout as to
 from common import peak, random_data
 from turnout.allocator import keep_large_buffers
-from turnout.core.algorithm import Algorithm
 from turnout.simulation import Simulation
+from turnout.slots.algorithm import Algorithm
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import turnout as to
 from common import random_data
 from turnout.allocator import keep_large_buffers
-from turnout.core.algorithm import Algorithm
 from turnout.distributed import collectives
 from turnout.simulation import Simulation
+from turnout.slots.algorithm import Algorithm
 
 
 @dataclass(frozen=True)

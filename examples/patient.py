@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 import turnout as to
-from turnout.core.pieces import Piece, Weighting
+from turnout.slots import Piece, Weighting
 
 
 @dataclass(frozen=True)

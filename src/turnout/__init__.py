@@ -56,14 +56,13 @@ from turnout.algorithms.compose import compose
 from turnout.allocator import keep_large_buffers
 from turnout.callbacks import AfterRound, Callback
 from turnout.comparison import compare, sweep
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, Diverged, TurnoutError
 from turnout.core.schedule import Cosine, Halving, Schedule
 from turnout.data import ById, ClassesPerClient, Dirichlet, HsuDirichlet, Iid, LabelClusters, LabelGroups, PowerLaw
 from turnout.engine.loss import squared_error
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
-from turnout.experiment import Experiment, Interrupted
+from turnout.experiment import Experiment
 from turnout.guard import BFloat16, Clip, Qsgd, RandomK, Sign, TopK
 from turnout.history import History
 from turnout.local import (
@@ -109,6 +108,7 @@ from turnout.population import (
 )
 from turnout.reporting.plot import plot
 from turnout.result import Result, load
+from turnout.running import Interrupted
 from turnout.selection import (
     AllAvailable,
     ByAlignment,
@@ -119,6 +119,7 @@ from turnout.selection import (
     WithReplacement,
 )
 from turnout.server_optimizer import FedExP, ServerAdagrad, ServerAdam, ServerMomentum, ServerSgd, ServerYogi
+from turnout.slots.algorithm import Algorithm
 from turnout.version import __version__
 from turnout.weighting import (
     Alignment,

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnout.core.algorithm import Algorithm
 from turnout.data.federated import FederatedData
 from turnout.distributed import collectives
 from turnout.engine.loss import OfExamples
 from turnout.engine.parameters import Layout
+from turnout.slots.algorithm import Algorithm
 from turnout.version import __version__
 
 

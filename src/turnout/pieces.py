@@ -13,7 +13,14 @@ number of examples, ``w_b <- w_b / n_b``:
 'custom'
 """
 
-from turnout.core.pieces import (
+from turnout.core.schedule import Schedule
+from turnout.data.partition import Partition
+from turnout.local import Work
+from turnout.models import ModelSpec
+from turnout.pace import Pace
+from turnout.population import Availability, Requirement, SpeedModel
+from turnout.population.delay import Delay
+from turnout.slots import (
     Aggregation,
     Correction,
     Guard,
@@ -26,13 +33,6 @@ from turnout.core.pieces import (
     Server,
     Weighting,
 )
-from turnout.core.schedule import Schedule
-from turnout.data.partition import Partition
-from turnout.local import Work
-from turnout.models import ModelSpec
-from turnout.pace import Pace
-from turnout.population import Availability, Requirement, SpeedModel
-from turnout.population.delay import Delay
 
 __all__ = [
     "Aggregation",

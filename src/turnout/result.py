@@ -19,12 +19,11 @@ from turnout.core.display import html_table
 from turnout.history import History
 from turnout.progress import BY_IMPORTANCE, quality
 from turnout.reporting.plot import plot
+from turnout.simulation.simulation import Simulation
 from turnout.simulation.trained import Trained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from turnout.simulation.simulation import Simulation
 
 
 class Result:

@@ -34,7 +34,7 @@ from turnout import (
     scaffold,
 )
 from turnout.aggregation.minimum_diameter import closest
-from turnout.core.step import server_step
+from turnout.slots.server_step import server_step
 
 from ..tiny import federation, report
 from .byzfl import F, vectors

@@ -21,7 +21,7 @@ from turnout import (
     fedau,
     fedavg,
 )
-from turnout.core.pieces import Guard, Weighting
+from turnout.slots import Guard, Weighting
 
 from ..tiny import federation, report
 

@@ -37,7 +37,7 @@ from turnout import (
     folb_heterogeneous,
     folb_two_set,
 )
-from turnout.core.pieces import Weighting
+from turnout.slots import Weighting
 
 FOLB, EXAMPLES = (Alignment(), DivideByAbsoluteSum()), (ByExamples(),)
 

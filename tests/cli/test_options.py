@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from turnout.algorithms import ALGORITHMS
 from turnout.cli.names import AVAILABILITY, PARTITIONS
 from turnout.cli.options import REQUIRED, build, convert, needed, options_of
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, DataError, refuse
 from turnout.core.schedule import Cosine, Halving, Schedule
 from turnout.data.source import Source
@@ -19,6 +18,7 @@ from turnout.experiment import Experiment
 from turnout.local import Sgd
 from turnout.personalization.partial import Personal
 from turnout.population import Cyclic
+from turnout.slots.algorithm import Algorithm
 
 
 @pytest.mark.parametrize(

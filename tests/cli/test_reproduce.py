@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from turnout.comparison import load_records
-from turnout.experiment import Experiment, Interrupted
+from turnout.experiment import Experiment
 from turnout.history import History
+from turnout.running import Interrupted
 
 Turnout = Callable[..., Any]
 

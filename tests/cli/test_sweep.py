@@ -11,7 +11,8 @@ import pytest
 from turnout.cli.sweep import grid_of
 from turnout.comparison import load_records
 from turnout.core.checks import ConfigurationError
-from turnout.experiment import Experiment, Interrupted
+from turnout.experiment import Experiment
+from turnout.running import Interrupted
 
 Turnout = Callable[..., Any]
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from turnout import ALGORITHMS, ConfigurationError, average_all, fedau, fedbuff, fednu, folb_two_set, scaffold_p
 from turnout.coordinator import Choice, Coordinator, Scheduler, SelectedCohorts
 from turnout.coordinator.growth import grown
-from turnout.core.pieces import KnownInAdvance
 from turnout.core.types import Candidates
 from turnout.pace import Ask, Buffered, Drop, Gather, Rounds, SetTimer, Step
+from turnout.slots import KnownInAdvance
 
 from ..tiny import federation, recipe, report
 

@@ -76,7 +76,7 @@ def test_the_number_of_classes_must_be_a_whole_number():
 
 def test_split_passes_every_argument_on(monkeypatch):
     seen = []
-    monkeypatch.setattr("turnout.data.split.split_source", lambda *args, **options: seen.append((args, options)))
+    monkeypatch.setattr("turnout.data.source.split_source", lambda *args, **options: seen.append((args, options)))
     made = source()
     options = {
         "seed": 3,

@@ -17,13 +17,13 @@ from turnout import (
     fednova,
     maxfl,
 )
+from turnout.coordinator.streaming import ReportBuffer, StreamingSum
 from turnout.core.checks import ConfigurationError
-from turnout.core.pieces import Aggregation
-from turnout.core.step import server_step
 from turnout.core.updates import Dense, Updates, join
 from turnout.distributed import collectives
-from turnout.distributed.streaming import ReportBuffer, StreamingSum
 from turnout.distributed.updates import LazySum, RunningSum, Sharded, Summed
+from turnout.slots import Aggregation
+from turnout.slots.server_step import server_step
 from turnout.weighting import ByExamples
 
 from ..processes import side_by_side

@@ -10,8 +10,8 @@ from torch import nn
 from turnout.core.types import Task
 from turnout.data.federated import Shards
 from turnout.engine.choice import Engine
-from turnout.engine.cohort import Clients
-from turnout.engine.full_batch import Start, full_gradient, full_scores
+from turnout.engine.cohort import Clients, Start
+from turnout.engine.full_batch import full_gradient, full_scores
 from turnout.engine.objective import Objective
 
 from ..tiny import SIZES, classification

@@ -14,8 +14,8 @@ import torch
 from turnout import ALGORITHMS, ConfigurationError
 from turnout.algorithms.compose import compose
 from turnout.cli.names import AGGREGATIONS, ALSO, SERVER_OPTIMIZERS
-from turnout.core.pieces import Guard
 from turnout.simulation import Simulation
+from turnout.slots import Guard
 
 from .recipes import LOCAL, RECIPES, experiment
 from .test_reports import batches, reordered, states_after

@@ -31,11 +31,11 @@ from turnout import (
     folb_heterogeneous,
     folb_two_set,
 )
-from turnout.core.step import server_step
 from turnout.core.types import Candidates
 from turnout.data.federated import FederatedData, Shards
 from turnout.local import Work
 from turnout.simulation import Simulation
+from turnout.slots.server_step import server_step
 
 from ..tiny import federation, report
 from .recipes import LOCAL, N, experiment, trained

@@ -23,7 +23,7 @@ from turnout import (
 )
 from turnout.checkpoint import FILE
 from turnout.population import sign_flipping
-from turnout.simulation import Simulation
+from turnout.simulation import Simulation, checkpointing
 
 from .recipes import DATA, LOCAL, RATES, N, assert_same_bits, assert_same_tensors, experiment, trained
 
@@ -55,8 +55,8 @@ def test_power_cuts_leave_no_trace_of_who_left(opting, tmp_path):
     run.run(tmp_path / "cut", resume=True)
     run.run(tmp_path / "whole")
     whole, found = Simulation(run), Simulation(run)
-    whole.restore(tmp_path / "whole")
-    found.restore(tmp_path / "cut")
+    checkpointing.restore(whole, tmp_path / "whole")
+    checkpointing.restore(found, tmp_path / "cut")
     assert_same_bits(found, whole)
     assert_same_tensors(found.opt_in.state(), whole.opt_in.state())
     assert (tmp_path / "cut" / FILE).exists()

@@ -23,9 +23,9 @@ from turnout import (
     folb_two_set,
     models,
 )
-from turnout.core.step import server_step
 from turnout.engine.objective import Objective
 from turnout.simulation import Simulation
+from turnout.slots.server_step import server_step
 
 from ..tiny import federation, report
 from .recipes import DATA, LOCAL, RECIPES, N, experiment

@@ -28,9 +28,9 @@ from turnout import (
     known_statistics,
     mifa,
 )
-from turnout.core.step import server_step
 from turnout.data.federated import FederatedData, Shards
 from turnout.simulation import Simulation
+from turnout.slots.server_step import server_step
 
 from ..tiny import federation, report
 

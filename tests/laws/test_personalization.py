@@ -40,7 +40,7 @@ from turnout import (
 )
 from turnout.data.federated import FederatedData, Shards
 from turnout.population import Speed, delay
-from turnout.simulation import Simulation
+from turnout.simulation import Simulation, checkpointing
 from turnout.simulation.memory import ClientMemory
 
 from .recipes import DATA, LOCAL, RATES, N, assert_same_bits, assert_same_tensors, trained
@@ -266,9 +266,9 @@ def test_rows_in_a_file_change_no_bit_also_when_a_run_is_continued(name, tmp_pat
     whole, cut = trained(run), Simulation(run)
     for _ in range(4):
         cut.round()
-    cut.save(tmp_path)
+    checkpointing.save(cut, tmp_path)
     again = Simulation(run)
-    again.restore(tmp_path)
+    checkpointing.restore(again, tmp_path)
     for _ in range(4):
         again.round()
     again.finish()

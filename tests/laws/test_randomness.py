@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from turnout import Experiment, Halving, Population, ServerSgd, Sgd, Trace, fedau, models
-from turnout.core.step import server_step
 from turnout.data.federated import FederatedData, Shards
 from turnout.simulation import Simulation
+from turnout.slots.server_step import server_step
 
 from ..tiny import classification
 from .recipes import RECIPES, SOME, N, assert_same_bits, baseline, experiment, standard, tables, trained

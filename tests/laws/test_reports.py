@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from turnout import KnownRates, Participation, ServerSgd
-from turnout.core.step import server_step
 from turnout.core.types import Report
 from turnout.simulation import Simulation
+from turnout.slots.server_step import server_step
 
 from .. import tiny
 from ..tiny import federation, presence

@@ -10,7 +10,7 @@ from turnout.checkpoint import FILE
 from turnout.comparison import is_finished
 from turnout.core.checks import CheckpointError
 from turnout.history import History
-from turnout.simulation import Simulation
+from turnout.simulation import Simulation, checkpointing
 from turnout.storage import DIGESTS
 
 from .recipes import RECIPES, assert_same_bits, baseline, experiment, standard
@@ -36,7 +36,7 @@ def run_until(round, run, folder, resume):
 def final_state(run, folder):
     """What the folder holds, as a simulation that would go on from it."""
     simulation = Simulation(run)
-    simulation.restore(folder)
+    checkpointing.restore(simulation, folder)
     simulation.finish()
     return simulation
 

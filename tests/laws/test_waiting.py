@@ -8,12 +8,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from turnout import Sgd
-from turnout.core import step
-from turnout.core.step import server_step
 from turnout.core.types import Report
 from turnout.data import federated
 from turnout.engine.objective import Objective
 from turnout.simulation import Simulation
+from turnout.slots import server_step as step
+from turnout.slots.server_step import server_step
 
 from .recipes import LOCAL, RECIPES, SOME, experiment
 from .test_reports import KNOWN, P, batches

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 import turnout as to
-from turnout.core.pieces import Correction
 from turnout.engine import objective
 from turnout.engine.compile import compiled as replay
 from turnout.local.work import UniformWork
 from turnout.simulation import Simulation
+from turnout.slots import Correction
 
 from ..logs import logged
 

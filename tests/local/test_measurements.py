@@ -16,13 +16,12 @@ from turnout import (
     compose,
     models,
 )
-from turnout.core.step import client_step
 from turnout.core.types import Task
 from turnout.engine.choice import Engine
-from turnout.engine.cohort import Clients
-from turnout.engine.full_batch import Start
+from turnout.engine.cohort import Clients, Start
 from turnout.engine.objective import Objective
 from turnout.local.measurements import _norms
+from turnout.slots.client_step import client_step
 
 ALL = (StartLoss(), StartGradient(), GradientNorm(), Inexactness())
 MODEL = models.Mlp(hidden=(7,))
@@ -148,7 +147,7 @@ def test_lanes_may_start_from_different_models(tiny):
 def test_a_start_computes_each_thing_once(tiny, monkeypatch):
     calls = []
     monkeypatch.setattr(
-        "turnout.engine.full_batch.full_gradient", lambda *_: calls.append(1) or (torch.zeros(1), torch.ones(1, 3))
+        "turnout.engine.cohort.full_gradient", lambda *_: calls.append(1) or (torch.zeros(1), torch.ones(1, 3))
     )
     start = Start(Task(torch.zeros(3), 0, seed=0), clients_of(tiny, [0]))
     assert start.known is None

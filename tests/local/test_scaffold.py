@@ -198,8 +198,8 @@ def test_the_local_problem_that_inexactness_measures_has_the_control_variates(ti
 
 def test_an_older_mean_for_each_lane_is_taken_as_it_comes(tiny):
     """In a buffer clients start from different versions, each with its own c."""
-    from turnout.core.step import client_step
     from turnout.core.types import Task
+    from turnout.slots.client_step import client_step
 
     simulation = simulation_of(tiny, Scaffold())
     algorithm, params = simulation.experiment.algorithm, simulation.state.params

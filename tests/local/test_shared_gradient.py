@@ -10,12 +10,12 @@ import torch
 
 from turnout import GradientNorm, Prox, Sgd, StartGradient, StartLoss, compose, models
 from turnout.core.random import uniform
-from turnout.core.step import client_step
 from turnout.core.types import Task
 from turnout.data.transforms import Transform
 from turnout.engine.choice import Engine
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
+from turnout.slots.client_step import client_step
 
 from ..tiny import classification
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from turnout import DivideByClients, Participation, compose
-from turnout.core.step import server_step
 from turnout.core.types import ServerState
+from turnout.slots.server_step import server_step
 
 from ..tiny import federation, presence, report
 from .weights import algorithm_2, counted, exponential

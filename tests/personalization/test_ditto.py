@@ -27,7 +27,7 @@ from turnout import (
 )
 from turnout.data.federated import Shards
 from turnout.population import Speed, delay
-from turnout.simulation import Simulation
+from turnout.simulation import Simulation, checkpointing
 
 from ..tiny import classification
 
@@ -94,7 +94,7 @@ def test_a_report_shows_nothing_of_the_own_model(tiny, tmp_path):
     assert torch.equal(sent.updates.gathered(), same.updates.gathered())
     assert torch.equal(sent.seen["loss"], same.seen["loss"])
     assert (own(one) - own(other)).abs().max() > 0.1
-    one.save(tmp_path)
+    checkpointing.save(one, tmp_path)
     saved, _ = checkpoint.load(tmp_path)
     assert [name for name in saved if "personal" in name] == ["memory/table.personal"]
 

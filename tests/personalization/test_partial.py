@@ -28,12 +28,12 @@ from turnout import (
     compose,
     models,
 )
-from turnout.core.pieces import Guard
 from turnout.core.types import Report, Task
 from turnout.engine.parameters import Layout
 from turnout.local import Scaffold
 from turnout.personalization.partial import Personal
-from turnout.simulation import Simulation
+from turnout.simulation import Simulation, checkpointing
+from turnout.slots import Guard
 
 N = 8
 EVERYONE = np.arange(N)
@@ -185,7 +185,7 @@ def test_personal_parameters_never_leave_their_client(tiny, tmp_path, engine):
     assert {"start_gradient", "control"} <= report.seen.keys() | report.extra.keys()
     row = simulation.history.rounds.to_pylist()[-1]
     assert row["bytes_up"] == row["num_participants"] * (3 * 4 * SHARED + 2 * 4 + 24)
-    simulation.save(tmp_path)
+    checkpointing.save(simulation, tmp_path)
     saved, _ = checkpoint.load(tmp_path)
     assert saved["model/params"].shape == (SHARED,)
     elsewhere = ("memory/", "model.first/", "schedule.", "coordinator/")  # with clients; or who was asked when

@@ -35,7 +35,7 @@ def test_schedule_goes_by_the_round_and_nothing_changes_in_place(kind):
 @pytest.mark.parametrize("kind", [*KINDS, FedExP])
 def test_a_state_that_is_not_finite_is_not_kept(kind):
     """A direction that overflows leaves the optimiser as it was: the server's step is taken back."""
-    from turnout.core.step import server_step
+    from turnout.slots.server_step import server_step
 
     from ..tiny import report
 

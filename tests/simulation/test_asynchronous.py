@@ -40,7 +40,7 @@ from turnout.local import UniformWork
 from turnout.pace import Buffered, Rounds
 from turnout.population import Dropout, Speed, delay
 from turnout.selection import AllAvailable, ByGradientNorm
-from turnout.simulation import Simulation
+from turnout.simulation import Simulation, checkpointing
 from turnout.simulation.schedule import schedule
 
 from ..laws.recipes import assert_same_bits
@@ -239,8 +239,8 @@ def test_an_interruption_leaves_no_trace(algorithm, pace, tmp_path):
         run.run(tmp_path / "cut", checkpoint_every=3, callbacks=[AfterRound(cut)])
     run.run(tmp_path / "cut", resume=True)
     whole, cut_off = Simulation(run), Simulation(run)
-    whole.restore(tmp_path / "whole")
-    cut_off.restore(tmp_path / "cut")
+    checkpointing.restore(whole, tmp_path / "whole")
+    checkpointing.restore(cut_off, tmp_path / "cut")
     assert_same_bits(cut_off, whole)
     for part in ("driver", "coordinator"):
         one, other = (carried(getattr(simulation, part)) for simulation in (whole, cut_off))

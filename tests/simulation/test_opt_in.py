@@ -28,7 +28,7 @@ from turnout.data.federated import Shards
 from turnout.engine.full_batch import full_scores
 from turnout.engine.objective import Objective
 from turnout.local.tuning import tuned
-from turnout.simulation import Simulation
+from turnout.simulation import Simulation, checkpointing
 from turnout.simulation.client_groups import ClientGroup
 
 from ..tiny import classification
@@ -256,10 +256,10 @@ def test_a_restart_trains_no_own_model_again(data, tmp_path, monkeypatch):
         "population": Population(requirement=WarmUp(5), opting=Opting(1, comes_back=False)),
     }
     first = run(simulation_of(data, **options))
-    first.save(tmp_path)
+    checkpointing.save(first, tmp_path)
     monkeypatch.setattr(ClientGroup, "scores_after", None)
     again = simulation_of(data, **options)
-    again.restore(tmp_path)
+    checkpointing.restore(again, tmp_path)
     for kind in ("seen", "unseen"):
         one, other = (simulation.opt_in._requirement(kind) for simulation in (first, again))
         assert one is not None

@@ -23,12 +23,12 @@ from turnout import (
     models,
 )
 from turnout.coordinator import records
-from turnout.core.pieces import KnownInAdvance
 from turnout.data.federated import FederatedData, Shards
 from turnout.local import TimeBudget
 from turnout.pace import Buffered, Rounds
 from turnout.population import Speed, delay
-from turnout.simulation import Simulation
+from turnout.simulation import Simulation, checkpointing
+from turnout.slots import KnownInAdvance
 
 from ..tiny import report
 
@@ -235,19 +235,19 @@ def test_a_client_too_large_to_shuffle_is_refused_with_what_to_write():
     ],
 )
 def test_a_checkpoint_of_another_experiment_is_refused_and_the_difference_named(tiny, tmp_path, change, message):
-    simulation_of(tiny).save(tmp_path)
+    checkpointing.save(simulation_of(tiny), tmp_path)
     algorithm = change.pop("algorithm", None)
     with pytest.raises(CheckpointError, match=rf"is of another experiment \(there, and here\): {message}"):
-        simulation_of(tiny, algorithm, **change).restore(tmp_path)
+        checkpointing.restore(simulation_of(tiny, algorithm, **change), tmp_path)
 
 
 def test_a_checkpoint_of_other_data_or_another_model_is_refused(tiny, tmp_path):
-    simulation_of(tiny).save(tmp_path / "one")
+    checkpointing.save(simulation_of(tiny), tmp_path / "one")
     swapped = replace(tiny, train=replace(tiny.train, y=tiny.train.y.flip(0)))
     with pytest.raises(CheckpointError, match=r"data\.crc32: \d+ and \d+"):
-        simulation_of(swapped).restore(tmp_path / "one")
-    simulation_of(tiny, model=nn.Linear(16, 4)).save(tmp_path / "two")
+        checkpointing.restore(simulation_of(swapped), tmp_path / "one")
+    checkpointing.save(simulation_of(tiny, model=nn.Linear(16, 4)), tmp_path / "two")
     with pytest.raises(CheckpointError, match=r"model\.crc32: \d+ and \d+"):
-        simulation_of(tiny, model=nn.Linear(16, 4)).restore(tmp_path / "two")
+        checkpointing.restore(simulation_of(tiny, model=nn.Linear(16, 4)), tmp_path / "two")
     with pytest.raises(CheckpointError, match=r"model\.parameters\.bias: \[4\] and None"):
-        simulation_of(tiny, model=nn.Linear(16, 4, bias=False)).restore(tmp_path / "two")
+        checkpointing.restore(simulation_of(tiny, model=nn.Linear(16, 4, bias=False)), tmp_path / "two")

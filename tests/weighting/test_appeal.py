@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout import ConfigurationError, DivideBySum, compose
-from turnout.core.step import server_step
 from turnout.local import AppealGap
+from turnout.slots.server_step import server_step
 from turnout.weighting import Appeal, DivideBySumPlus
 
 from ..tiny import federation, report

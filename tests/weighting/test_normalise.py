@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from turnout import ByExamples, DivideByAbsoluteSum, DivideByClients, DivideByParticipants, DivideBySum
-from turnout.core.pieces import KnownInAdvance
+from turnout.slots import KnownInAdvance
 
 from ..tiny import federation, report
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from turnout import ConfigurationError, DivideByClients, Participation, compose
-from turnout.core.step import server_step
+from turnout.slots.server_step import server_step
 
 from ..tiny import federation, report
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnout import ByStaleness, ConfigurationError, DivideBySum, ExpectedStaleness, Participation, compose, fedasync
-from turnout.core.step import server_step
+from turnout.slots.server_step import server_step
 
 from ..tiny import federation, report
 

@@ -8,12 +8,11 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
-from turnout.core.pieces import Aggregation, Normaliser, Weights
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
+from turnout.slots import Aggregation, Normaliser, Slots, Weights
 from turnout.weighting.normalise import DivideByParticipants
 
 
@@ -30,7 +29,7 @@ class FedVarp(Aggregation):
 
     client_rows: ClassVar[tuple[str, ...]] = ("table",)
 
-    def fits(self, algorithm: Algorithm) -> None:
+    def fits(self, algorithm: Slots) -> None:
         """Weights must sum to one over the participants: only then does the correction stay centred on the mean."""
         needs_alone(
             algorithm,
@@ -94,7 +93,7 @@ def replace_rows(state: State, report: Report) -> tuple[torch.Tensor, torch.Tens
     return stored, state["mean"] + (Updates.of(new).weighted_sum(even) - Updates.of(old).weighted_sum(even))
 
 
-def needs_alone(algorithm: Algorithm, normaliser: type[Normaliser], why: str) -> None:
+def needs_alone(algorithm: Slots, normaliser: type[Normaliser], why: str) -> None:
     """Refuse weights other than those of `normaliser` alone, because of `why`."""
     if len(algorithm.weighting) != 1 or not isinstance(algorithm.weighting[0], normaliser):
         names = " -> ".join(type(piece).__name__ for piece in algorithm.weighting)

@@ -8,9 +8,8 @@ from typing import ClassVar
 import torch
 
 from turnout.aggregation.fedvarp import grown, needs_alone, replace_rows, table
-from turnout.core.algorithm import Algorithm
-from turnout.core.pieces import Aggregation, Weights
 from turnout.core.types import Federation, Report, State
+from turnout.slots import Aggregation, Slots, Weights
 from turnout.weighting.normalise import DivideByClients
 
 
@@ -29,7 +28,7 @@ class Mifa(Aggregation):
 
     client_rows: ClassVar[tuple[str, ...]] = ("table",)
 
-    def fits(self, algorithm: Algorithm) -> None:
+    def fits(self, algorithm: Slots) -> None:
         """All N clients count alike, the absent ones too, so nothing may weigh the participants."""
         needs_alone(
             algorithm,

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from turnout.aggregation.mixing import Mixing
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, refuse
-from turnout.core.pieces import Aggregation, Weights
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
+from turnout.slots import Aggregation, Slots, Weights
 from turnout.weighting import Alignment, DivideByCurvature, SignOfAlignment
 
 _SWAYED = {
@@ -50,7 +49,7 @@ class Robust(Aggregation):
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 0.5:
             raise refuse("fraction", given=given, needed="a number >= 0 and < 0.5")
 
-    def fits(self, algorithm: Algorithm) -> None:
+    def fits(self, algorithm: Slots) -> None:
         """Refuse algorithms that one attacker sways beside the aggregation of updates."""
         name = type(self).__name__
         if algorithm.keeps:

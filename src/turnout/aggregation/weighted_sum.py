@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from turnout.core.pieces import Aggregation, Weights
 from turnout.core.types import Federation, Report, State
+from turnout.slots import Aggregation, Weights
 
 
 @dataclass(frozen=True)

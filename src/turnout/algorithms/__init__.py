@@ -33,7 +33,7 @@ from turnout.algorithms.perfedavg import perfedavg
 from turnout.algorithms.qffl import qffl
 from turnout.algorithms.scaffold import scaffold
 from turnout.algorithms.scaffold_p import scaffold_p
-from turnout.core.algorithm import Algorithm
+from turnout.slots.algorithm import Algorithm
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     recipe.__name__: recipe

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from turnout.aggregation import WeightedSum
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
-from turnout.core.pieces import (
+from turnout.local import Sgd
+from turnout.selection import AllAvailable
+from turnout.server_optimizer import ServerSgd
+from turnout.slots import (
     Aggregation,
     Correction,
     Guard,
@@ -21,9 +23,7 @@ from turnout.core.pieces import (
     Server,
     Weighting,
 )
-from turnout.local import Sgd
-from turnout.selection import AllAvailable
-from turnout.server_optimizer import ServerSgd
+from turnout.slots.algorithm import Algorithm
 from turnout.weighting import DivideByParticipants
 
 Kind = TypeVar("Kind", bound=Piece)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from turnout.aggregation import WeightedModels
 from turnout.algorithms.compose import compose
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import positive, refuse
-from turnout.core.pieces import Piece
 from turnout.local import Sgd
 from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
 from turnout.weighting import ByStaleness, DivideByParticipants
 from turnout.weighting.discount import Rule as Discount
 

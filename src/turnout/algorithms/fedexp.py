@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
-from turnout.core.algorithm import Algorithm
-from turnout.core.pieces import Piece
 from turnout.local import Sgd
 from turnout.server_optimizer import FedExP
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
 from turnout.weighting import ByExamples, DivideBySum
 
 

@@ -6,9 +6,7 @@ Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021, 
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import known_name
-from turnout.core.pieces import Piece, Selection
 from turnout.core.schedule import Schedule
 from turnout.local import Sgd, StartGradient
 from turnout.selection import (
@@ -18,6 +16,8 @@ from turnout.selection import (
     WithReplacement,
 )
 from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece, Selection
+from turnout.slots.algorithm import Algorithm
 from turnout.weighting import (
     ByExamples,
     DivideByParticipants,

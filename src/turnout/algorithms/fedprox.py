@@ -6,14 +6,14 @@ Reference: Li et al., "Federated optimization in heterogeneous networks", MLSys 
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
-from turnout.core.algorithm import Algorithm
-from turnout.core.pieces import Piece
 from turnout.core.schedule import Schedule
 from turnout.local import Prox, Sgd
 from turnout.selection import (
     Uniform,
 )
 from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
 from turnout.weighting import (
     ByExamples,
     DivideByParticipants,

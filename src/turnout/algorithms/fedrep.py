@@ -6,10 +6,10 @@ Reference: Collins et al., "Exploiting shared representations for personalized f
 from __future__ import annotations
 
 from turnout.algorithms.fedalt import fedalt
-from turnout.core.algorithm import Algorithm
-from turnout.core.pieces import Piece
 from turnout.core.schedule import Schedule
 from turnout.local import Sgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
 
 
 def fedrep(

@@ -10,8 +10,6 @@ Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
-from turnout.core.algorithm import Algorithm
-from turnout.core.pieces import Piece
 from turnout.core.schedule import Schedule
 from turnout.local import Inexactness, Sgd, StartGradient
 from turnout.selection import (
@@ -19,6 +17,8 @@ from turnout.selection import (
     Uniform,
 )
 from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
 from turnout.weighting import (
     Alignment,
     ByExamples,

@@ -6,13 +6,13 @@ Reference: Karimireddy et al., "SCAFFOLD: stochastic controlled averaging for fe
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
-from turnout.core.algorithm import Algorithm
-from turnout.core.pieces import Piece
 from turnout.core.schedule import Schedule
 from turnout.local import Scaffold, Sgd
 from turnout.local.scaffold import Initial, Option
 from turnout.selection import Uniform
 from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
 from turnout.weighting import DivideByParticipants
 
 

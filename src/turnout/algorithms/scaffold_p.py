@@ -9,14 +9,14 @@ Reference: Chen et al., "Sharper convergence guarantees for federated learning w
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
-from turnout.core.algorithm import Algorithm
-from turnout.core.pieces import Piece
 from turnout.core.schedule import Schedule
 from turnout.local import Scaffold, Sgd
 from turnout.local.scaffold import Initial
 from turnout.personalization.partial import Personal
 from turnout.selection import Uniform
 from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
 from turnout.weighting import DivideByParticipants
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import warnings
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import positive
 from turnout.local import Scaffold
 from turnout.personalization.partial import Personal
 from turnout.selection import AllAvailable, Uniform
+from turnout.slots.algorithm import Algorithm
 from turnout.weighting import DivideByParticipants
 
 _SLACK = 1e-6  # relative: a root that was typed with seven digits is meant to be that root

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from turnout.configuration import Configuration
 from turnout.data.transforms import apply_transforms
-from turnout.experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Flops:
         return self.matrix / matrix_rate + (self.convolution / convolution_rate if self.convolution else 0.0)
 
 
-def of_gradient(experiment: Experiment) -> Flops:
+def of_gradient(experiment: Configuration) -> Flops:
     """The operations of one example's part of a loss and its gradient, forwards and backwards.
 
     They are those that plain autograd does for the model as it is written, whatever the engine makes of it.

@@ -10,8 +10,8 @@ from dataclasses import fields
 import numpy as np
 import torch
 
+from turnout.configuration import Configuration
 from turnout.core.types import Report, Task
-from turnout.experiment import Experiment
 from turnout.local import Sgd
 from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.simulation import Simulation
@@ -86,7 +86,7 @@ class TimedSimulation(Simulation):
         num_examples_used: over how many examples gradients were taken in local steps.
     """
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Configuration) -> None:
         super().__init__(experiment)
         self.watch = Stopwatch()
         self.workers: TimedClients = TimedClients.of(self.workers, self.watch)

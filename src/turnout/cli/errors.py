@@ -16,7 +16,7 @@ from turnout.cli.spelling import on_command_line
 from turnout.comparison import RunsFailed
 from turnout.core.checks import TurnoutError
 from turnout.distributed.collectives import ProcessLost
-from turnout.experiment import Interrupted
+from turnout.running import Interrupted
 
 FAILED, USAGE, STOPPED = 1, 2, 130
 

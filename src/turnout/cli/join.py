@@ -12,7 +12,7 @@ from turnout.cli.deployed import clients_experiment, log_to_stderr, needs
 from turnout.cli.errors import guarded
 from turnout.cli.output import say
 from turnout.core.checks import ConfigurationError, known_name
-from turnout.experiment import stops_on_signal
+from turnout.running import stops_on_signal
 
 EPILOG = r"""[bold]Examples[/bold]
 

@@ -17,7 +17,6 @@ from turnout.aggregation import (
     TrimmedMean,
 )
 from turnout.aggregation.mixing import Mixing
-from turnout.core.pieces import Aggregation, Piece, Selection, Server
 from turnout.core.schedule import Cosine, Halving, Schedule
 from turnout.data.partition import (
     ById,
@@ -78,6 +77,7 @@ from turnout.selection import (
     WithReplacement,
 )
 from turnout.server_optimizer import FedExP, ServerAdagrad, ServerAdam, ServerMomentum, ServerSgd, ServerYogi
+from turnout.slots import Aggregation, Piece, Selection, Server
 
 AVAILABILITY: Mapping[str, type[Availability]] = {
     "everyone": Everyone,

@@ -17,8 +17,8 @@ from typing import Any
 
 from turnout.algorithms import ALGORITHMS
 from turnout.cli.options import Table
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, nearest
+from turnout.slots.algorithm import Algorithm
 
 
 def short(name: str) -> str:

@@ -22,11 +22,12 @@ from turnout.cli.variants import Layers
 from turnout.comparison import is_finished, load_record
 from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted
 from turnout.distributed import collectives
-from turnout.experiment import Experiment, Interrupted
+from turnout.experiment import Experiment
 from turnout.history import History
 from turnout.progress import BY_IMPORTANCE, Progress, quality
 from turnout.reporting import comparison, rich_tables
 from turnout.reporting.style import name_of
+from turnout.running import Interrupted
 
 SETTINGS = "settings.json"
 

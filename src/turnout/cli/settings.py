@@ -14,9 +14,7 @@ from turnout.cli.layers import merge
 from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PARTITIONS
 from turnout.cli.options import Table, arguments, build, convert, options_of, part, placed, unknown_option
 from turnout.cli.sections import OF_SPLIT, as_table, chosen, piece_of, tidy
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, known_name, refuse
-from turnout.core.pieces import Piece
 from turnout.data.catalogue import SOURCES
 from turnout.data.federated import FederatedData
 from turnout.data.partition import Partition
@@ -26,6 +24,8 @@ from turnout.models import ModelSpec
 from turnout.pace import Buffered, Pace
 from turnout.population import Availability, Population
 from turnout.selection import Uniform
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from turnout.comparison.processes import in_processes, packed
 from turnout.comparison.run import Listener, Run, Update, perform
 from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
 from turnout.engine.hardware import num_processors
-from turnout.experiment import Experiment, Interrupted, stops_on_signal
+from turnout.experiment import Experiment
 from turnout.reporting.records import RunRecord
+from turnout.running import Interrupted, stops_on_signal
 
 
 class RunsFailed(TurnoutError):

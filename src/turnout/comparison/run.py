@@ -12,8 +12,9 @@ from typing import Any, Literal
 from turnout.callbacks import Callback
 from turnout.comparison.folders import is_finished
 from turnout.core.checks import ConfigurationError, TurnoutError
-from turnout.experiment import Experiment, Interrupted
+from turnout.experiment import Experiment
 from turnout.progress import Notes
+from turnout.running import Interrupted
 
 _PAUSE = 0.1
 """Seconds between two updates of a run: more would be work for nobody."""

@@ -10,11 +10,11 @@ import numpy as np
 
 from turnout.coordinator.choice import Choice
 from turnout.core.checks import ConfigurationError
-from turnout.core.pieces import Selection
 from turnout.core.types import Candidates, Report
 from turnout.pace import Choose
 from turnout.pace.rounds import enlarged
 from turnout.selection import AllAvailable, Uniform
+from turnout.slots import Selection
 
 
 class Cohorts(Protocol):

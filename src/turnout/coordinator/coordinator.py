@@ -16,11 +16,11 @@ from turnout.coordinator.growth import grown
 from turnout.coordinator.influence import Influence
 from turnout.coordinator.scheduler import Scheduler, Told
 from turnout.coordinator.tensors import as_arrays, as_tensors
-from turnout.core.algorithm import Algorithm
 from turnout.core.device import to_device
-from turnout.core.step import server_prepares, server_step
 from turnout.core.types import Federation, Info, Report, ServerState, State, Task
 from turnout.pace import Ask, Gather, Phase, Step
+from turnout.slots.algorithm import Algorithm
+from turnout.slots.server_step import server_prepares, server_step
 
 
 @dataclass(frozen=True, eq=False)

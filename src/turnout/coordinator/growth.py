@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from turnout.core.algorithm import Algorithm
-from turnout.core.pieces import Stateful
 from turnout.core.types import Federation, ServerState
+from turnout.slots import Stateful
+from turnout.slots.algorithm import Algorithm
 
 
 def grown(algorithm: Algorithm, state: ServerState, before: Federation, after: Federation) -> ServerState:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Info, Report, ServerState
+from turnout.slots.algorithm import Algorithm
 
 
 def of_round(

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, known_name, probability, refuse
 from turnout.core.random import generator
+from turnout.data.examples import Examples
 from turnout.data.federated import FederatedData, Shards
 from turnout.data.gather import flip, gather, own_tests, rows_of
 from turnout.data.partition import ById, Partition
 from turnout.data.partition.by_id import ARTIFICIAL
 from turnout.data.transforms import check_transforms
 
-if TYPE_CHECKING:
-    from turnout.data.source import Source
-
 
 def split_source(
-    source: Source,
+    source: Examples,
     partition: Partition | None = None,
     num_clients: int | None = None,
     *,
@@ -119,7 +116,7 @@ def _share(name: str, value: float) -> None:
         raise refuse(name, given=value, needed="a share, 0 <= value < 1")
 
 
-def _partition(source: Source, partition: Partition | None) -> Partition:
+def _partition(source: Examples, partition: Partition | None) -> Partition:
     """The partition that was asked for; by the clients that the data have, if none was."""
     if isinstance(partition, Partition):
         return partition
@@ -133,7 +130,7 @@ def _partition(source: Source, partition: Partition | None) -> Partition:
     return ById()
 
 
-def _set_aside(source: Source, test_fraction: float | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def _set_aside(source: Examples, test_fraction: float | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The rows that clients share, and those of the pooled test, each in the order of the data.
 
     With the examples in order of class, at random within a class, the i-th is taken where i * fraction passes a whole
@@ -161,7 +158,7 @@ def _set_aside(source: Source, test_fraction: float | None, seed: int) -> tuple[
 
 
 def _hold(
-    source: Source, pool: np.ndarray, partition: Partition, num_clients: int | None, unseen_clients: int, seed: int
+    source: Examples, pool: np.ndarray, partition: Partition, num_clients: int | None, unseen_clients: int, seed: int
 ) -> list[np.ndarray]:
     """The rows of each client, those that will not train among them."""
     if num_clients is not None:
@@ -216,7 +213,7 @@ def _some(purpose: str, clients: np.ndarray, size: int, seed: int) -> np.ndarray
 
 
 def _examples(
-    source: Source, clients: _Clients, test_rows: np.ndarray, client_test_fraction: float, seed: int
+    source: Examples, clients: _Clients, test_rows: np.ndarray, client_test_fraction: float, seed: int
 ) -> dict[str, Shards]:
     """Everything that comes from the source's training examples, gathered once."""
     own_test = own_tests(clients.owner, client_test_fraction, seed)
@@ -240,7 +237,7 @@ def _examples(
     return shards
 
 
-def _official_tests(source: Source, clients: _Clients, client_test_fraction: float) -> dict[str, Shards]:
+def _official_tests(source: Examples, clients: _Clients, client_test_fraction: float) -> dict[str, Shards]:
     """The official test split: each client's own, where it is one by client, else pooled."""
     if source.test_x is None or source.test_y is None:
         return {}
@@ -265,6 +262,6 @@ def _official_tests(source: Source, clients: _Clients, client_test_fraction: flo
     return gather(source.test_x, flip(source.test_y, flipped, source.num_classes), groups)
 
 
-def _names(source: Source, natural: np.ndarray) -> tuple[str, ...]:
+def _names(source: Examples, natural: np.ndarray) -> tuple[str, ...]:
     """What natural clients are called."""
     return tuple(str(k) if source.client_names is None else source.client_names[k] for k in natural)

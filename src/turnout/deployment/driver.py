@@ -17,13 +17,13 @@ import torch
 from turnout import checkpoint
 from turnout.coordinator import Choice, Coordinator, Scheduler, SelectedCohorts
 from turnout.coordinator.coordinator import Batch
+from turnout.coordinator.streaming import ReportBuffer, StreamingSum
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Candidates, Report
 from turnout.deployment.ledger import Ledger
 from turnout.deployment.setting import Setting
 from turnout.deployment.store import Entry, Outcome, Store
 from turnout.deployment.wire import Assignment, decode_report, digest, encode, model_tensors, told
-from turnout.distributed.streaming import ReportBuffer, StreamingSum
 from turnout.pace import Ask, Drop, Gather, SetTimer, Step
 
 OVER = "the run is over"

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import known_name
+from turnout.slots.algorithm import Algorithm
 
 Kind = Literal["participation", "scalars", "gradients", "updates", "sums"]
 KINDS: tuple[Kind, ...] = ("participation", "scalars", "gradients", "updates", "sums")

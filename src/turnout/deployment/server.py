@@ -20,6 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from turnout import checkpoint, storage
+from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.deployment.app import Http
 from turnout.deployment.driver import Driver
@@ -29,7 +30,6 @@ from turnout.deployment.setting import Setting
 from turnout.deployment.store import Entry, Store
 from turnout.deployment.wire import PROTOCOL
 from turnout.describe import differences
-from turnout.experiment import Experiment
 
 log = logging.getLogger("turnout.server")
 
@@ -92,7 +92,7 @@ class Server:
 
     def __init__(
         self,
-        experiment: Experiment,
+        experiment: Configuration,
         folder: Path,
         settings: dict[str, Any] | None = None,
         options: Options | None = None,

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Algorithm
+from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
-from turnout.core.pieces import InformsClients
 from turnout.core.types import Federation
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
@@ -20,10 +19,11 @@ from turnout.deployment.wire import Assignment, Manifest, model_tensors, read_ma
 from turnout.deployment.worker import Computer, Worker
 from turnout.describe import describe
 from turnout.engine.objective import Objective
-from turnout.experiment import Experiment
 from turnout.pace import Buffered, Pace
 from turnout.pace.actions import Phase
 from turnout.selection import AllAvailable
+from turnout.slots import InformsClients
+from turnout.slots.algorithm import Algorithm
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class Setting:
     visible: tuple[Visible, ...]
 
     @classmethod
-    def of(cls, experiment: Experiment, heartbeat: float = 10.0) -> Setting:
+    def of(cls, experiment: Configuration, heartbeat: float = 10.0) -> Setting:
         """Take an experiment apart, and try out what one client does.
 
         Raises:
@@ -135,7 +135,7 @@ def memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def check(experiment: Experiment) -> None:
+def check(experiment: Configuration) -> None:
     """Refuse what has no meaning between real machines.
 
     Raises:
@@ -205,7 +205,7 @@ def _tried(computer: Computer, phase: Phase, initial: torch.Tensor) -> Manifest:
     return read_manifest(body)
 
 
-def _test(experiment: Experiment) -> tuple[Shards, tuple[Transform, ...]] | None:
+def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | None:
     """Return what the server judges models by."""
     data = experiment.data
     held_out = data.test or data.client_test

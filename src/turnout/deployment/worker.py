@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from turnout.core.step import client_step
+from turnout.configuration import Configuration
 from turnout.core.types import Federation, State, Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import bake
@@ -16,10 +16,10 @@ from turnout.engine.choice import Choice
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores
 from turnout.engine.objective import Objective
-from turnout.experiment import Experiment
 from turnout.local.tuning import tuned
 from turnout.population.behaviour import BoundAttack
 from turnout.population.requirement import BoundRequirement, WarmUp
+from turnout.slots.client_step import client_step
 
 _WORST = np.finfo(np.float64).max  # of an own model that has diverged: any other is better
 
@@ -37,7 +37,7 @@ class Computer:
         model: the tensors that come with a task.
     """
 
-    def __init__(self, experiment: Experiment, engine: str | None = None) -> None:
+    def __init__(self, experiment: Configuration, engine: str | None = None) -> None:
         self.experiment, algorithm = experiment, experiment.algorithm
         module, own = experiment.build_model(), algorithm.personal
         device = torch.device(experiment.device)

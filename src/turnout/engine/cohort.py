@@ -1,9 +1,10 @@
-"""B clients at work: who they are, what they hold, and the objective they differentiate."""
+"""B clients at work: who they are, what they hold, and what they find at the model they received."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,48 +12,49 @@ import torch
 from turnout.core.device import to_device
 from turnout.core.random import fold, stream
 from turnout.core.types import Task
-from turnout.data.federated import Shards
-from turnout.data.transforms import Transform, apply_transforms
-from turnout.engine.full_batch import Start
-from turnout.engine.objective import Objective
+from turnout.engine.examples import Examples
+from turnout.engine.full_batch import full_gradient, full_scores
 
-if TYPE_CHECKING:
-    from turnout.population.durations import BoundSpeed
-    from turnout.population.requirement import BoundRequirement
+
+class Required(Protocol):
+    """What clients require of a model (see `turnout.population.requirement.BoundRequirement`)."""
+
+    @property
+    def train(self) -> np.ndarray:
+        """rho_k on the client's training examples, float64 ``[N]``."""
+        ...
+
+    def gap(self, loss: Any, accuracy: Any, required: Any) -> Any:
+        """How much the model falls short of what is `required`."""
+        ...
+
+
+class StepTimes(Protocol):
+    """How fast clients are (see `turnout.population.durations.BoundSpeed`)."""
+
+    @property
+    def seconds_per_step(self) -> np.ndarray:
+        """The mean computing time of one local step of each client, float64 ``[N]``."""
+        ...
+
+    def communication_quantile(self, q: float, bytes_up: int = 0, bytes_down: int = 0) -> np.ndarray:
+        """The q-quantile of each client's time for download and upload together, float64 ``[N]``."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
-class Clients:
+class Clients(Examples):
     """The lanes of one `client_step`.
 
     Attributes:
-        ids: which clients they are in the federation, int64 ``[B]``.
-        rows: which clients of `shards` they are, int64 ``[B]``; the same as `ids` in a simulation, 0 on a real machine
-            that holds its own data only.
-        shards: the data, on the objective's device.
-        objective: model and loss.
-        transforms: what happens to a minibatch before the model sees it.
         start: what they found at the model they received; None where nobody asked.
         requirement: what the clients of `shards` require of a model; None where nobody asks.
         speed: how fast the clients of the federation are; None where there is no clock.
     """
 
-    ids: np.ndarray
-    rows: np.ndarray
-    shards: Shards
-    objective: Objective
-    transforms: tuple[Transform, ...] = ()
     start: Start | None = None
-    requirement: BoundRequirement | None = None
-    speed: BoundSpeed | None = None
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def num_examples(self) -> np.ndarray:
-        """Size of each client's training data, int64 ``[B]``."""
-        return self.shards.offsets[self.rows + 1] - self.shards.offsets[self.rows]
+    requirement: Required | None = None
+    speed: StepTimes | None = None
 
     def at(self, task: Task) -> tuple[Clients, Start]:
         """Return the clients with what they find at the model of a task, and that: it is computed when it is asked for."""
@@ -66,30 +68,51 @@ class Clients:
         bits = fold(stream(purpose, seed), versions[lanes], self.ids[lanes])
         return to_device(bits, self.objective.device)
 
-    def minibatch(self, examples: torch.Tensor, keys: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` (positions in the flat data).
 
-        Args:
-            keys: 64 random bits a client, ``[B]``; every example of a minibatch has its own augmentation from them. None
-                leaves random transforms out.
-        """
-        return minibatch(self.shards.x, self.shards.y, examples, keys, self.transforms)
+class Start:
+    """What B clients find at the model of a task, computed when it is first asked for, and once.
 
+    Args:
+        task: the model they received.
+        clients: who they are.
 
-def minibatch(
-    x: torch.Tensor,
-    y: torch.Tensor,
-    examples: torch.Tensor,
-    keys: torch.Tensor | None,
-    transforms: tuple[Transform, ...],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` of flat data `x` and `y`; see `Clients.minibatch`."""
-    flat = examples.reshape(-1)
-    x, y = x.index_select(0, flat), y.index_select(0, flat)
-    if transforms:
-        own = None
-        if keys is not None:
-            own = fold(keys[:, None], torch.arange(examples.shape[1], device=keys.device)).reshape(-1)
-        x = apply_transforms(transforms, x, own, training=own is not None)
-    shape = tuple(examples.shape)
-    return x.view(*shape, *x.shape[1:]), y.view(*shape, *y.shape[1:])
+    Attributes:
+        task: as given.
+        clients: as given.
+    """
+
+    def __init__(self, task: Task, clients: Clients) -> None:
+        self.task, self.clients = task, clients
+
+    @property
+    def params(self) -> torch.Tensor:
+        """The model they received, ``[P]`` or ``[B, P]``."""
+        return self.task.params
+
+    @cached_property
+    def _both(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return full_gradient(self.clients, self.params)
+
+    @cached_property
+    def _scores(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return full_scores(self.clients, self.params)
+
+    @property
+    def known(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Loss and gradient, if somebody has asked for the gradient."""
+        return self.__dict__.get("_both")
+
+    @property
+    def gradient(self) -> torch.Tensor:
+        """``grad F_k(w^t)`` over all of a client's examples, ``[B, P]``."""
+        return self._both[1]
+
+    @property
+    def loss(self) -> torch.Tensor:
+        """``F_k(w^t)`` over all of a client's examples, ``[B]``; without a gradient, unless that is known already."""
+        return self._scores[0].to(self.params.dtype) if self.known is None else self.known[0]
+
+    @property
+    def accuracy(self) -> torch.Tensor:
+        """The share of its examples that each client sees classified correctly, float64 ``[B]``; needs class labels."""
+        return self._scores[1]

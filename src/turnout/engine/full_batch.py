@@ -1,20 +1,15 @@
-"""Clients at the model they received, before any step: their full local loss, accuracy and gradient."""
+"""Loss, accuracy and gradient of clients over all of their examples."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from turnout.core.device import to_device
-from turnout.core.types import Task
-
-if TYPE_CHECKING:
-    from turnout.engine.cohort import Clients
+from turnout.engine.examples import Examples
 
 BLOCK = 128
 """Examples of a client that are looked at together, where each client has a model of its own."""
@@ -22,56 +17,7 @@ BLOCK = 128
 _BATCH = 256  # examples that are looked at together, where all clients have the same model
 
 
-class Start:
-    """What B clients find at the model of a task, computed when it is first asked for, and once.
-
-    Args:
-        task: the model they received.
-        clients: who they are.
-
-    Attributes:
-        task: as given.
-        clients: as given.
-    """
-
-    def __init__(self, task: Task, clients: Clients) -> None:
-        self.task, self.clients = task, clients
-
-    @property
-    def params(self) -> torch.Tensor:
-        """The model they received, ``[P]`` or ``[B, P]``."""
-        return self.task.params
-
-    @cached_property
-    def _both(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return full_gradient(self.clients, self.params)
-
-    @cached_property
-    def _scores(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return full_scores(self.clients, self.params)
-
-    @property
-    def known(self) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Loss and gradient, if somebody has asked for the gradient."""
-        return self.__dict__.get("_both")
-
-    @property
-    def gradient(self) -> torch.Tensor:
-        """``grad F_k(w^t)`` over all of a client's examples, ``[B, P]``."""
-        return self._both[1]
-
-    @property
-    def loss(self) -> torch.Tensor:
-        """``F_k(w^t)`` over all of a client's examples, ``[B]``; without a gradient, unless that is known already."""
-        return self._scores[0].to(self.params.dtype) if self.known is None else self.known[0]
-
-    @property
-    def accuracy(self) -> torch.Tensor:
-        """The share of its examples that each client sees classified correctly, float64 ``[B]``; needs class labels."""
-        return self._scores[1]
-
-
-def full_gradient(clients: Clients, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def full_gradient(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Loss ``[B]`` and gradient ``[B, P]`` of each client's whole data, without dropout and random transforms.
 
     Args:
@@ -92,7 +38,7 @@ def full_gradient(clients: Clients, params: torch.Tensor) -> tuple[torch.Tensor,
     return loss[back], gradient[back]
 
 
-def full_scores(clients: Clients, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def full_scores(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean loss and mean score of each client's whole data, float64 ``[B]`` each; NaN for a client without examples.
 
     The mean score is the accuracy of labels, and the mean squared error of numbers.
@@ -110,7 +56,7 @@ def full_scores(clients: Clients, params: torch.Tensor) -> tuple[torch.Tensor, t
     return loss / some, correct / some
 
 
-def _scores_at_one_model(clients: Clients, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _scores_at_one_model(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Summed losses and correct examples of each client, ``[B]``."""
     sizes, begin = clients.num_examples, clients.shards.offsets[clients.rows]
     if not sizes.sum():
@@ -132,7 +78,7 @@ def _scores_at_one_model(clients: Clients, params: torch.Tensor) -> tuple[torch.
     return to_device(loss, params.device), to_device(correct, params.device)
 
 
-def _scores_at_own_models(clients: Clients, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _scores_at_own_models(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Summed losses and correct examples of each client, ``[B]``."""
     blocks = _Blocks.of(clients)
     params = blocks.sorted(params)
@@ -154,12 +100,12 @@ class _Blocks:
     Rows are sorted by falling size, so that the clients of a block are always the first ones.
     """
 
-    clients: Clients
+    clients: Examples
     order: np.ndarray
     sizes: np.ndarray
 
     @classmethod
-    def of(cls, clients: Clients) -> _Blocks:
+    def of(cls, clients: Examples) -> _Blocks:
         order = np.argsort(-clients.num_examples, kind="stable")
         return cls(clients, order, clients.num_examples[order])
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 
 from turnout.core.checks import positive
-from turnout.core.pieces import Guard
 from turnout.core.types import Report, State, Task
-
-if TYPE_CHECKING:
-    from turnout.engine.cohort import Clients
+from turnout.engine.cohort import Clients
+from turnout.slots import Guard
 
 
 @dataclass(frozen=True)

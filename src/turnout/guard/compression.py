@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.device import to_device
-from turnout.core.pieces import Guard
 from turnout.core.random import fold, stream
 from turnout.core.types import Report, State, Task
-
-if TYPE_CHECKING:
-    from turnout.engine.cohort import Clients
+from turnout.engine.cohort import Clients
+from turnout.slots import Guard, Slots
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class Compression(Guard):
         if not isinstance(self.error_feedback, bool):
             raise refuse("error_feedback", given=self.error_feedback, needed="true or false")
 
-    def fits(self, algorithm: Algorithm) -> None:
+    def fits(self, algorithm: Slots) -> None:
         """Refuse two compressions: the second would code all P numbers that the first stands for, and not its code."""
         names = [type(guard).__name__ for guard in algorithm.guard if isinstance(guard, Compression)]
         if len(names) > 1:

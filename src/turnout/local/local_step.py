@@ -11,12 +11,12 @@ from functools import cached_property
 
 import torch
 
-from turnout.core.pieces import Correction
 from turnout.data.transforms import Transform
-from turnout.engine.cohort import minibatch
-from turnout.engine.compile.closure import split_tensors
 from turnout.engine.compile.compiled import Compiled
+from turnout.engine.examples import minibatch
 from turnout.engine.objective import Objective
+from turnout.local.closure import split_tensors
+from turnout.slots import Correction
 
 GradientAt = Callable[[torch.Tensor, int], tuple[torch.Tensor, torch.Tensor]]
 """Loss ``[B]`` and gradient ``[B, P]`` at some parameters ``[B, P]``, on a step's minibatch of this number."""

@@ -9,11 +9,12 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
-from turnout.core.pieces import Correction, Measurement
 from turnout.core.types import State
-from turnout.engine.full_batch import Start, full_gradient
+from turnout.engine.cohort import Start
+from turnout.engine.full_batch import full_gradient
 from turnout.local.sgd import Sgd
 from turnout.local.tuning import tuned
+from turnout.slots import Correction, Measurement
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import torch
 
 from turnout.core.checks import not_negative
 from turnout.core.device import to_device
-from turnout.core.pieces import Correction
 from turnout.core.random import fold, uniform
 from turnout.core.types import Lanes, State, Task
 from turnout.engine.cohort import Clients
+from turnout.slots import Correction
 
 
 @dataclass(frozen=True)

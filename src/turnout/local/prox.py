@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from turnout.core.checks import not_negative
-from turnout.core.pieces import Correction
+from turnout.slots import Correction
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from turnout.core.checks import known_name
 from turnout.core.device import to_device
-from turnout.core.pieces import Correction
 from turnout.core.types import Lanes, State, Task
 from turnout.engine.cohort import Clients
+from turnout.slots import Correction
 
 Option = Literal["I", "II"]
 OPTIONS = ("I", "II")

@@ -10,7 +10,6 @@ import torch
 
 from turnout.core.checks import ConfigurationError, count, known_name, not_negative, refuse
 from turnout.core.device import to_device
-from turnout.core.pieces import Correction, Local
 from turnout.core.random import fold
 from turnout.core.schedule import Schedule, check_step_size
 from turnout.core.types import Lanes, Report, State, Task
@@ -19,6 +18,7 @@ from turnout.local.descent import Descent, StepState
 from turnout.local.local_step import Direction, LocalStep, steepest
 from turnout.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
 from turnout.local.work import Work
+from turnout.slots import Correction, Local
 
 
 @dataclass(frozen=True)

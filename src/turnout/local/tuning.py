@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from turnout.core.pieces import Local
 from turnout.core.random import stream
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
+from turnout.slots import Local
 
 
 def tuned(rule: Local, task: Task, clients: Clients, purpose: str) -> Task:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
 from turnout.core.checks import count, refuse
-from turnout.core.pieces import Correction, Local
 from turnout.core.types import Report, State, Task
-
-if TYPE_CHECKING:
-    from turnout.engine.cohort import Clients
+from turnout.engine.cohort import Clients
+from turnout.slots import Correction, Local
 
 
 @dataclass(frozen=True)

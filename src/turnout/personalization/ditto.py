@@ -9,10 +9,10 @@ from torch import nn
 
 from turnout.core.checks import not_negative
 from turnout.core.device import to_device
-from turnout.core.pieces import Correction, Local, Personalization
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.personalization.base import OnOwnPart, check_steps
+from turnout.slots import Correction, Local, Personalization
 
 
 @dataclass(frozen=True)

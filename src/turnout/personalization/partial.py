@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,13 +13,10 @@ from torch import nn
 
 from turnout.core.checks import ConfigurationError, positive, probability, refuse
 from turnout.core.device import to_device
-from turnout.core.pieces import Correction, Local, Personalization
 from turnout.core.types import Lanes, Report, State, Task
+from turnout.engine.cohort import Clients
 from turnout.personalization.base import OnOwnPart, check_steps
-
-if TYPE_CHECKING:
-    from turnout.core.algorithm import Algorithm
-    from turnout.engine.cohort import Clients
+from turnout.slots import Correction, Local, Personalization, Slots
 
 KINDS = ("head", "first", "norms", "all", "none")
 """What can be personal without naming parameters: the last layer, the first one, the normalisations, everything, nothing."""
@@ -81,7 +78,7 @@ class Personal(Personalization):
         probability("alternate", self.alternate)
         check_steps(self.adaptation_steps)
 
-    def fits(self, algorithm: Algorithm) -> None:
+    def fits(self, algorithm: Slots) -> None:
         """Refuse what would keep moving a part that is frozen, and rules about updates where nothing is sent."""
         if self.alternate and getattr(algorithm.local, "momentum", 0.0):
             raise ConfigurationError(
@@ -172,10 +169,10 @@ def _own(name: str, layer: nn.Module, names: list[str]) -> list[str]:
     return [parameter for parameter in own if parameter in names]
 
 
-def _rules_about_updates(algorithm: Algorithm) -> str:
+def _rules_about_updates(algorithm: Slots) -> str:
     """The pieces that act on updates, by name; plain averaging does no harm where there are none."""
     from turnout.aggregation import WeightedSum
-    from turnout.core.pieces import Normaliser
+    from turnout.slots import Normaliser
     from turnout.weighting import ByExamples
 
     weights = [piece for piece in algorithm.weighting if not isinstance(piece, Normaliser | ByExamples)]

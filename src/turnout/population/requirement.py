@@ -15,7 +15,7 @@ from turnout.core.checks import ConfigurationError, DataError, count, known_name
 from turnout.population.table import check_path, numbers, read_table
 
 if TYPE_CHECKING:
-    from turnout.core.pieces import Local
+    from turnout.slots import Local
 
 Measure = Literal["loss", "accuracy"]
 MEASURES = ("loss", "accuracy")

@@ -11,11 +11,11 @@ import torch
 
 from turnout.core.checks import count, not_negative
 from turnout.core.device import to_device
-from turnout.core.pieces import Measurement, Selection
 from turnout.core.random import fold, stream, uniform
 from turnout.core.types import Candidates, Report
 from turnout.core.updates import Updates
 from turnout.local.measurements import GradientNorm, Inexactness, StartGradient
+from turnout.slots import Measurement, Selection
 
 
 class _ByScore(Selection):

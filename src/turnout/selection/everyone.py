@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.pieces import Selection
 from turnout.core.types import Candidates
+from turnout.slots import Selection
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.core.checks import count, refuse
-from turnout.core.pieces import Selection
 from turnout.core.random import stream
 from turnout.core.types import Candidates
 from turnout.selection.random_order import RandomOrder
+from turnout.slots import Selection
 
 
 @dataclass(frozen=True)

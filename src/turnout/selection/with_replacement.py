@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from turnout.core.checks import count
-from turnout.core.pieces import Measurement, Selection
 from turnout.core.random import fold, stream, uniform
 from turnout.core.types import Candidates
 from turnout.local.measurements import StartGradient
+from turnout.slots import Measurement, Selection
 
 
 @dataclass(frozen=True)

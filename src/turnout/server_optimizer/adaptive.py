@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from turnout.core.checks import positive, refuse
-from turnout.core.pieces import Server
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, Report, State
+from turnout.slots import Server
 
 
 @dataclass(frozen=True)

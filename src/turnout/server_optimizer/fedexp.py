@@ -8,10 +8,9 @@ from typing import ClassVar
 import torch
 
 from turnout.aggregation.weighted_sum import WeightedSum
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, positive
-from turnout.core.pieces import Server, Weights
 from turnout.core.types import Report, State
+from turnout.slots import Server, Slots, Weights
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class FedExP(Server):
     def __post_init__(self) -> None:
         positive("epsilon", self.epsilon)
 
-    def fits(self, algorithm: Algorithm) -> None:
+    def fits(self, algorithm: Slots) -> None:
         """Refuse directions that are no weighted sum of this round's updates."""
         if not isinstance(algorithm.aggregation, WeightedSum):
             raise ConfigurationError(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.core.pieces import Server
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, Report, State
 from turnout.server_optimizer.adaptive import decay
+from turnout.slots import Server
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from turnout.core.pieces import Server
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import State
+from turnout.slots import Server
 
 
 @dataclass(frozen=True)

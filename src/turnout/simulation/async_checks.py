@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
-from turnout.core.pieces import InformsClients
 from turnout.pace import Pace, Rounds
 from turnout.population import Population
 from turnout.selection import AllAvailable, Uniform
+from turnout.slots import InformsClients
+from turnout.slots.algorithm import Algorithm
 
 
 def by_the_clock(pace: Pace, population: Population) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from turnout import checkpoint
 from turnout.coordinator.tensors import as_arrays, as_tensors
@@ -12,10 +11,8 @@ from turnout.describe import differences
 from turnout.distributed import collectives
 from turnout.engine.choice import Choice
 from turnout.history import History
+from turnout.simulation.simulation import Simulation
 from turnout.simulation.trained import Trained
-
-if TYPE_CHECKING:
-    from turnout.simulation.simulation import Simulation
 
 
 def save(simulation: Simulation, folder: Path) -> None:

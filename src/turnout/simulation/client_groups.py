@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from turnout.core.pieces import Local
 from turnout.core.types import Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform
@@ -19,6 +18,7 @@ from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import figures
 from turnout.local.tuning import tuned
 from turnout.simulation.workspace import nobody
+from turnout.slots import Local
 
 ClientScores = dict[str, np.ndarray]
 """``train_loss``, ``train_accuracy`` (of numbers to predict ``train_rmse``) and, where clients have test examples, the same

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import torch
 
-from turnout.core.pieces import Local
 from turnout.core.types import State, Task
 from turnout.population.requirement import BoundRequirement, Requirement
 from turnout.simulation.client_groups import ClientGroup, ClientScores
 from turnout.simulation.workspace import nobody
+from turnout.slots import Local
 
 
 class Requirements:

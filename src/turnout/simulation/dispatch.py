@@ -8,18 +8,18 @@ import numpy as np
 import torch
 
 from turnout.coordinator import Batch, Coordinator
-from turnout.core.algorithm import Algorithm
+from turnout.coordinator.streaming import ReportBuffer, StreamingSum
 from turnout.core.checks import ConfigurationError
-from turnout.core.step import client_step
 from turnout.core.types import Report, State, Task
 from turnout.distributed import collectives
-from turnout.distributed.streaming import ReportBuffer, StreamingSum
 from turnout.population import BoundAttack, BoundSpeed
 from turnout.simulation.lanes import chunks
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.opt_in import OptIn
 from turnout.simulation.sharding import remember, together
 from turnout.simulation.workspace import Workspace
+from turnout.slots.algorithm import Algorithm
+from turnout.slots.client_step import client_step
 
 
 @dataclass(eq=False)

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from turnout.core.algorithm import Algorithm
-from turnout.core.pieces import KnownInAdvance
 from turnout.core.types import Federation, ServerState, Task
 from turnout.data.federated import FederatedData, Shards
 from turnout.engine.loss import metric_of
@@ -21,6 +19,8 @@ from turnout.simulation.client_groups import ClientGroup
 from turnout.simulation.models import PresentModels
 from turnout.simulation.unseen import unseen_figures
 from turnout.simulation.workspace import Workspace
+from turnout.slots import KnownInAdvance
+from turnout.slots.algorithm import Algorithm
 
 
 class Judge:

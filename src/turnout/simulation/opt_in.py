@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import State, Task
 from turnout.data.federated import FederatedData, Shards
@@ -21,6 +20,7 @@ from turnout.simulation.client_requirements import Requirements
 from turnout.simulation.metrics import Judge
 from turnout.simulation.models import PresentModels
 from turnout.simulation.workspace import Workspace
+from turnout.slots.algorithm import Algorithm
 
 
 class OptIn:

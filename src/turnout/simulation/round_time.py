@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.types import Report
 from turnout.population.durations import BoundSpeed
+from turnout.slots.algorithm import Algorithm
 
 
 def round_seconds(

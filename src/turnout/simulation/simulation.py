@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from turnout.configuration import Configuration
 from turnout.coordinator import Choice, Coordinator, Scheduler, SelectedCohorts, Stepped, records, with_repeats
 from turnout.core.types import Federation, Report, ServerState, State, Task
 from turnout.describe import describe
@@ -20,7 +20,6 @@ from turnout.history import History
 from turnout.pace import Phase, Step
 from turnout.selection import Uniform
 from turnout.simulation.async_checks import by_the_clock, check
-from turnout.simulation.checkpointing import restore, save
 from turnout.simulation.device_data import DeviceData
 from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.divergence import check_updates
@@ -36,9 +35,6 @@ from turnout.simulation.sharding import check_agreement
 from turnout.simulation.virtual_time import VirtualTime, at_random
 from turnout.simulation.work_times import WorkTimes
 from turnout.simulation.workspace import Workspace
-
-if TYPE_CHECKING:
-    from turnout.experiment import Experiment
 
 
 class Simulation:
@@ -58,7 +54,7 @@ class Simulation:
         ConfigurationError: for whatever cannot work, before anything is trained.
     """
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, experiment: Configuration) -> None:
         self.experiment = experiment
         data, algorithm, population, seed = (
             experiment.data, experiment.algorithm, experiment.population, experiment.seed,
@@ -259,20 +255,8 @@ class Simulation:
             columns["byzantine"] = self.behaviour.attackers.astype(np.int64)
         self.history.set_clients(**columns)
 
-    def save(self, folder: Path) -> None:
-        """Save tables and a checkpoint."""
-        save(self, folder)
 
-    def restore(self, folder: Path) -> None:
-        """Take over what was saved, so that the run goes on as if nothing had happened.
-
-        Raises:
-            CheckpointError: for a checkpoint of another experiment, naming what differs.
-        """
-        restore(self, folder)
-
-
-def _workspace(experiment: Experiment) -> Workspace:
+def _workspace(experiment: Configuration) -> Workspace:
     """An experiment's model and data, where they compute."""
     module, personal, device = experiment.build_model(), experiment.algorithm.personal, torch.device(experiment.device)
     own = frozenset() if personal is None else personal.chosen(module)

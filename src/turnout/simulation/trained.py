@@ -6,21 +6,19 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from turnout import checkpoint
+from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError, refuse
 from turnout.engine.parameters import Layout
 from turnout.models import MODELS
 from turnout.simulation.memory import ClientMemory
-
-if TYPE_CHECKING:
-    from turnout.experiment import Experiment
-    from turnout.simulation.simulation import Simulation
+from turnout.simulation.simulation import Simulation
 
 _OWN = "personal"  # what a client's own part is called in client memory
 
@@ -136,7 +134,7 @@ def _state_dict(module: nn.Module) -> tuple[dict[str, str], dict[str, torch.Tens
     return names, fixed
 
 
-def _spec(experiment: Experiment) -> dict[str, Any] | None:
+def _spec(experiment: Configuration) -> dict[str, Any] | None:
     """What a ready-made model is made of, as plain values; None of any other."""
     model, data = experiment.model, experiment.data
     if type(model) not in MODELS.values():

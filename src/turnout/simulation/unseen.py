@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from turnout.core.pieces import Local, Personalization
 from turnout.core.types import Task
 from turnout.engine.loss import metric_of
 from turnout.simulation.client_groups import ClientGroup
+from turnout.slots import Local, Personalization
 
 
 def unseen_figures(

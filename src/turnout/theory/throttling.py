@@ -13,12 +13,12 @@ from itertools import product
 import numpy as np
 
 from turnout.algorithms import fedbuff, fedstaleweight
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import refuse
 from turnout.pace import Buffered
 from turnout.population import Population, Speed, delay
 from turnout.population.groups import Group
 from turnout.simulation.schedule import schedule
+from turnout.slots.algorithm import Algorithm
 from turnout.theory.incentives import Weigh, shares, utilities
 
 NUM_FAST, NUM_SLOW, BUFFER_SIZE = 10, 5, 5

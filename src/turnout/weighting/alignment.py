@@ -8,12 +8,11 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.device import to_device
-from turnout.core.pieces import Normaliser, Weighting, Weights
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
+from turnout.slots import Normaliser, Slots, Weighting, Weights
 from turnout.weighting.examples import ByExamples
 
 
@@ -69,7 +68,7 @@ class SignOfAlignment(Weighting):
 
     by_examples: bool = False
 
-    def fits(self, algorithm: Algorithm) -> None:
+    def fits(self, algorithm: Slots) -> None:
         """The rule is about the true gradient, which a cohort does not have."""
         _asks_for_gradients(self, algorithm, "the gradient of the global loss")
         if getattr(algorithm.selection, "by_examples", self.by_examples) != self.by_examples:
@@ -108,7 +107,7 @@ class DivideBySecondCohort(Normaliser):
 
     by_examples: bool = False
 
-    def fits(self, algorithm: Algorithm) -> None:
+    def fits(self, algorithm: Slots) -> None:
         """Someone must send the gradients of S_2, and both cohorts must count alike."""
         _asks_for_gradients(self, algorithm, "the gradients of a second cohort")
         if any(isinstance(piece, ByExamples) for piece in algorithm.weighting) != self.by_examples:
@@ -147,7 +146,7 @@ def mean_gradient(report: Report, weights: Weights | None = None) -> torch.Tenso
     return (Updates.of(gradient).weighted_sum(weights) / total).where(total != 0, 0.0)
 
 
-def _asks_for_gradients(piece: Weighting, algorithm: Algorithm, what: str) -> None:
+def _asks_for_gradients(piece: Weighting, algorithm: Slots, what: str) -> None:
     """Refuse a selection that does not ask anyone for gradients."""
     if "start_gradient" not in {name for m in algorithm.selection.measurements for name in m.gives}:
         raise ConfigurationError(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from turnout.core.checks import known_name, not_negative, positive
-from turnout.core.pieces import Weighting, Weights
 from turnout.core.types import Federation, Report, State
+from turnout.slots import Weighting, Weights
 from turnout.weighting.normalise import ByOneNumber
 
 Q = Literal["derivative", "sigmoid"]

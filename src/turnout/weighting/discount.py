@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from turnout.core.checks import count, known_name, not_negative, positive
-from turnout.core.pieces import Weighting, Weights
 from turnout.core.types import Federation, Report, State
+from turnout.slots import Weighting, Weights
 
 Rule = Literal["constant", "polynomial", "exponential", "hinge"]
 RULES: tuple[Rule, ...] = ("constant", "polynomial", "exponential", "hinge")

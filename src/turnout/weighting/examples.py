@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.pieces import Weighting, Weights
 from turnout.core.types import Federation, Report, State
+from turnout.slots import Weighting, Weights
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.device import to_device
-from turnout.core.pieces import Normaliser, Weights
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, Report, State
+from turnout.slots import Normaliser, Slots, Weights
 
 _LEAST = 1e-10  # added to losses, because a loss of 0 has no power below 0
 
@@ -43,7 +42,7 @@ class DivideByCurvature(Normaliser):
         not_negative("q", self.q)
         check_step_size("lr", self.lr)
 
-    def fits(self, algorithm: Algorithm) -> None:
+    def fits(self, algorithm: Slots) -> None:
         """Gamma turns updates into gradients, so it must be the one that made the updates."""
         if (local := getattr(algorithm.local, "lr", self.lr)) != self.lr:
             raise ConfigurationError(

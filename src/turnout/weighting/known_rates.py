@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.pieces import KnownInAdvance, Weighting, Weights
 from turnout.core.types import Federation, Report, State
+from turnout.slots import KnownInAdvance, Weighting, Weights
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
-from turnout.core.pieces import Normaliser, Weights
 from turnout.core.types import Federation, Report, State
+from turnout.slots import Normaliser, Slots, Weights
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class DivideByLocalSteps(Normaliser):
     NeurIPS 2020 (eq. 6 for plain local SGD).
     """
 
-    def fits(self, algorithm: Algorithm) -> None:
+    def fits(self, algorithm: Slots) -> None:
         """Only plain SGD weighs its gradients alike, which is what dividing by their number means."""
         momentum = getattr(algorithm.local, "momentum", 0.0)
         if momentum or algorithm.corrections:

@@ -11,8 +11,8 @@ import torch
 
 from turnout.core.checks import ConfigurationError, positive
 from turnout.core.device import to_device
-from turnout.core.pieces import InformsClients, KnownInAdvance, Weighting, Weights
 from turnout.core.types import Federation, Report, State
+from turnout.slots import InformsClients, KnownInAdvance, Weighting, Weights
 
 
 @dataclass(frozen=True)

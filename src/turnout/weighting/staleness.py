@@ -10,8 +10,8 @@ import torch
 
 from turnout.core.checks import count, known_name, positive, refuse
 from turnout.core.device import to_device
-from turnout.core.pieces import Weighting, Weights
 from turnout.core.types import Federation, Report, State
+from turnout.slots import Weighting, Weights
 
 Rule = Literal["paper", "algorithm_1", "authors_code"]
 Average = Literal["window", "cumulative", "exponential", "authors_window"]

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from turnout.core.pieces import Correction
+from turnout.slots import Correction
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from turnout import DivideByParticipants, FedVarp, Participation, compose, fedau
-from turnout.core import step
-from turnout.core.pieces import Weighting
-from turnout.core.rollback import Rollback
-from turnout.core.step import server_step
 from turnout.distributed.updates import Sharded
+from turnout.slots import Weighting
+from turnout.slots import server_step as step
+from turnout.slots.rollback import Rollback
+from turnout.slots.server_step import server_step
 
 from ..tiny import federation, report
 

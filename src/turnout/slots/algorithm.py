@@ -10,7 +10,8 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import html_table, short
-from turnout.core.pieces import (
+from turnout.core.types import Federation, ServerState, State
+from turnout.slots import (
     Aggregation,
     Correction,
     Guard,
@@ -24,7 +25,6 @@ from turnout.core.pieces import (
     Stateful,
     Weighting,
 )
-from turnout.core.types import Federation, ServerState, State
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ import torch
 
 from turnout import ByGradientNorm, Clip, DivideBySum, ServerSgd, Sgd, compose, fedau, models
 from turnout.core.checks import ConfigurationError
-from turnout.core.pieces import Guard, Server, Weighting
-from turnout.core.step import client_step, server_step
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
+from turnout.slots import Guard, Server, Weighting
+from turnout.slots.client_step import client_step
+from turnout.slots.server_step import server_step
 
 from ..tiny import federation, report
 

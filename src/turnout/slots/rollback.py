@@ -6,10 +6,10 @@ from functools import cache
 
 import torch
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.device import to_device
-from turnout.core.pieces import Stateful
 from turnout.core.types import Report, ServerState
+from turnout.slots import Stateful
+from turnout.slots.algorithm import Algorithm
 
 
 class Rollback:

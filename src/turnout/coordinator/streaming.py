@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from turnout.core.algorithm import Algorithm
 from turnout.core.device import to_device
-from turnout.core.pieces import check_weights
 from turnout.core.types import Federation, Report, ServerState
 from turnout.core.updates import Updates
 from turnout.distributed.updates import LazySum, RunningSum, Summed
+from turnout.slots import check_weights
+from turnout.slots.algorithm import Algorithm
 
 
 class ReportBuffer:

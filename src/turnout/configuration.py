@@ -1,0 +1,164 @@
+"""The whole configuration of a run, frozen and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+
+import torch
+from torch import nn
+
+from turnout.algorithms import fedavg
+from turnout.core.checks import ConfigurationError, count, known_name, refuse
+from turnout.core.display import html_table, short
+from turnout.data.federated import FederatedData
+from turnout.engine.choice import ENGINES, Engine
+from turnout.engine.loss import Loss, OfExamples, cross_entropy
+from turnout.evaluation.appeal import AppealMetrics
+from turnout.evaluation.gradients import GradientMetrics
+from turnout.models import ModelSpec
+from turnout.pace import Buffered, Pace, Rounds
+from turnout.population import Population
+from turnout.population.speed import UNEQUAL
+from turnout.selection import AllAvailable
+from turnout.slots.algorithm import Algorithm
+
+
+@dataclass(frozen=True, eq=False)
+class Configuration:
+    """All that determines a result, checked.
+
+    Args:
+        data: the clients and what they hold.
+        model: a specification such as ``models.Mlp()``, or any `torch.nn.Module`, which starts from its own parameters. A
+            specification's has an output for each class, or number to predict, in the type of the inputs.
+        algorithm: a recipe such as ``fedau()``, or what `compose` made.
+        population: who is there when.
+        pace: when the server asks and steps: in synchronous rounds, or whenever a buffer of reports is full (`Buffered`). By
+            the clock of `Buffered`, a population without a speed gets `population.speed.UNEQUAL`.
+        rounds: how many server steps to take, whatever the pace.
+        seed: of everything random in the run.
+        evaluate_every: rounds between evaluations; the last round is always evaluated.
+        evaluation_examples: evaluate on at most so many examples, evenly spaced; None means on all.
+        label_groups: groups of labels whose accuracies evaluations also give, each by itself; None is none.
+        appeal: whether evaluations also say how many clients find the model worth joining; None is not.
+        gradients: whether evaluations also say how far the run is from a stationary point; None is not.
+        record_weights: whether `Result.participation` also says by what each client's report was multiplied in each round.
+        loss: one loss for each example, a function of (outputs, targets) such as `squared_error`, or a loss module of torch;
+            in place of the default, a model's specification may bring its own.
+        engine: ``"auto"``, ``"vectorised"`` or ``"one_by_one"``; results agree within rounding.
+        device: ``"cpu"``, ``"cuda"``, ...
+        memory_budget: bytes for the clients that train side by side.
+
+    Raises:
+        ConfigurationError: for values that cannot be run.
+    """
+
+    data: FederatedData
+    model: ModelSpec | nn.Module
+    algorithm: Algorithm = field(default_factory=fedavg)
+    population: Population = field(default_factory=Population)
+    pace: Pace = field(default_factory=Rounds)
+    rounds: int = 100
+    seed: int = 0
+    evaluate_every: int = 10
+    evaluation_examples: int | None = None
+    label_groups: tuple[tuple[int, ...], ...] | None = None
+    appeal: AppealMetrics | None = None
+    gradients: GradientMetrics | None = None
+    record_weights: bool = False
+    loss: Loss = cross_entropy
+    engine: Engine = "auto"
+    device: str = "cpu"
+    memory_budget: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        self._check_kinds()
+        if isinstance(self.pace, Buffered) and self.population.speed is None:
+            object.__setattr__(self, "population", replace(self.population, speed=UNEQUAL))
+        if self.label_groups is not None and self.algorithm.personal is not None:
+            raise ConfigurationError(
+                "label_groups: with a personal part there is no one model whose accuracies these are"
+            )
+        self._choose_loss()
+        if not self.data.has_labels:
+            self._check_without_labels()
+        for name, least in {"rounds": 1, "seed": 0, "evaluate_every": 1}.items():
+            count(name, getattr(self, name), least=least)
+        if self.evaluation_examples is not None:
+            count("evaluation_examples", self.evaluation_examples)
+        count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
+        known_name("engine", self.engine, ENGINES)
+        try:
+            torch.zeros(1, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            raise ConfigurationError(f"device {self.device!r} cannot be used here: {error}") from error
+
+    def _check_kinds(self) -> None:
+        """Refuse what is of another kind than its field."""
+        kinds = {"data": FederatedData, "algorithm": Algorithm, "population": Population, "pace": Pace}
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ConfigurationError(
+                    f"{name} must be a {kind.__name__}, got {getattr(self, name)!r}"
+                    + ("; write data.split(...) to give a source to clients" if name == "data" else "")
+                    + ("; write Rounds() or Buffered(buffer_size=10)" if name == "pace" else "")
+                )
+        if not isinstance(self.model, ModelSpec | nn.Module):
+            raise ConfigurationError(f"model must be a ModelSpec or a torch.nn.Module, got {self.model!r}")
+        for name, kind in {"appeal": AppealMetrics, "gradients": GradientMetrics}.items():
+            if not isinstance(given := getattr(self, name), kind | None):
+                raise ConfigurationError(
+                    f"{name} must be {kind.__name__}(), or None for no such columns, got {given!r}"
+                )
+        if not isinstance(self.record_weights, bool):
+            raise refuse("record_weights", given=self.record_weights, needed="True or False")
+
+    def _choose_loss(self) -> None:
+        """Take the model's own loss where none was given, and make a function of a module."""
+        if isinstance(self.model, ModelSpec) and self.model.loss is not None and self.loss is cross_entropy:
+            object.__setattr__(self, "loss", self.model.loss)
+        if isinstance(self.loss, nn.Module):
+            object.__setattr__(self, "loss", OfExamples(self.loss))
+        if not callable(self.loss):
+            raise ConfigurationError(f"loss must be a function of (outputs, targets), got {self.loss!r}")
+
+    def _check_without_labels(self) -> None:
+        """Refuse what is only about class labels."""
+        numbers = f"the targets of {self.data.name} are {self.data.train.y.dtype} {list(self.data.train.y.shape)}"
+        if self.loss is cross_entropy:
+            raise ConfigurationError(
+                f"loss: {numbers}, and cross-entropy is about one class label for each example: write "
+                "loss=to.squared_error, or a function of (outputs, targets) that gives one loss for each example"
+            )
+        if self.label_groups is not None:
+            raise ConfigurationError(f"label_groups: {numbers}, which are no class labels: leave it out")
+        if getattr(self.population.requirement, "measure", None) == "accuracy":
+            raise ConfigurationError(f"requirement: {numbers}, which have no accuracy: write measure='loss'")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._settings().items())})"
+
+    def _repr_html_(self) -> str:
+        """The settings that differ from the defaults, for notebooks."""
+        return html_table(f"Experiment: {self.algorithm.name} on {self.data.name}", self._settings())
+
+    def _settings(self) -> dict[str, str]:
+        """What determines the result, in short."""
+        model = type(self.model).__name__ if isinstance(self.model, nn.Module) else short(self.model)
+        always = {"data": repr(self.data), "model": model, "algorithm": repr(self.algorithm)}
+        others = {each.name: short(getattr(self, each.name)) for each in fields(self) if each.name not in always}
+        plain = {each.name: short(each.default) for each in fields(self)}
+        kept = ("population", "pace", "rounds", "seed")
+        return always | {name: text for name, text in others.items() if name in kept or text != plain[name]}
+
+    @property
+    def everyone_available_takes_part(self) -> bool:
+        """Whether the rate of taking part is the rate of being available."""
+        return isinstance(self.algorithm.selection, AllAvailable) and self.population.opting is None
+
+    def build_model(self) -> nn.Module:
+        """The model with its first parameters."""
+        if isinstance(self.model, nn.Module):
+            return self.model
+        module, kind = self.model.build(self.data.input_shape, self.data.num_outputs, self.seed), self.data.input_dtype
+        return module.to(kind) if kind.is_floating_point else module

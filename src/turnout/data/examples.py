@@ -1,0 +1,123 @@
+"""Examples before they are split over clients, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.data.targets import are_labels, check_targets, number_of_classes
+from turnout.data.transforms import Transform
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Examples, and what is known of where they came from, before they are split over clients.
+
+    Attributes:
+        name: what reports call the data, e.g. ``"mnist"``.
+        x: training inputs ``[n, ...]``; images are float32 ``[n, C, H, W]`` in [0, 1], texts are character indices.
+        y: training targets: class labels, int64 ``[n]``, each in 0..num_classes-1, or numbers to predict, floating point
+            ``[n]`` or ``[n, D]``.
+        num_classes: number of classes (C); None is one more than the largest label, and stays None of numbers to predict.
+        test_x, test_y: the official test split, shaped like `x` and `y`; None if the data have none.
+        client_ids: the natural client of every training example (writer, speaking role, user), int64 ``[n]``, or None.
+        client_names: name of natural client 0, 1, ...; None for the numbers themselves.
+        test_client_ids: the natural client of every test example, int64, numbered as `client_ids`, or None.
+        transforms: what every minibatch goes through by default, e.g. normalisation.
+        recipe: how the data were read, as plain values, saved with every run.
+
+    Raises:
+        ConfigurationError: for a number of classes of targets that have none.
+        DataError: where there are no examples, shapes disagree, labels are out of range, or numbers are not finite.
+    """
+
+    name: str
+    x: torch.Tensor
+    y: torch.Tensor
+    num_classes: int | None = None
+    test_x: torch.Tensor | None = None
+    test_y: torch.Tensor | None = None
+    client_ids: np.ndarray | None = None
+    client_names: tuple[str, ...] | None = None
+    test_client_ids: np.ndarray | None = None
+    transforms: tuple[Transform, ...] = ()
+    recipe: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        targets = [y for y in (self.y, self.test_y) if y is not None]
+        object.__setattr__(self, "num_classes", number_of_classes(self.num_classes, targets))
+        self._check_examples("training", self.x, self.y)
+        self._check_ids("client_ids", self.client_ids, len(self.x))
+        if (self.test_x is None) != (self.test_y is None):
+            raise DataError(f"{self.name}: test_x and test_y belong together: give both or neither")
+        if self.test_x is not None and self.test_y is not None:
+            self._check_examples("test", self.test_x, self.test_y)
+            if self.test_x.shape[1:] != self.x.shape[1:] or self.test_x.dtype != self.x.dtype:
+                raise DataError(
+                    f"{self.name}: test examples have shape {list(self.test_x.shape[1:])} and {self.test_x.dtype}, "
+                    f"training examples {list(self.x.shape[1:])} and {self.x.dtype}; they must agree"
+                )
+        elif self.test_client_ids is not None:
+            raise DataError(f"{self.name}: test_client_ids were given without test examples")
+        self._check_ids("test_client_ids", self.test_client_ids, 0 if self.test_x is None else len(self.test_x))
+
+    def _check_examples(self, part: str, x: torch.Tensor, y: torch.Tensor) -> None:
+        if are_labels(y) and (y.ndim != 1 or y.dtype != torch.int64):
+            raise DataError(f"{self.name}: {part} labels must be int64 of shape [n], got {y.dtype} {list(y.shape)}")
+        if len(x) != len(y):
+            raise DataError(f"{self.name}: {len(x)} {part} inputs but {len(y)} {part} targets; each input needs one")
+        if len(x) == 0:
+            raise DataError(f"{self.name}: there are no {part} examples")
+        if y.dtype != self.y.dtype or y.shape[1:] != self.y.shape[1:]:
+            raise DataError(
+                f"{self.name}: test targets are {y.dtype} of shape {list(y.shape[1:])} for each example, training targets "
+                f"{self.y.dtype} {list(self.y.shape[1:])}; they must agree"
+            )
+        check_targets(f"{self.name}: {part}", y, self.num_classes)
+        # A finite sum proves that every entry is finite, without a mask as large as the data.
+        if x.is_floating_point() and not torch.isfinite(x.sum()):
+            bad = ~torch.isfinite(x.reshape(len(x), -1)).all(dim=1)
+            if bad.any():
+                raise DataError(
+                    f"{self.name}: {part} inputs hold NaN or infinity, first in example {int(bad.nonzero()[0])}: "
+                    "clean or impute them before training"
+                )
+
+    def _check_ids(self, what: str, ids: np.ndarray | None, n: int) -> None:
+        if ids is None:
+            return
+        if ids.shape != (n,) or ids.dtype != np.int64:
+            raise DataError(f"{self.name}: {what} must be int64 of shape [{n}], got {ids.dtype} {list(ids.shape)}")
+        limit = None if self.client_names is None else len(self.client_names)
+        if n and (ids.min() < 0 or (limit is not None and ids.max() >= limit)):
+            allowed = "0 upwards" if limit is None else f"0 to {limit - 1}, one per client name"
+            raise DataError(f"{self.name}: {what} run from {ids.min()} to {ids.max()}, needed {allowed}")
+
+    def pooled(self) -> Self:
+        """The same examples without an official test split: those of the test follow those of the training.
+
+        Natural clients are kept where those of both parts are known.
+
+        Raises:
+            ConfigurationError: if the data have no official test split.
+        """
+        if self.test_x is None or self.test_y is None:
+            raise ConfigurationError(f"{self.name} has no official test split whose examples could join the others")
+        ids = None
+        if self.client_ids is not None and self.test_client_ids is not None:
+            ids = np.concatenate([self.client_ids, self.test_client_ids])
+        return replace(
+            self,
+            x=torch.cat([self.x, self.test_x]),
+            y=torch.cat([self.y, self.test_y]),
+            test_x=None,
+            test_y=None,
+            client_ids=ids,
+            client_names=None if ids is None else self.client_names,
+            test_client_ids=None,
+            recipe={**self.recipe, "official_test": "pool"},
+        )

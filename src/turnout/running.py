@@ -1,0 +1,140 @@
+"""A run from its first round to its last: checkpoints on the way, callbacks, Ctrl-C, and one run in a folder at a time."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from turnout import checkpoint, storage
+from turnout.callbacks import Callbacks
+from turnout.core.checks import CheckpointError, TurnoutError
+from turnout.distributed import collectives
+from turnout.simulation.checkpointing import save as save_simulation
+from turnout.simulation.simulation import Simulation
+
+
+class Interrupted(TurnoutError):
+    """The run was stopped by the user; its checkpoint is saved where the message says."""
+
+
+def train_to_the_end(
+    simulation: Simulation,
+    folder: Path | None,
+    checkpoint_every: int | None,
+    ended: Callable[[], bool],
+    callbacks: Callbacks,
+    stopped: threading.Event,
+) -> None:
+    """Go through the rounds that are left, with checkpoints on the way and at the end."""
+    rounds, saved = simulation.experiment.rounds, time.monotonic()
+
+    def save() -> None:
+        if folder is not None and collectives.rank() == 0:
+            save_simulation(simulation, folder)
+
+    simulation.workspace.watch = _watch(folder, callbacks, stopped)
+    if collectives.world_size() > 1 and simulation.state.version == 0:
+        save()  # so that there is something to go on from whenever another process is lost
+    while simulation.state.version < rounds:
+        simulation.round()
+        try:
+            over = ended()
+        except Interrupted:
+            save()
+            raise
+        version = simulation.state.version
+        due = version % checkpoint_every == 0 if checkpoint_every else time.monotonic() - saved > 60.0
+        if collectives.anyone(stopped.is_set()):
+            if folder is None:
+                raise Interrupted(f"stopped after round {version} of {rounds}; without a folder nothing was saved")
+            save()
+            raise Interrupted(
+                f"stopped after round {version} of {rounds}, all saved. Go on with: turnout run --resume {folder}"
+            )
+        if collectives.anyone(over):
+            break
+        if due and version < rounds:
+            save()
+            saved = time.monotonic()
+    simulation.finish()
+    save()
+
+
+def _watch(folder: Path | None, callbacks: Callbacks, stopped: threading.Event) -> Callable[[str, int, int], None]:
+    """Make what is told of long work within a round: it tells callbacks, and ends the run where it was stopped."""
+
+    def watch(what: str, done: int, total: int) -> None:
+        callbacks.on_work(what, done, total)
+        if stopped.is_set() and collectives.world_size() == 1:  # several processes stop together, after the round
+            saved = folder is not None and checkpoint.exists(folder)
+            hint = (
+                f"go on from the last checkpoint with: turnout run --resume {folder}" if saved else "nothing was saved"
+            )
+            raise Interrupted(f"stopped within a round, at {what} ({done} of {total} clients); {hint}")
+
+    return watch
+
+
+@contextmanager
+def watching(simulation: Simulation, folder: Path | None, callbacks: Callbacks) -> Iterator[Callable[[], bool]]:
+    """Tell callbacks of a run; yields a function that tells them of a round, and returns whether it is to be the last."""
+    over = False
+
+    def ended() -> bool:
+        nonlocal over
+        over = callbacks.on_round({"round": simulation.state.version, **simulation.row})
+        return over
+
+    callbacks.on_start(simulation.description, folder)
+    try:
+        yield ended
+    except BaseException as error:
+        status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
+        callbacks.on_end({"status": status, "rounds": simulation.state.version})
+        raise
+    status = "stopped" if over else "finished"
+    callbacks.on_end({"status": status, "rounds": simulation.state.version} | simulation.history.summary())
+
+
+@contextmanager
+def alone_in(folder: Path | None) -> Iterator[None]:
+    """Keep other runs out of a folder, if there is one; process 0 does so for all of this run.
+
+    Raises:
+        CheckpointError: on all processes, where another run is going on there.
+    """
+    refused: CheckpointError | None = None
+    with ExitStack() as held:
+        if folder is not None and collectives.rank() == 0:
+            try:
+                held.enter_context(storage.locked(folder))
+            except CheckpointError as error:
+                refused = error
+        if (why := collectives.broadcast(refused and str(refused))) is not None:
+            raise CheckpointError(why) from refused
+        yield
+
+
+@contextmanager
+def stops_on_signal() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets, so that a round is never cut in the middle; a second Ctrl-C stops at once."""
+    stopped = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped  # signals reach the main thread only
+        return
+
+    def stop(*_: object) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

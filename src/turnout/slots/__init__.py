@@ -1,0 +1,34 @@
+"""Base classes of what fills the slots of an algorithm, the algorithm itself, and the two steps that see all slots.
+
+Slots in the order data flows: selection -> local -> guard -> weighting -> aggregation -> server.
+"""
+
+from turnout.slots.aggregation import Aggregation
+from turnout.slots.guard import Guard
+from turnout.slots.local import Correction, Local, Measurement
+from turnout.slots.personalization import Personalization
+from turnout.slots.piece import Piece, Slots
+from turnout.slots.selection import Selection
+from turnout.slots.server import Server
+from turnout.slots.stateful import Stateful
+from turnout.slots.weighting import InformsClients, KnownInAdvance, Normaliser, Weighting, Weights, check_weights
+
+__all__ = [
+    "Aggregation",
+    "Correction",
+    "Guard",
+    "InformsClients",
+    "KnownInAdvance",
+    "Local",
+    "Measurement",
+    "Normaliser",
+    "Personalization",
+    "Piece",
+    "Selection",
+    "Server",
+    "Slots",
+    "Stateful",
+    "Weighting",
+    "Weights",
+    "check_weights",
+]

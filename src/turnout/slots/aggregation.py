@@ -1,0 +1,36 @@
+"""Base class of what makes one direction of the updates."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+
+from turnout.core.types import Federation, Report, State
+from turnout.slots.stateful import Stateful
+from turnout.slots.weighting import Weights
+
+
+class Aggregation(Stateful):
+    """Makes one direction out of weights and updates."""
+
+    slot: ClassVar[str] = "aggregation"
+
+    @abstractmethod
+    def apply(
+        self, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """The direction ``[P]`` and the new state. Called in empty rounds (B = 0) only if `acts_alone`.
+
+        As a weighting, it may change rows of tensors with one row a client in place.
+        """
+
+    only_sums: ClassVar[bool] = False
+    """Whether all it does with updates is to sum them with the weights."""
+
+    acts_alone: ClassVar[bool] = False
+    """True if there is a direction even in a round without reports."""
+
+    of_models: ClassVar[bool] = False
+    """Whether it reads ``report.model_offset``: how far the models behind stale reports are from the present one."""

@@ -1,0 +1,32 @@
+"""Base class of what takes the step."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+
+from turnout.core.types import Report, State
+from turnout.slots.stateful import Stateful
+from turnout.slots.weighting import Weights
+
+
+class Server(Stateful):
+    """Takes the step from the old parameters along the direction."""
+
+    slot: ClassVar[str] = "server"
+
+    of_reports: ClassVar[bool] = False
+    """Whether it reads updates one by one, by `scaled`, so that they cannot be summed as they come in."""
+
+    def scaled(self, direction: torch.Tensor, weights: Weights, report: Report) -> torch.Tensor:
+        """Return the direction ``[P]`` at the length that the reports suggest; asked only if `of_reports`."""
+        del weights, report
+        return direction
+
+    @abstractmethod
+    def apply(
+        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
+    ) -> tuple[torch.Tensor, State]:
+        """New parameters ``[P]`` and the new state."""

@@ -1,0 +1,106 @@
+"""One step of the server: the only function of the server that sees all slots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from turnout.core.types import Federation, Info, Report, ServerState, State
+from turnout.core.updates import Updates
+from turnout.slots.algorithm import Algorithm
+from turnout.slots.rollback import Rollback
+from turnout.slots.weighting import Weighting, check_weights
+
+
+def server_prepares(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> ServerState:
+    """What the server does with the reports of all clients before the first round: take in what they keep."""
+    reports, _ = reports.screened()
+    return replace(state, slots=state.slots | _controls(algorithm, state, reports, federation))
+
+
+def _controls(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> dict[str, State]:
+    """The means of what all N clients keep, moved by what some of them sent; a step that overflows changes nothing here."""
+    if not algorithm.keeps or not len(reports):
+        return {}
+    even = torch.full((len(reports),), 1.0 / federation.num_clients, dtype=torch.float64, device=state.params.device)
+    means = state.slots["controls"]
+    return {
+        "controls": {name: means[name] + Updates.of(reports.extra[name]).weighted_sum(even) for name in algorithm.keeps}
+    }
+
+
+def server_step(
+    algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation
+) -> tuple[ServerState, Info]:
+    """What the server does with the reports of a round or of a full buffer: screen, weigh, aggregate, step.
+
+    A report with NaN or infinity is dropped and counted, and so are all of a round whose step overflows. Without a usable
+    report the model stays as it is, unless the aggregation acts alone (MIFA). Weights are float64, whatever the type of
+    the updates.
+
+    On a GPU this waits once, at its end. The step is taken as though all reports were good, and whether they were is read
+    together with what is recorded of it; if not, it is taken back, and taken without the bad ones.
+    """
+    taken, dropped = _tried(algorithm, state, reports, federation), 0
+    if taken is None:
+        reports, dropped = reports.screened()
+        taken = _read(*_step(algorithm, state, reports, federation), [])
+    after, info, finite, _ = taken
+    if not finite:  # finite updates whose weighted sum overflows
+        after = ServerState(state.params, after.version, after.slots | {"server": state.slots["server"]})
+        dropped += len(reports)
+        del info["update_norm"]
+    return after, info | {"num_dropped": dropped}
+
+
+_Taken = tuple[ServerState, Info, bool, bool]
+"""The state after a step, what is recorded of it, whether the new model is finite, and whether all reports were."""
+
+
+def _tried(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> _Taken | None:
+    """The step with all reports; None, and nothing changed, if some are bad or may be, or if that is known already."""
+    sums = reports.sums()
+    undo = None if sums is None else Rollback.of(algorithm, state, reports)
+    if sums is None or undo is None:
+        return None
+    try:
+        taken = _read(*_step(algorithm, state, reports, federation), sums)
+    except Exception:
+        if torch.stack(sums).isfinite().all():
+            raise
+        taken = None  # pieces need not cope with what was never meant for them
+    if taken is None or not taken[-1]:
+        undo()
+        return None
+    return taken
+
+
+def _read(after: ServerState, info: Info, sums: list[torch.Tensor]) -> _Taken:
+    """Look whether the new model and all sums are finite, and bring what is recorded along: this waits for a GPU."""
+    if "update_norm" not in info:
+        return after, info, True, True
+    told = torch.stack([after.params.sum(dtype=torch.float64), info["update_norm"].double(), *sums])
+    told, weights = torch.cat([told, info["weights"]]).cpu().split([len(told), len(info["weights"])])
+    info = info | {"update_norm": told[1], "weights": weights}
+    return after, info, bool(told[0].isfinite()), bool(told[2:].isfinite().all())
+
+
+def _step(
+    algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation
+) -> tuple[ServerState, Info]:
+    """Weigh, aggregate, step."""
+    slots = state.slots | _controls(algorithm, state, reports, federation)
+    weights = torch.ones(len(reports), dtype=torch.float64, device=state.params.device)
+    for place, piece in algorithm.pieces().items():
+        if isinstance(piece, Weighting) and len(reports):
+            weights, slots[place] = piece.apply(weights, reports, state.version, slots[place], federation)
+            check_weights(piece, weights, len(reports))
+    info: Info = {"num_participants": len(reports), "weights": weights}
+    if not len(reports) and not algorithm.aggregation.acts_alone:
+        return ServerState(state.params, state.version + 1, slots), info
+    direction, slots["aggregation"] = algorithm.aggregation.apply(weights, reports, slots["aggregation"], federation)
+    if algorithm.server.of_reports and len(reports):
+        direction = algorithm.server.scaled(direction, weights, reports)
+    params, slots["server"] = algorithm.server.apply(state.params, direction, state.version, slots["server"])
+    return ServerState(params, state.version + 1, slots), info | {"update_norm": (params - state.params).norm()}
