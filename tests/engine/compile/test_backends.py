@@ -26,6 +26,12 @@ def trained(monkeypatch, backend):
     return simulation
 
 
+needs_torchscript = pytest.mark.skipif(
+    backends.torchscript.lacking() is not None, reason=str(backends.torchscript.lacking())
+)
+
+
+@needs_torchscript
 def test_results_do_not_depend_on_what_runs_a_trace(monkeypatch):
     found = {backend: trained(monkeypatch, backend) for backend in ("plain", "torchscript")}
     params = [simulation.state.params for simulation in found.values()]
@@ -40,6 +46,7 @@ def test_where_there_is_no_torchscript_traces_are_plain(monkeypatch):
     assert trained(monkeypatch, "auto").objective.backends.keys() == {"plain"}
 
 
+@needs_torchscript
 def test_every_kind_of_device_has_a_backend_that_always_works(monkeypatch):
     assert [backend.name for backend in usable({"cpu"})] == ["torchscript", "plain"]
     assert [backend.name for backend in usable({"cuda"})] == ["cuda_graph", "plain"]
@@ -48,6 +55,7 @@ def test_every_kind_of_device_has_a_backend_that_always_works(monkeypatch):
     assert [backend.name for backend in usable({"cuda"})] == ["plain"]
 
 
+@needs_torchscript
 def test_a_python_or_torch_without_torchscript_is_recognised(monkeypatch):
     torchscript = backends.torchscript
     assert torchscript.lacking() is None

@@ -7,7 +7,7 @@ from torch.func import grad_and_value, vmap
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from turnout.engine.compile import compiled as replay
-from turnout.engine.compile import torchscript
+from turnout.engine.compile import plain, torchscript
 from turnout.engine.compile.backends import BACKENDS
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.compile.passes import trace
@@ -31,8 +31,9 @@ def counted():
 
 
 def scripted_by(monkeypatch, build):
-    """Have something else make what TorchScript does."""
-    monkeypatch.setitem(BACKENDS, "torchscript", replace(BACKENDS["torchscript"], build=build))
+    """Have something else make what TorchScript does, also where there is none."""
+    lacks_nothing = replace(BACKENDS["torchscript"], build=build, lacking=lambda: None)
+    monkeypatch.setitem(BACKENDS, "torchscript", lacks_nothing)
 
 
 def test_replays_the_same_bits_without_python(monkeypatch):
@@ -136,7 +137,7 @@ def test_arguments_that_change_in_place_change_once_a_call(monkeypatch):
 def test_what_depends_on_shapes_alone_is_computed_once(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     seen = []
-    scripted_by(monkeypatch, lambda traced, *rest: seen.append(traced) or torchscript.build(traced, *rest))
+    scripted_by(monkeypatch, lambda traced, *rest: seen.append(traced) or plain.build(traced, *rest))
 
     def function(x):
         return x + torch.ones_like(x).mul(3).div(2) + torch.arange(3)
@@ -171,7 +172,7 @@ def operations(monkeypatch, function, *arguments, changes=()):
     """The names of the operations that are replayed."""
     monkeypatch.setattr(replay, "_CALLS", 0)
     seen = []
-    scripted_by(monkeypatch, lambda traced, *rest: seen.append(traced) or torchscript.build(traced, *rest))
+    scripted_by(monkeypatch, lambda traced, *rest: seen.append(traced) or plain.build(traced, *rest))
     Compiled(function, changes)(*arguments)
     return [node.target.__name__ for node in seen[0].graph.nodes if node.op == "call_function"]
 
@@ -374,6 +375,7 @@ def test_padding_of_single_clients_is_cut_off_anew_in_every_step(monkeypatch):
     assert not objective._compiled
 
 
+@pytest.mark.skipif(torchscript.lacking() is not None, reason=str(torchscript.lacking()))
 def test_a_layer_s_product_and_sum_stay_one_operation(monkeypatch):
     """TorchScript would take them apart after the first call, and round in between."""
     monkeypatch.setattr(replay, "_CALLS", 0)

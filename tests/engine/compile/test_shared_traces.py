@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from turnout.engine.compile import compiled as replay
+from turnout.engine.compile import torchscript
 from turnout.engine.loss import cross_entropy
 from turnout.engine.network import Network
 from turnout.engine.objective import Objective
@@ -38,11 +39,15 @@ def gradients(module, loss=cross_entropy, **more):
     return found, Layer.calls - before
 
 
+needs_torchscript = pytest.mark.skipif(torchscript.lacking() is not None, reason="only its traces are shared")
+
+
 @pytest.fixture(autouse=True)
 def _eager(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
 
 
+@needs_torchscript
 def test_the_next_run_uses_what_was_traced_for_the_first_one(by_python, monkeypatch):
     gradients(Layer())
     traced = []
