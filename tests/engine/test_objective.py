@@ -124,7 +124,7 @@ def test_tied_parameters_get_the_sum_of_their_gradients():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_step_alone_goes_down_the_gradient_layer_by_layer(masked):
+def test_the_gradient_by_layer_is_the_gradient_in_views_of_the_parameters(masked):
     class Partly(nn.Module):
         def __init__(self):
             super().__init__()
@@ -135,12 +135,15 @@ def test_a_step_alone_goes_down_the_gradient_layer_by_layer(masked):
 
     torch.manual_seed(0)
     objective = Objective(Partly(), engine="one_by_one")
-    x, y, key, lr = torch.randn(5, 3), torch.randint(2, (5,)), torch.tensor(0), torch.tensor(0.3)
+    x, y, key = torch.randn(5, 3), torch.randint(2, (5,)), torch.tensor(0)
     mask = torch.tensor([1.0, 1.0, 1.0, 0.0, 0.0]) if masked else None
     before = objective.initial.clone()
     loss, gradient = objective.gradient(before[None], x[None], y[None], None if mask is None else mask[None], key[None])
     after = before.clone()
-    assert objective.step_alone(after, x, y, mask, key, lr) == loss[0]
+    alone, layers = objective.gradient_by_layer(after, x, y, mask, key)
+    assert alone == loss[0]
+    for layer, part in layers:  # views of `after`
+        layer.sub_(part, alpha=0.3)
     torch.testing.assert_close(after, before - 0.3 * gradient[0])
     named = objective.layout.split(after - before)
     assert not named["idle.weight"].any()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from turnout.core.types import Federation, ServerState
-from turnout.slots import Stateful
+from turnout.slots import Stateful, controls
 from turnout.slots.algorithm import Algorithm
 
 
@@ -19,7 +19,4 @@ def grown(algorithm: Algorithm, state: ServerState, before: Federation, after: F
     for place, piece in algorithm.pieces().items():
         if isinstance(piece, Stateful):
             slots[place] = piece.grow(slots[place], before, after, state.version)
-    if "controls" in slots:
-        share = before.num_clients / after.num_clients
-        slots["controls"] = {name: mean * share for name, mean in slots["controls"].items()}
-    return ServerState(state.params, state.version, slots)
+    return ServerState(state.params, state.version, slots | controls.grown(slots, before, after))

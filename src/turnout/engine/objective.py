@@ -152,16 +152,10 @@ class Objective(Forward):
         assert gradient is not None  # each parameter is a view of the leaf, whether it is used or not
         return loss, gradient
 
-    def step_alone(
-        self,
-        params: torch.Tensor,
-        x: torch.Tensor,
-        y: torch.Tensor,
-        mask: torch.Tensor | None,
-        key: torch.Tensor,
-        lr: torch.Tensor,
-    ) -> torch.Tensor:
-        """A step of one client down its gradient, and the loss before it; `params` ``[P]`` is changed in place.
+    def gradient_by_layer(
+        self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
+    ) -> tuple[torch.Tensor, list[tuple[torch.Tensor, torch.Tensor]]]:
+        """Loss of one client, and of each layer that it uses its part of `params` ``[P]`` (a view) and the gradient.
 
         Layer by layer: of a large model, joining the gradients of all layers takes as long as a convolution.
         """
@@ -169,11 +163,8 @@ class Objective(Forward):
         views = self.layout.split(params)
         leaves = {name: view.detach().requires_grad_() for name, view in views.items()}
         loss, gradients = self._derivatives(leaves, list(leaves.values()), x, y, mask, key)
-        with torch.no_grad():
-            for view, gradient in zip(views.values(), gradients, strict=True):
-                if gradient is not None:  # of a layer that the model does not use
-                    view.addcmul_(gradient, lr, value=-1)
-        return loss
+        used = zip(views.values(), gradients, strict=True)
+        return loss, [(view, gradient) for view, gradient in used if gradient is not None]
 
     def _derivatives(
         self,

@@ -30,6 +30,11 @@ def steepest(params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, 
     return gradient(params, 0)
 
 
+def descend(params: torch.Tensor, direction: torch.Tensor, lr: torch.Tensor) -> torch.Tensor:
+    """Move `params` in place by the step of SGD, ``y <- y - lr g``, and give them back."""
+    return params.addcmul_(direction, lr, value=-1)
+
+
 @dataclass(frozen=True, eq=False)
 class LocalStep:
     """Minibatches, gradients, corrections, momentum and the step itself.
@@ -129,7 +134,10 @@ class LocalStep:
         if self._is_plain and len(params) == 1 and self.objective.engine == "one_by_one":
             some_x, some_y, own_mask, key = data(0)
             own_mask = None if own_mask is None else own_mask[0]
-            total += self.objective.step_alone(params[0], some_x[0], some_y[0], own_mask, key[0], lr[0, 0])
+            loss, layers = self.objective.gradient_by_layer(params[0], some_x[0], some_y[0], own_mask, key[0])
+            total += loss
+            for layer, gradient in layers:
+                descend(layer, gradient, lr[0, 0])
             return params
         return self.move(params, start, velocity, total, lr, *self.direction(params, gradient_at))
 
@@ -151,7 +159,7 @@ class LocalStep:
             gradient = correction.correct(gradient, params, start)
         if velocity is not None:
             gradient = velocity.mul_(self.momentum).add_(gradient)
-        return params.addcmul_(gradient, lr, value=-1)
+        return descend(params, gradient, lr)
 
 
 _ARGUMENTS = list(inspect.signature(LocalStep.__call__).parameters)[1:-1]

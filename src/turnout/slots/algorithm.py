@@ -24,6 +24,7 @@ from turnout.slots import (
     Server,
     Stateful,
     Weighting,
+    controls,
 )
 
 
@@ -117,14 +118,11 @@ class Algorithm:
         self.selection.check(federation.num_clients)
         stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Stateful)}
         slots = {place: piece.init(federation) for place, piece in stateful.items()}
-        if self.keeps:
-            zero = torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)
-            slots["controls"] = {name: zero.clone() for name in self.keeps}
-        return ServerState(params, 0, slots)
+        return ServerState(params, 0, slots | controls.zeros(self.keeps, federation))
 
     def shared(self, state: ServerState) -> State:
         """What is broadcast beside the model: the means of what clients keep, in the model's type."""
-        return {name: mean.to(state.params.dtype) for name, mean in state.slots.get("controls", {}).items()}
+        return controls.broadcast(state.slots, state.params.dtype)
 
     def broadcast_bytes(self, params: torch.Tensor, vectors: int = 1) -> int:
         """Return the bytes that a client receives of so many vectors like the model ``[P]``."""

@@ -6,28 +6,17 @@ from dataclasses import replace
 
 import torch
 
-from turnout.core.types import Federation, Info, Report, ServerState, State
-from turnout.core.updates import Updates
+from turnout.core.types import Federation, Info, Report, ServerState
+from turnout.slots import controls
 from turnout.slots.algorithm import Algorithm
 from turnout.slots.rollback import Rollback
 from turnout.slots.weighting import Weighting, check_weights
 
 
-def server_prepares(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> ServerState:
+def server_prepares(state: ServerState, reports: Report, federation: Federation) -> ServerState:
     """What the server does with the reports of all clients before the first round: take in what they keep."""
     reports, _ = reports.screened()
-    return replace(state, slots=state.slots | _controls(algorithm, state, reports, federation))
-
-
-def _controls(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> dict[str, State]:
-    """The means of what all N clients keep, moved by what some of them sent; a step that overflows changes nothing here."""
-    if not algorithm.keeps or not len(reports):
-        return {}
-    even = torch.full((len(reports),), 1.0 / federation.num_clients, dtype=torch.float64, device=state.params.device)
-    means = state.slots["controls"]
-    return {
-        "controls": {name: means[name] + Updates.of(reports.extra[name]).weighted_sum(even) for name in algorithm.keeps}
-    }
+    return replace(state, slots=state.slots | controls.moved(state.slots, reports, federation))
 
 
 def server_step(
@@ -90,7 +79,7 @@ def _step(
     algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation
 ) -> tuple[ServerState, Info]:
     """Weigh, aggregate, step."""
-    slots = state.slots | _controls(algorithm, state, reports, federation)
+    slots = state.slots | controls.moved(state.slots, reports, federation)
     weights = torch.ones(len(reports), dtype=torch.float64, device=state.params.device)
     for place, piece in algorithm.pieces().items():
         if isinstance(piece, Weighting) and len(reports):

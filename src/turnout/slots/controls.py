@@ -1,0 +1,44 @@
+"""The means over all N clients of what each of them keeps (SCAFFOLD's c): from zero to what is broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from turnout.core.types import Federation, Report, State
+from turnout.core.updates import Updates
+
+_PLACE = "controls"
+
+Slots = Mapping[str, State]
+
+
+def zeros(names: tuple[str, ...], federation: Federation) -> dict[str, State]:
+    """Return the means before the first round, float64 ``[P]`` by name, as a part of the server's state."""
+    if not names:
+        return {}
+    like = torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)
+    return {_PLACE: {name: like.clone() for name in names}}
+
+
+def broadcast(slots: Slots, dtype: torch.dtype) -> State:
+    """Return the means as clients receive them, in the model's type."""
+    return {name: mean.to(dtype) for name, mean in slots.get(_PLACE, {}).items()}
+
+
+def moved(slots: Slots, reports: Report, federation: Federation) -> dict[str, State]:
+    """Move the means by what some clients sent: ``c <- c + (1/N) sum_k (c_k(after) - c_k(before))``."""
+    if _PLACE not in slots or not len(reports):
+        return {}
+    means = slots[_PLACE]
+    even = torch.full((len(reports),), 1.0 / federation.num_clients, dtype=torch.float64, device=federation.device)
+    return {_PLACE: {name: mean + Updates.of(reports.extra[name]).weighted_sum(even) for name, mean in means.items()}}
+
+
+def grown(slots: Slots, before: Federation, after: Federation) -> dict[str, State]:
+    """Return the means over more clients than before, of whom the new ones keep zero."""
+    if _PLACE not in slots:
+        return {}
+    share = before.num_clients / after.num_clients
+    return {_PLACE: {name: mean * share for name, mean in slots[_PLACE].items()}}
