@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # thousands of files that nobody imports, and take as long as the rest of the installation.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-serve test check style types tests format clean help
+.PHONY: demo demo-serve docs test check style types tests format clean help
 
 help:           ## show this
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -25,6 +25,13 @@ demo: $(READY)  ## FedAU against its baselines on scanned digits: a table, and a
 
 demo-serve: $(READY)  ## a server and a swarm of clients over HTTP, the server killed once, beside the simulation
 	$(BIN)/python examples/served.py
+
+docs: $(VENV)/.docs  ## the documentation site, in site/; warnings are errors
+	$(BIN)/python scripts/docs.py
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[docs]'
+	touch $@
 
 test: style     ## everything CI runs: style, and then types and tests side by side
 	$(MAKE) --no-print-directory --jobs 2 types tests
@@ -48,4 +55,4 @@ format: $(READY)  ## put code in order
 	$(BIN)/ruff format .
 
 clean:          ## remove the environment and what tools left
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist *.egg-info src/*.egg-info
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info src/*.egg-info

@@ -1,0 +1,179 @@
+"""Build the documentation site into ``site/``: ``make docs``. Needs no network; warnings are errors.
+
+The pages of ``docs/`` are gathered in ``build/docs`` with what lies beside it (benchmarks, reproductions, the changelog) and
+with the reference, which is made from what the package exports, so that nothing public can be left out. Links between them
+work in the repository and on the site.
+"""
+
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import turnout as to
+from turnout.core import types, updates
+from turnout.reporting.records import RunRecord
+
+ROOT = Path(__file__).resolve().parents[1]
+GATHERED = ROOT / "build" / "docs"
+
+BESIDE = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "benchmarks/README.md": "benchmarks.md",
+    **{
+        f"{folder.relative_to(ROOT)}/README.md": f"reproductions/{folder.name}.md"
+        for folder in ROOT.glob("reproductions/*/")
+    },
+}
+"""Pages that are no part of docs/, and where they go."""
+
+PAGES = {
+    "experiment": "Experiments and results",
+    "algorithms": "Algorithms",
+    "selection": "Selection",
+    "local": "Local training",
+    "personalization": "Personal parts",
+    "guard": "Guards",
+    "weighting": "Weighting",
+    "aggregation": "Aggregation",
+    "server_optimizer": "Server optimisers",
+    "population": "Population",
+    "pace": "Pace",
+    "data": "Data",
+    "models": "Models",
+    "pieces": "Base classes",
+    "types": "Messages and state",
+    "others": "Everything else",
+}
+"""Pages of the reference; what is in none of these folders of the package goes to the last one."""
+
+WHOLE = ("experiment", "pieces", "types", "others")
+"""Pages that also show methods; those of pieces are the methods of their base classes."""
+
+OF_EXPERIMENTS = ("experiment", "result", "comparison", "reporting", "callbacks", "history", "running")
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Yield the page and the object of everything public that has a docstring of its own."""
+    for name in to.__all__:
+        thing = getattr(to, name)
+        if inspect.isclass(thing) or inspect.isfunction(thing):
+            folder = thing.__module__.split(".")[1]
+            page = "experiment" if folder in OF_EXPERIMENTS else folder
+            yield (page if page in PAGES else "others"), thing
+    yield "experiment", RunRecord
+    for page, module in {"data": to.data, "models": to.models, "pieces": to.pieces, "population": to.delay}.items():
+        names = getattr(module, "__all__", [name for name in vars(module) if name[0].isupper()])
+        found = [getattr(module, name) for name in names]
+        yield from ((page, thing) for thing in found if getattr(thing, "__module__", "").startswith("turnout"))
+    for module in (types, updates):
+        yield from (
+            ("types", thing) for thing in vars(module).values() if getattr(thing, "__module__", "") == module.__name__
+        )
+
+
+def reference() -> dict[str, list[str]]:
+    """Return the full names of what each page of the reference shows, each once."""
+    found: dict[str, list[str]] = {page: [] for page in PAGES}
+    for page, thing in public():
+        name = f"{thing.__module__}.{thing.__qualname__}"
+        if (inspect.isclass(thing) or inspect.isfunction(thing)) and not any(name in names for names in found.values()):
+            found[page].append(name)
+    return found
+
+
+def write_reference(folder: Path) -> None:
+    """Write a page of directives for mkdocstrings for each part of the reference."""
+    folder.mkdir(parents=True)
+    for page, names in reference().items():
+        options = "" if page in WHOLE else "    options:\n      members: false\n"
+        body = "".join(
+            f"::: {name}\n{options}\n" for name in sorted(names, key=lambda name: name.rpartition(".")[2].lower())
+        )
+        (folder / f"{page}.md").write_text(f"# {PAGES[page]}\n\n{body}", encoding="utf-8")
+
+
+def gather() -> None:
+    """Put all pages into one folder, with links that hold there."""
+    shutil.rmtree(GATHERED, ignore_errors=True)
+    write_reference(GATHERED / "reference")
+    places = {
+        path.relative_to(ROOT).as_posix(): path.relative_to(ROOT / "docs").as_posix() for path in files()
+    } | BESIDE
+    places |= {f"{path.relative_to(ROOT)}": f"reproductions/{path.name}" for path in ROOT.glob("reproductions/*/*.png")}
+    for source, place in places.items():
+        target = GATHERED / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.endswith(".md"):
+            target.write_text(adapted((ROOT / source).read_text(encoding="utf-8"), source, places), encoding="utf-8")
+        else:
+            shutil.copy(ROOT / source, target)
+
+
+def files() -> list[Path]:
+    """Return everything in docs/."""
+    return sorted(path for path in (ROOT / "docs").rglob("*") if path.is_file())
+
+
+def adapted(text: str, source: str, places: dict[str, str]) -> str:
+    """Return a page with its links as they are on the site; a link to a file that has no page becomes its name.
+
+    A drawing in Mermaid becomes a table: what draws it would have to be loaded from elsewhere.
+    """
+
+    def link(found: re.Match[str]) -> str:
+        label, target, anchor = found[1], found[2], found[3] or ""
+        here = os.path.normpath(os.path.join(os.path.dirname(source), target))
+        if re.match(r"[a-z]+:", target) or not target:
+            return found[0]
+        here = next((page for page in (here, f"{here}/README.md") if page in places), None)
+        if here is None:
+            return label
+        return f"[{label}]({os.path.relpath(places[here], os.path.dirname(places[source]))}{anchor})"
+
+    return re.sub(
+        r"\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)", link, re.sub(r"```mermaid\n(.*?)```", as_table, text, flags=re.S)
+    )
+
+
+def as_table(drawing: re.Match[str]) -> str:
+    """Return the arrows of a drawing as a table."""
+    imports: dict[str, list[str]] = {}
+    for one, two in re.findall(r"(\w+) --> (\w+)", drawing[1]):
+        imports.setdefault(one, []).append(two)
+    return "| folder | imports |\n|---|---|\n" + "".join(
+        f"| {one} | {', '.join(twos)} |\n" for one, twos in imports.items()
+    )
+
+
+def in_navigation(nav: list[Any]) -> set[str]:
+    """Return the pages that the navigation names."""
+    found = set[str]()
+    for entry in nav:
+        for value in entry.values():
+            found |= in_navigation(value) if isinstance(value, list) else {value}
+    return found
+
+
+def main() -> int:
+    """Gather, check the navigation, build."""
+    gather()
+    nav = in_navigation(tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"])
+    there = {path.relative_to(GATHERED).as_posix() for path in GATHERED.rglob("*.md")}
+    if nav != there:
+        print(f"zensical.toml: no page for {sorted(nav - there)}, not in the navigation: {sorted(there - nav)}")
+        return 1
+    return subprocess.run(
+        [Path(sys.executable).parent / "zensical", "build", "--strict", "--clean"], cwd=ROOT
+    ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

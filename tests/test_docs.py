@@ -1,0 +1,72 @@
+"""What the documentation shows can be run: its Python on small sizes, and its command lines as far as they are read."""
+
+import re
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+import typer.main
+
+from turnout.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "docs/first-steps.md", *ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("docs/guides/*.md")])
+COMMANDS = sorted(
+    {
+        line.partition("#")[0].strip()
+        for page in PAGES
+        for language, block in re.findall(
+            r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE
+        )
+        for line in ([] if language else re.sub(r"\\\n *", " ", block).splitlines())
+        if line.startswith("turnout ")
+    }
+)
+
+
+def small(code):
+    """The same code with two rounds, few own steps and few clients, where it says how many."""
+    for pattern, number in {
+        r"(?<![\w])rounds=\d+": "rounds=2", r"runs=[\d_]+": "runs=20", r"WarmUp\(steps=\d+\)": "WarmUp(steps=2)",
+        r"num_clients=(40|50|100)": "num_clients=12",
+    }.items():  # fmt: skip
+        code = re.sub(pattern, number, code)
+    return code
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
+    pytest.importorskip("sklearn", reason="digits come with scikit-learn, an extra")
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    if "import datasets" in text:
+        pytest.importorskip("datasets")
+    names = {"__name__": f"docs_{page.stem}"}
+    monkeypatch.setitem(sys.modules, names["__name__"], type(sys)(names["__name__"]))  # where dataclasses look up names
+    for block in blocks:
+        exec(compile(small(block), page.name, "exec"), names)
+    for picture in re.findall(r"!\[[^\]]+\]\((\w+\.svg)\)", text):
+        assert (tmp_path / picture).is_file(), f"no block of {page.name} makes {picture}"
+        assert (page.parent / picture).is_file(), f"write {picture} with: python scripts/pictures.py"
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_line_is_one(line):
+    """Its command, options and types are there; what it would run is not run."""
+    command, words = typer.main.get_command(app), shlex.split(line)[1:]
+    while hasattr(command, "get_command"):
+        name = words.pop(0)
+        command = command.get_command(typer.Context(command), name)
+        assert command is not None, name
+    command.make_context("turnout", words)
+
+
+def test_every_page_is_in_the_navigation():
+    nav = (ROOT / "zensical.toml").read_text(encoding="utf-8")
+    assert tomllib.loads(nav)["project"]["docs_dir"] == "build/docs"
+    missing = [page.name for page in PAGES if f'"{page.relative_to(ROOT / "docs").as_posix()}"' not in nav]
+    assert not missing
