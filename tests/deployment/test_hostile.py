@@ -134,12 +134,12 @@ def corrupted(body, draw):
 @given(st.data())
 def test_corrupted_reports(deployed, data):
     """A report that is not what was asked for is refused with a reason, or is one; the server goes on."""
-    from turnout.deployment.wire import WireError, decode_report
+    from turnout.deployment.wire import WireError
 
     body = corrupted(waiting(deployed.homes[0]), data.draw)
     expected = deployed.setting.reports["train"]
     try:
-        report = decode_report(body, expected, 0, 0)
+        report = expected.read(body, 0, 0)
     except WireError as error:
         reason = str(error)
     else:

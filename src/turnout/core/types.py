@@ -89,6 +89,8 @@ class Report:
         model_offset: what each was trained from minus the server's present model, ``[B, P]``; the server fills it in, for an
             aggregation of models. None where all were trained from the present one, or nobody asks.
         vector_bytes: bytes of the update and of `extra` on the wire, where a guard has coded them; None is as they are.
+        codes: what is sent in their place then, tensors ``[B, ...]`` by name (``""`` is the update) and name in the code.
+            They are for who sends, and stay behind when reports are put together.
         good: which reports hold no NaN or infinity, bool ``[B]``, on the host, where that is known already; or None.
 
     On the server matrices ``[B, P]`` may be `Updates`, whose rows other processes hold or which are summed already: rules
@@ -109,6 +111,7 @@ class Report:
     model_offset: torch.Tensor | Updates | None = None
     good: np.ndarray | None = None
     vector_bytes: int | None = None
+    codes: dict[str, State] | None = None
 
     def __len__(self) -> int:
         return len(self.client)

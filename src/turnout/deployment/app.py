@@ -25,7 +25,7 @@ from turnout.deployment.limits import RateLimit
 from turnout.deployment.service import Refused, Service, Verdict
 from turnout.deployment.status import metrics, page, status
 from turnout.deployment.store import StoreUnavailable
-from turnout.deployment.wire import PROTOCOL, WireError, decode_report, size_limit
+from turnout.deployment.wire import PROTOCOL, WireError
 
 log = logging.getLogger("turnout.http")
 
@@ -239,10 +239,10 @@ class Http:
         assignment = self.service.open(client, task)
         assert assignment is not None
         expected = self.service.driver.setting.reports[assignment.phase]  # type: ignore[index]
-        part = await self._received(request, client, task, digest, size_limit(expected))
+        part = await self._received(request, client, task, digest, expected.size_limit)
         try:
             size = part.stat().st_size
-            check = lambda: decode_report(part.read_bytes(), expected, client, assignment.version)  # noqa: E731
+            check = lambda: expected.read(part.read_bytes(), client, assignment.version, assignment.repeat)  # noqa: E731
             await asyncio.to_thread(check) if size > 1 << 20 else check()
         except WireError as error:
             part.unlink(missing_ok=True)

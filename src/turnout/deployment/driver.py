@@ -23,7 +23,7 @@ from turnout.core.types import Candidates, Report
 from turnout.deployment.ledger import Ledger
 from turnout.deployment.setting import Setting
 from turnout.deployment.store import Entry, Outcome, Store
-from turnout.deployment.wire import Assignment, decode_report, digest, encode, model_tensors, told
+from turnout.deployment.wire import Assignment, digest, encode, model_tensors, told
 from turnout.pace import Ask, Drop, Gather, SetTimer, Step
 
 OVER = "the run is over"
@@ -267,13 +267,14 @@ class Driver:
             if streams
             else ReportBuffer()
         )
-        for task, client, version in zip(batch.tasks, batch.clients, batch.versions, strict=True):
+        repeats = np.zeros(len(batch)) if batch.repeat_index is None else batch.repeat_index
+        for task, client, version, repeat in zip(batch.tasks, batch.clients, batch.versions, repeats, strict=True):
             path = self.store.report(self._bodies.pop(int(task)))
             try:
                 body = path.read_bytes()
             except OSError as error:
                 raise CheckpointError(f"the journal speaks of {path}, which cannot be read: {error}") from error
-            found.add(decode_report(body, expected, int(client), int(version), checked=True))
+            found.add(expected.read(body, int(client), int(version), int(repeat), checked=True))
         if len(batch):
             return found.reports()
         none = np.zeros(0, dtype=np.int64)
@@ -314,7 +315,7 @@ class Driver:
         assert self.coordinator is not None
         params, shared = self.coordinator.state.params, self.coordinator.shared()
         if self._published is None or self._published[0] is not params or self._published[1] is not shared:
-            body = encode(model_tensors(params, shared))
+            body = encode(model_tensors(params, shared, self.setting.algorithm.broadcast_dtype(params.dtype)))
             name = digest(body)
             self.store.write_model(name, body)
             self._published = params, shared, name, len(body)

@@ -14,8 +14,9 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
+from turnout.deployment.messages import Coding, ReportFormat
 from turnout.deployment.privacy import Visible, visible
-from turnout.deployment.wire import Assignment, Manifest, model_tensors, read_manifest, size_limit, told
+from turnout.deployment.wire import Assignment, model_tensors, read_manifest, told
 from turnout.deployment.worker import Computer, Worker
 from turnout.describe import describe
 from turnout.engine.objective import Objective
@@ -34,7 +35,7 @@ class Setting:
         algorithm, pace, rounds, seed, evaluate_every: of the experiment.
         initial: the first model's shared part, ``[P]``.
         phases: what a round asks for.
-        reports: the tensors of a report by phase.
+        reports: what reports look like, by phase.
         objective: model and loss.
         test: what the server judges the model by, and the transforms of its examples; None where it has nothing, or where
             there is no one model to judge.
@@ -50,7 +51,7 @@ class Setting:
     evaluate_every: int
     initial: torch.Tensor
     phases: tuple[Phase, ...]
-    reports: dict[Phase, Manifest]
+    reports: dict[Phase, ReportFormat]
     objective: Objective
     test: tuple[Shards, tuple[Transform, ...]] | None
     heartbeat: float
@@ -85,11 +86,6 @@ class Setting:
             describe(experiment),
             visible(algorithm),
         )
-
-    @property
-    def largest_report(self) -> int:
-        """Bytes of the largest report."""
-        return max(size_limit(expected) for expected in self.reports.values())
 
     def federation(self, num_clients: int) -> Federation:
         """Return what the server knows of so many clients."""
@@ -190,8 +186,8 @@ def choose_engine(computer: Computer) -> None:
     computer.objective.choose(x[0])
 
 
-def _tried(computer: Computer, phase: Phase, initial: torch.Tensor) -> Manifest:
-    """Return the tensors of a report, as the client with the fewest examples sends it."""
+def _tried(computer: Computer, phase: Phase, initial: torch.Tensor) -> ReportFormat:
+    """Return what a report looks like, as the client with the fewest examples sends it."""
     algorithm, federation = computer.experiment.algorithm, Federation(
         computer.shards.num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=computer.experiment.seed
     )  # fmt: skip
@@ -201,8 +197,9 @@ def _tried(computer: Computer, phase: Phase, initial: torch.Tensor) -> Manifest:
     own = told(algorithm.per_client_inputs(np.array([row]), state, federation), 0)
     task = Assignment(0, -1 if phase == "prepare" else 0, phase, 0, "", 0, 1.0, own)
     worker = Worker(computer, row)
-    body, _ = worker.do(row, task, model_tensors(initial, algorithm.shared(state)), worker.first_memory())
-    return read_manifest(body)
+    model = model_tensors(initial, algorithm.shared(state), algorithm.broadcast_dtype(initial.dtype))
+    body, _ = worker.do(row, task, model, worker.first_memory())
+    return ReportFormat(read_manifest(body), Coding.of(algorithm, computer.experiment.seed, initial))
 
 
 def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | None:

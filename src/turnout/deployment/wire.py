@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from turnout.core.checks import TurnoutError
-from turnout.core.types import Report, State
+from turnout.core.types import State
 
 PROTOCOL = 1
 """The version of the protocol; a client and a server of different versions refuse each other."""
@@ -33,7 +32,6 @@ _NAMES = {
     torch.bool: "BOOL",
 }
 _TYPES = {name: dtype for dtype, name in _NAMES.items()}
-_MOST = 1 << 40  # examples or steps that a client may claim
 
 
 class WireError(TurnoutError, ValueError):
@@ -70,18 +68,6 @@ def size_limit(expected: Manifest) -> int:
     return sum(spec.nbytes for spec in expected.values()) + 1024 + 256 * len(expected)
 
 
-def report_tensors(report: Report) -> dict[str, torch.Tensor]:
-    """Return the tensors of one client's report, each with a leading axis of 1; who sent it is not among them."""
-    if len(report) != 1:
-        raise ValueError(f"a message carries one report, got {len(report)}")
-    counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
-    found = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
-    assert isinstance(report.delta, torch.Tensor)
-    found["delta"] = report.delta
-    found |= {f"extra.{name}": value for name, value in report.extra.items()}
-    return found | {f"seen.{name}": value for name, value in report.seen.items()}
-
-
 def encode(tensors: Mapping[str, torch.Tensor]) -> bytes:
     """Write named tensors as safetensors."""
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
@@ -100,41 +86,10 @@ def decode(body: bytes, expected: Manifest) -> State:
         raise WireError(f"the body is no safetensors file: {error}") from None
 
 
-def decode_report(body: bytes, expected: Manifest, client: int, version: int, *, checked: bool = False) -> Report:
-    """Read a client's report on a task from `version`.
-
-    Args:
-        body: its bytes.
-        expected: what it holds.
-        client: who sent it.
-        version: what it was trained from.
-        checked: whether its numbers have been looked at before.
-
-    Raises:
-        WireError: where it is not what was asked for: other tensors, NaN or infinity, or impossible counts.
-    """
-    tensors = decode(body, expected)
-    for name, value in tensors.items() if not checked else ():
-        if value.is_floating_point() and not _is_finite(value):
-            raise WireError(f"{name} holds NaN or infinity")
-    counts = {name: tensors.pop(name).numpy() for name in ("num_examples", "num_steps")}
-    for name, value in counts.items():
-        if not 0 <= value[0] <= _MOST:
-            raise WireError(f"{name} is {value[0]}, needed 0 to 2^40")
-    return Report(
-        np.array([client], dtype=np.int64),
-        np.array([version], dtype=np.int64),
-        counts["num_examples"],
-        counts["num_steps"],
-        tensors.pop("delta"),
-        {name.removeprefix("extra."): value for name, value in tensors.items() if name.startswith("extra.")},
-        {name.removeprefix("seen."): value for name, value in tensors.items() if name.startswith("seen.")},
-    )
-
-
-def model_tensors(params: torch.Tensor, shared: State) -> dict[str, torch.Tensor]:
-    """Return what is broadcast with a version: the model, and what else all clients are told."""
-    return {"params": params} | {f"shared.{name}": value for name, value in shared.items()}
+def model_tensors(params: torch.Tensor, shared: State, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Return what is broadcast with a version, in the type that goes over the wire: the model, and what else all are told."""
+    found = {"params": params} | {f"shared.{name}": value for name, value in shared.items()}
+    return {name: value.to(dtype) for name, value in found.items()}
 
 
 def split_model(tensors: State) -> tuple[torch.Tensor, State]:
@@ -223,7 +178,7 @@ class Assignment:
         return {name: _tensor(*value)[None] for name, value in self.told.items()}
 
 
-def _is_finite(value: torch.Tensor) -> bool:
+def is_finite(value: torch.Tensor) -> bool:
     """Return whether there is neither NaN nor infinity; a sum says so in one pass, unless it overflows itself."""
     return math.isfinite(value.sum().item()) or bool(torch.isfinite(value).all())
 

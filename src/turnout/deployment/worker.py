@@ -11,7 +11,8 @@ from turnout.configuration import Configuration
 from turnout.core.types import Federation, State, Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import bake
-from turnout.deployment.wire import Assignment, Manifest, encode, manifest, model_tensors, report_tensors, split_model
+from turnout.deployment.messages import Coding, report_body
+from turnout.deployment.wire import Assignment, Manifest, manifest, model_tensors, split_model
 from turnout.engine.choice import Choice
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores
@@ -53,10 +54,16 @@ class Computer:
         first = initial[num_shared:] if own is None else own.first(initial, num_shared)
         self.memory = algorithm.memory(self.federation, first)
         shared = dict.fromkeys(algorithm.keeps, initial[:num_shared])
-        self.model: Manifest = manifest(model_tensors(initial[:num_shared], shared))
+        sent = algorithm.broadcast_dtype(initial.dtype)
+        self.model: Manifest = manifest(model_tensors(initial[:num_shared], shared, sent))
+        self.coding = Coding.of(algorithm, experiment.seed, initial[:num_shared])
         # An experiment of a population that opts, or of weights that compare, has clients who require something.
         measured = (*algorithm.measurements, *algorithm.selection.measurements)
         self.judges = experiment.population.opting is not None or any(m.of_requirement for m in measured)
+
+    def received(self, model: State) -> State:
+        """Return the tensors that come with a task, where and in the type that the model is computed with."""
+        return {name: value.to(self.federation.device, self.federation.dtype) for name, value in model.items()}
 
     def clients(self, client: int, row: int) -> Clients:
         """Return one lane: a client and where its data are."""
@@ -88,7 +95,7 @@ class Worker:
     def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State]:
         """Do a task: the report as bytes, and what the client remembers if the server takes it."""
         computer, repeat = self._computer, np.array([task.repeat], dtype=np.int64)
-        params, shared = split_model({k: v.to(computer.federation.device) for k, v in model.items()})
+        params, shared = split_model(computer.received(model))
         asked = Task(
             params,
             task.version,
@@ -102,15 +109,17 @@ class Worker:
         lanes = replace(self._computer.clients(client, self._row), requirement=self._required(client))
         report, rows = client_step(computer.experiment.algorithm, asked, rows, lanes)
         if self._behaviour is not None:
-            report = self._behaviour.sent(report)
-        return encode(report_tensors(report)), {name: value[0] for name, value in rows.items()}
+            changed = self._behaviour.sent(report)
+            again = changed is not report and computer.coding is not None
+            report = computer.coding.again(changed, asked) if again and computer.coding else changed
+        return report_body(report), {name: value[0] for name, value in rows.items()}
 
     def content(self, version: int, model: State, memory: State) -> bool:
         """Return whether the client takes part with this model: whether it meets its requirement, where that matters."""
         opting, personal = self._computer.experiment.population.opting, self._computer.experiment.algorithm.personal
         if opting is None or version < opting.mandatory_rounds:
             return True
-        params = model["params"].to(self._computer.federation.device)
+        params = self._computer.received(model)["params"]
         if personal is not None:
             params = personal.serving(params, {name: value[None] for name, value in memory.items()})
         clients = self._computer.clients(self._row, self._row)

@@ -33,9 +33,9 @@ class BFloat16(Compression):
         shared = {name: value.bfloat16().to(dtype) for name, value in task.shared.items()}
         return replace(task, params=task.params.bfloat16().to(dtype), shared=shared)
 
-    def received_bytes(self, nbytes: int, element_size: int) -> int:
-        """Return 2 bytes for each number."""
-        return nbytes // element_size * 2 if self.down else nbytes
+    def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return bfloat16, if the model is sent so."""
+        return torch.bfloat16 if self.down else dtype
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
         """Return the rounded numbers."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, refuse
@@ -39,6 +41,12 @@ class Compression(Guard):
     def fits(self, algorithm: Slots) -> None:
         """Refuse two compressions: the second would code all P numbers that the first stands for, and not its code."""
         names = [type(guard).__name__ for guard in algorithm.guard if isinstance(guard, Compression)]
+        last = algorithm.guard[-1]
+        if len(names) == 1 and not isinstance(last, Compression):
+            raise ConfigurationError(
+                f"{type(last).__name__} behind {names[0]} changes what the server decodes, so that its code is no longer "
+                f"what is sent: write {names[0]} as the last guard"
+            )
         if len(names) > 1:
             raise ConfigurationError(
                 f"{' and '.join(names)} both code the same vectors, and the second would code what the first is decoded to: "
@@ -65,31 +73,52 @@ class Compression(Guard):
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
         """Return the report as the server decodes it; ``memory["error"]`` is what was to be sent, until it is settled."""
         del clients
-        keys = torch.from_numpy(fold(stream(type(self).__name__, task.seed), task.draws(len(report)), report.client))
-        keys, delta = to_device(keys, report.delta.device), report.delta
+        keys, delta = self.keys(task.seed, task.draws(len(report)), report.client, report.delta.device), report.delta
         if self.error_feedback and delta.shape[1]:
             error = memory["error"].to(delta.device)
             delta = error + delta
             good = torch.isfinite(delta).all(dim=1, keepdim=True)
             memory["error"] = delta.where(good, error).to(memory["error"].device)
-        size, vectors = 0, {"": delta, **report.extra}
-        for i, (name, rows) in enumerate(vectors.items()):
-            if rows.shape[1]:
-                vectors[name], nbytes = self._coded(rows, fold(keys, torch.full_like(keys, i)))
-                size += nbytes
-        return replace(report, delta=vectors.pop(""), extra=vectors, vector_bytes=size)
+        codes, vectors = dict[str, State](), {"": delta, **report.extra}
+        for i, name in enumerate(sorted(vectors)):
+            if vectors[name].shape[1]:
+                vectors[name], codes[name] = self._coded(vectors[name], nth(keys, i))
+        size = code_bytes(codes)
+        return replace(report, delta=vectors.pop(""), extra=vectors, vector_bytes=size, codes=codes)
+
+    def keys(self, seed: int, draws: np.ndarray, clients: np.ndarray, device: torch.device) -> torch.Tensor:
+        """Return what the random numbers of B reports depend on, int64 ``[B]``; `nth` makes those of each vector of them.
+
+        Args:
+            seed: the run's seed.
+            draws: as `Task.draws` has them.
+            clients: whose reports they are.
+            device: where the rows are.
+        """
+        return to_device(torch.from_numpy(fold(stream(type(self).__name__, seed), draws, clients)), device)
 
     def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
         """Take what was sent off what was to be sent."""
         if self.error_feedback and sent.delta.shape[1]:
             memory["error"] -= sent.delta.to(memory["error"].device).where(good, 0.0)
 
-    def _coded(self, rows: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, int]:
-        """The rows as they arrive, and how many bytes of each were sent; rows that are not finite stay as they are."""
+    def _coded(self, rows: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, State]:
+        """The rows as they arrive, and what is sent of each; rows that are not finite stay as they are."""
         good = torch.isfinite(rows.sum(dim=1, keepdim=True))
         code = self.encode(rows.where(good, 0.0), keys)
         arrived = self.decode(code, rows.shape[1], keys, rows.dtype)
-        return arrived.where(good, rows), sum(value[0].numel() * value.element_size() for value in code.values())
+        return arrived.where(good, rows), code
+
+
+def nth(keys: torch.Tensor, i: int) -> torch.Tensor:
+    """Return the keys of the i-th vector of reports: 0 is the update, what is only summed follows by name."""
+    return fold(keys, torch.full_like(keys, i))
+
+
+def code_bytes(codes: Mapping[str, State]) -> int:
+    """Return how many bytes of a report are sent in place of its vectors."""
+    tensors = (value for code in codes.values() for value in code.values())
+    return sum(value[0].numel() * value.element_size() for value in tensors)
 
 
 def share_of(share: float, num_params: int) -> int:

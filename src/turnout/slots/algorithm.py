@@ -126,10 +126,13 @@ class Algorithm:
 
     def broadcast_bytes(self, params: torch.Tensor, vectors: int = 1) -> int:
         """Return the bytes that a client receives of so many vectors like the model ``[P]``."""
-        nbytes = vectors * params.nbytes
+        return vectors * params.numel() * self.broadcast_dtype(params.dtype).itemsize
+
+    def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return the type in which the model goes to clients."""
         for guard in self.guard:
-            nbytes = guard.received_bytes(nbytes, params.element_size())
-        return nbytes
+            dtype = guard.broadcast_dtype(dtype)
+        return dtype
 
     @property
     def phases(self) -> tuple[Literal["prepare", "measure", "train"], ...]:

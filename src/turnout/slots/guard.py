@@ -21,10 +21,9 @@ class Guard(Piece, ABC):
         """Return the task as it arrives at the client, where the guard is about both ways."""
         return task
 
-    def received_bytes(self, nbytes: int, element_size: int) -> int:
-        """Return how many bytes a client receives in place of so many bytes of numbers of so many bytes each."""
-        del element_size
-        return nbytes
+    def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return the type in which the model, and what else is broadcast, goes to clients, where they keep another."""
+        return dtype
 
     def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """Return what each client remembers for it: shape and type by name, zero at first."""

@@ -1,0 +1,169 @@
+"""What a report looks like on the wire: its tensors, or what a compression sends in their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from turnout.core.types import Report, State, Task
+from turnout.deployment.wire import Manifest, WireError, decode, encode, is_finite, size_limit
+from turnout.guard.compression import Compression, code_bytes, nth
+from turnout.slots.algorithm import Algorithm
+
+_MOST = 1 << 40  # examples or steps that a client may claim
+_CODE = "code."
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How the vectors of reports are coded.
+
+    Attributes:
+        compression: the algorithm's last guard.
+        seed: of the run.
+        num_params: of the shared part of the model.
+        dtype: of the model.
+    """
+
+    compression: Compression
+    seed: int
+    num_params: int
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, seed: int, initial: torch.Tensor) -> Coding | None:
+        """Return how an algorithm codes vectors like `initial`, ``[P]``; None where it does not."""
+        last = algorithm.guard[-1] if algorithm.guard else None
+        return cls(last, seed, len(initial), initial.dtype) if isinstance(last, Compression) else None
+
+    def again(self, report: Report, task: Task) -> Report:
+        """Return a report that was changed behind its guards, with codes of what it holds now."""
+        keys = self._keys(report.client, task.draws(len(report)))
+        vectors = {"": report.delta, **report.extra}
+        assert report.codes is not None
+        codes = {
+            name: self.compression.encode(vectors[name].nan_to_num(), nth(keys, i))
+            for i, name in enumerate(sorted(vectors))
+            if name in report.codes
+        }
+        return replace(report, codes=codes)
+
+    def decoded(self, tensors: State, client: int, draw: int) -> tuple[State, int]:
+        """Return the tensors of a report with vectors in place of their codes, and the bytes of these.
+
+        Raises:
+            WireError: where a code stands for no vector.
+        """
+        codes, found = dict[str, State](), dict[str, torch.Tensor]()
+        for name, value in tensors.items():
+            if name.startswith(_CODE):
+                place, _, part = name.removeprefix(_CODE).rpartition(".")
+                codes.setdefault(place, {})[part] = value
+            else:
+                found[name] = value
+        keys = self._keys(np.array([client]), np.array([draw]))
+        # As `Compression.apply` numbers them: the update, then what is only summed, by name.
+        places = ["delta", *sorted(name for name in (*codes, *found) if name.startswith("extra."))]
+        for place, code in codes.items():
+            try:
+                found[place] = self.compression.decode(
+                    code, self.num_params, nth(keys, places.index(place)), self.dtype
+                )
+            except (RuntimeError, IndexError, ValueError):
+                raise WireError(f"{place} is no code of {self.num_params} numbers") from None
+        return found, code_bytes(codes)
+
+    def _keys(self, clients: np.ndarray, draws: np.ndarray) -> torch.Tensor:
+        return self.compression.keys(self.seed, draws.astype(np.int64), clients.astype(np.int64), torch.device("cpu"))
+
+
+@dataclass(frozen=True)
+class ReportFormat:
+    """What reports of one phase look like.
+
+    Attributes:
+        manifest: the tensors of a message.
+        coding: how those that are coded are read; None where none is.
+    """
+
+    manifest: Manifest
+    coding: Coding | None = None
+
+    @property
+    def size_limit(self) -> int:
+        """The most bytes that such a report can have."""
+        return size_limit(self.manifest)
+
+    def read(self, body: bytes, client: int, version: int, repeat: int = 0, *, checked: bool = False) -> Report:
+        """Read a client's report on a task from `version`.
+
+        Args:
+            body: its bytes.
+            client: who sent it.
+            version: what it was trained from.
+            repeat: how often the client had been given this version before.
+            checked: whether its numbers have been looked at before.
+
+        Raises:
+            WireError: where it is not what was asked for: other tensors, NaN or infinity, or impossible counts.
+        """
+        tensors, nbytes = decode(body, self.manifest), None
+        if not checked:
+            _check_finite(tensors)
+        if self.coding is not None and any(name.startswith(_CODE) for name in tensors):
+            tensors, nbytes = self.coding.decoded(tensors, client, version + (repeat << 40))
+            if not checked:
+                _check_finite(tensors)
+        counts = {name: tensors.pop(name).numpy() for name in ("num_examples", "num_steps")}
+        for name, value in counts.items():
+            if not 0 <= value[0] <= _MOST:
+                raise WireError(f"{name} is {value[0]}, needed 0 to 2^40")
+        return Report(
+            np.array([client], dtype=np.int64),
+            np.array([version], dtype=np.int64),
+            counts["num_examples"],
+            counts["num_steps"],
+            tensors.pop("delta"),
+            {name.removeprefix("extra."): value for name, value in tensors.items() if name.startswith("extra.")},
+            {name.removeprefix("seen."): value for name, value in tensors.items() if name.startswith("seen.")},
+            vector_bytes=nbytes,
+        )
+
+
+def report_body(report: Report) -> bytes:
+    """Write one client's report: each tensor with a leading axis of 1; who sent it is not among them.
+
+    What a compression has coded is sent as its code. A code cannot say that a vector holds NaN or infinity, so that of such
+    a report holds NaN.
+    """
+    if len(report) != 1:
+        raise ValueError(f"a message carries one report, got {len(report)}")
+    counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
+    found = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
+    vectors = {"": report.delta, **report.extra}
+    for name, vector in vectors.items():
+        place = f"extra.{name}" if name else "delta"
+        if report.codes is None or name not in report.codes:
+            assert isinstance(vector, torch.Tensor)
+            found[place] = vector
+        else:
+            code = report.codes[name] if report.finite()[0] else _nan(report.codes[name])
+            found |= {f"{_CODE}{place}.{part}": value for part, value in code.items()}
+    return encode(found | {f"seen.{name}": value for name, value in report.seen.items()})
+
+
+def _nan(code: State) -> State:
+    """Return a code in which every number is NaN."""
+    return {
+        part: value.new_full(value.shape, torch.nan) if value.is_floating_point() else value
+        for part, value in code.items()
+    }
+
+
+def _check_finite(tensors: State) -> None:
+    """Refuse NaN and infinity."""
+    for name, value in tensors.items():
+        if value.is_floating_point() and not is_finite(value):
+            raise WireError(f"{name} holds NaN or infinity")

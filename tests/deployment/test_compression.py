@@ -1,0 +1,165 @@
+"""Codes over the wire: small messages, the simulation's model to the last bit, and nothing that a wrong code could break."""
+
+import numpy as np
+import pytest
+import torch
+
+from turnout import (
+    BFloat16,
+    Buffered,
+    Byzantine,
+    Clip,
+    ConfigurationError,
+    DivideByClients,
+    Everyone,
+    Experiment,
+    Participation,
+    Population,
+    Qsgd,
+    RandomK,
+    Scaffold,
+    Sign,
+    TopK,
+    compose,
+    fedbuff,
+)
+from turnout.deployment.setting import Setting
+from turnout.deployment.wire import Assignment, WireError, encode
+from turnout.deployment.worker import Computer, Worker
+from turnout.models import Mlp
+from turnout.population import Speed, delay
+from turnout.simulation import Simulation
+
+from ..laws.recipes import DATA, LOCAL
+from .test_hostile import put, task_of, waiting
+
+GUARDS = [TopK(share=0.1), RandomK(share=0.1), Sign(), Qsgd(bits=2), BFloat16()]
+
+
+TASK = Assignment(0, 0, "train", 0, "", 0, 1.0)
+
+
+def run_with(guard, **options):
+    algorithm = compose(LOCAL, Scaffold(), guard, Participation(3), DivideByClients())
+    return Experiment(DATA, Mlp(hidden=(8,)), algorithm, Population(Everyone()), rounds=2, **options)
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=str)
+def test_what_is_sent_is_the_code(world, guard):
+    """Updates and changes of control variates: as many bytes as the tables count, and the simulation's bits."""
+    run = run_with(guard)
+    deployed, simulation, sizes = world(run), Simulation(run), []
+    call = deployed.host.call
+    deployed.host.call = lambda it: (sizes.append(len(it.body)) if it.method == "PUT" else None, call(it))[1]
+    deployed.run()
+    for _ in range(run.rounds):
+        simulation.round()
+    assert torch.equal(deployed.host.driver.params, simulation.state.params)
+    memory = simulation.memory.state()
+    for row, client in enumerate(memory["clients"].tolist()):
+        for part, value in deployed.homes[client].state.memory.items():
+            assert torch.equal(value, memory[f"table.{part}"][row]), part
+    for column in ("bytes_up", "bytes_down"):
+        ours, theirs = deployed.host.driver.ledger.history.column(column)[1], simulation.history.column(column)[1]
+        np.testing.assert_array_equal(ours, theirs)
+    counted = simulation.history.column("bytes_up")[1][0] / 8
+    assert set(sizes) == {sizes[0]}
+    names = int.from_bytes(next(deployed.host.store.reports.iterdir()).read_bytes()[:8], "little")
+    assert 0 < sizes[0] - names <= counted + 8
+    assert sizes[0] < deployed.setting.reports["train"].size_limit < sizes[0] + 4096
+    model = next(deployed.host.store.models.iterdir()).stat().st_size
+    element = 2 if isinstance(guard, BFloat16) else 4
+    assert model < 2 * element * len(deployed.setting.initial) + 1024
+
+
+def test_random_places_of_those_who_come_back(world, monkeypatch):
+    """With a buffer, a client may get one version twice: its places are drawn anew, and the server knows them."""
+    run = Experiment(
+        DATA,
+        Mlp(hidden=(8,)),
+        fedbuff(LOCAL, also=(RandomK(share=0.2),)),
+        Population(speed=Speed(compute=delay.Uniform(1, 4))),
+        pace=Buffered(buffer_size=3, concurrency=3, reselect=True),
+        rounds=4,
+    )
+    simulation, order, repeats = Simulation(run), [], []
+    scheduler = simulation.coordinator.scheduler
+    reported = scheduler.reported
+    monkeypatch.setattr(
+        scheduler, "reported", lambda t, client, *more: (order.append(client), reported(t, client, *more))
+    )
+    for _ in range(run.rounds):
+        simulation.round()
+    deployed = world(run)
+    for home in deployed.homes:
+        home.step(deployed.host)
+    for client in order:
+        home = deployed.homes[client]
+        home.train(deployed.host)
+        repeats.append(home.state.pending.task.repeat)
+        home.step(deployed.host)
+        home.train(deployed.host)
+    assert torch.equal(deployed.host.driver.params, simulation.state.params)
+    assert max(repeats) > 0
+
+
+def test_a_wrong_code_is_refused(world):
+    """Places beyond the model, NaN in a code, a code that was sent in full: 422 with the reason, and the run goes on."""
+    from safetensors.torch import load
+
+    deployed = world(run_with(TopK(share=0.1)))
+    for home in deployed.homes:
+        home.step(deployed.host)
+    for home in deployed.homes:
+        home.train(deployed.host)
+    body = load(waiting(deployed.homes[0]))
+    extra = next(name for name in body if name.startswith("code.extra.") and name.endswith("value"))
+    beyond = body | {"code.delta.place": body["code.delta.place"] + 10**6}
+    nan = {**load(waiting(deployed.homes[1]))}
+    nan[extra][0, 0] = torch.nan
+    full = {k: v for k, v in load(waiting(deployed.homes[2])).items() if not k.startswith("code.delta")}
+    full["delta"] = torch.zeros(1, len(deployed.setting.initial))
+    for client, (tensors, status, why) in enumerate(
+        [(beyond, 422, "no code of"), (nan, 422, "NaN or infinity"), (full, 422, "code.delta")]
+    ):
+        answer = put(deployed, client, task_of(deployed, client), encode(tensors))
+        assert (answer.status, why in answer.table()["reason"]) == (status, True), answer.table()
+    deployed.run()
+    assert torch.isfinite(deployed.host.driver.params).all()
+
+
+@pytest.mark.parametrize("guard", GUARDS, ids=str)
+def test_a_report_that_diverged_says_so(guard):
+    """A code of what is not finite would be one of zeros, so that it is sent as NaN and refused."""
+    run = run_with(guard)
+    computer = Computer(run, "vectorised")
+    setting, worker = Setting.of(run), Worker(computer, 0)
+    model = {
+        "params": setting.initial * torch.inf,
+        **{f"shared.{name}": setting.initial * 0 for name in run.algorithm.keeps},
+    }
+    body, memory = worker.do(0, TASK, model, worker.first_memory())
+    with pytest.raises(WireError, match="NaN or infinity"):
+        setting.reports["train"].read(body, 0, 0)
+    assert all(torch.isfinite(value).all() for value in memory.values())
+
+
+def test_an_attacker_sends_a_code_of_what_it_made_up():
+    """What a swarm's attacker changes behind its guards is coded anew; honest clients' reports stay as they are."""
+    run = run_with(TopK(share=1.0))
+    computer, setting = Computer(run, "vectorised"), Setting.of(run)
+    behaviour = Byzantine(fraction=0.5, inflation=0.0, noise=0.0, scale=-1.0).bind(8, 0)
+    bad, good = int(np.flatnonzero(behaviour.attackers)[0]), int(np.flatnonzero(~behaviour.attackers)[0])
+    model = {"params": setting.initial, **{f"shared.{name}": setting.initial * 0 for name in run.algorithm.keeps}}
+    for client, sign in ((bad, -1), (good, 1)):
+        sent = [
+            Worker(computer, client, who).do(client, TASK, model, {**computer.memory})[0] for who in (None, behaviour)
+        ]
+        plain, changed = (setting.reports["train"].read(body, client, 0).updates.gathered() for body in sent)
+        assert torch.equal(changed, sign * plain)
+
+
+def test_a_compression_comes_last():
+    """What changes the vectors behind it would make its code untrue."""
+    with pytest.raises(ConfigurationError, match=r"Clip behind TopK changes .* write TopK as the last guard"):
+        fedbuff(LOCAL, also=(TopK(share=0.1), Clip(1.0)))
