@@ -104,6 +104,10 @@ def test_plots_are_figures_of_what_is_asked_for(result, tiny):
     assert tiny.plot().axes[0].get_ylabel() == "examples"
 
 
+def test_notebooks_draw_figures_without_pyplot(result):
+    assert result.plot()._repr_png_().startswith(b"\x89PNG")
+
+
 def test_data_without_classes_show_how_much_each_client_holds(tiny):
     numbers = FederatedData("numbers", Shards(tiny.train.x, tiny.train.x[:, 0], tiny.train.offsets))
     assert numbers.plot().axes[0].get_xlabel() == "examples of a client"

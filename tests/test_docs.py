@@ -1,10 +1,12 @@
 """What the documentation shows can be run: its Python on small sizes, and its command lines as far as they are read."""
 
+import json
 import re
 import shlex
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -57,7 +59,8 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_line_is_one(line):
     """Its command, options and types are there; what it would run is not run."""
-    command, words = typer.main.get_command(app), shlex.split(line)[1:]
+    command: Any = typer.main.get_command(app)
+    words = shlex.split(line)[1:]
     while hasattr(command, "get_command"):
         name = words.pop(0)
         command = command.get_command(typer.Context(command), name)
@@ -70,3 +73,24 @@ def test_every_page_is_in_the_navigation():
     assert tomllib.loads(nav)["project"]["docs_dir"] == "build/docs"
     missing = [page.name for page in PAGES if f'"{page.relative_to(ROOT / "docs").as_posix()}"' not in nav]
     assert not missing
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_runs_from_top_to_bottom(path, monkeypatch):
+    pytest.importorskip("sklearn", reason="digits come with scikit-learn, an extra")
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert all(not cell["outputs"] for cell in cells if cell["cell_type"] == "code"), "commit notebooks without outputs"
+    names = {"__name__": f"notebook_{path.stem}"}
+    monkeypatch.setitem(sys.modules, names["__name__"], type(sys)(names["__name__"]))
+    for each in code:
+        exec(compile(small(each), path.name, "exec"), names)
+
+
+def test_a_notebook_is_the_readmes_example():
+    first = json.loads((ROOT / "examples/notebooks/first.ipynb").read_text(encoding="utf-8"))["cells"][1]["source"]
+    shown = re.search(
+        r"```python\n(import turnout as to\n.*?^\)\n)", (ROOT / "README.md").read_text("utf-8"), re.S | re.M
+    )
+    assert shown
+    assert "".join(first).startswith(shown[1])

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from turnout import notebook
 from turnout.callbacks import Callback
 from turnout.columns import METRICS
 from turnout.core.checks import counted
@@ -96,7 +97,7 @@ def quality(metric: str, value: float, decimals: int) -> str:
 
 
 class Progress(Callback):
-    """Show how far a run is: by a bar on a terminal, by lines elsewhere.
+    """Show how far a run is: by a bar on a terminal or in a notebook, by lines elsewhere.
 
     Args:
         console: where to; None is standard error.
@@ -106,10 +107,16 @@ class Progress(Callback):
         self._console, self._notes = console or Console(stderr=True), Notes()
         self._display: RichProgress | None = None
         self._log: _Log | None = None
+        self._cell: notebook.Cell | None = None
+        self._bar: notebook.Bar = ("rounds", 0, 0, "")
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
         """Open the display."""
         del folder
+        self._bar = ("rounds", 0, config["rounds"], "")
+        if (cell := notebook.cell()) is not None:
+            self._cell = cell
+            return
         if not self._console.is_terminal:
             self._log = _Log(config["rounds"], self._console)
             return
@@ -120,7 +127,10 @@ class Progress(Callback):
     def on_round(self, row: Mapping[str, Any]) -> None:
         """Show how far it is."""
         note = self._notes(row)
-        if self._log is not None:
+        self._bar = ("rounds", row["round"], self._bar[2], note)
+        if self._cell is not None:
+            self._cell.draw([self._bar])
+        elif self._log is not None:
             self._log(row["round"], note)
         elif self._display is not None:
             self._display.update(self._task, completed=row["round"], note=note)
@@ -128,7 +138,9 @@ class Progress(Callback):
     def on_work(self, what: str, done: int, total: int) -> None:
         """Show how far long work within a round is."""
         note = f"{what}: {done:,} of {total:,} clients"
-        if self._log is not None:
+        if self._cell is not None:
+            self._cell.draw([(*self._bar[:3], note)])
+        elif self._log is not None:
             self._log.work(note)
         elif self._display is not None:
             self._display.update(self._task, note=note)
@@ -136,5 +148,7 @@ class Progress(Callback):
     def on_end(self, summary: Mapping[str, Any]) -> None:
         """Close the display."""
         del summary
+        if self._cell is not None:
+            self._cell.draw([self._bar], last=True)
         if self._display is not None:
             self._display.stop()

@@ -9,22 +9,53 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
+from turnout import notebook
 from turnout.comparison.run import Listener, Update
 from turnout.progress import MINUTE, bars
 
 
 @contextmanager
 def display(total: int, progress: bool | Listener, console: Console | None = None) -> Iterator[Listener]:
-    """Yield what to tell of every update: the user's own listener, bars on a terminal or lines elsewhere, or nothing."""
+    """Yield what to tell of every update: the user's own listener, bars on a terminal or in a notebook, lines
+    elsewhere, or nothing.
+    """
     if not isinstance(progress, bool):
         yield progress
     elif not progress:
         yield lambda _: None
+    elif console is None and (cell := notebook.cell()) is not None:
+        with _in_cell(cell, total) as shown:
+            yield shown
     elif not (console := console or Console(stderr=True)).is_terminal:
         yield _Lines(console, total)
     else:
         with bars(console) as shown:
             yield _Bars(shown, total)
+
+
+@contextmanager
+def _in_cell(cell: notebook.Cell, total: int) -> Iterator[Listener]:
+    """Yield what draws a bar for all runs in a notebook, and one for each that is under way; failures stay below."""
+    running, failed, done = dict[str, Update](), list[Update](), 0
+
+    def bars() -> list[notebook.Bar]:
+        under_way = [(key, each.done, each.rounds, each.note) for key, each in running.items()]
+        return [("all runs", done, total, ""), *under_way, *((ended(each), 0, 0, "") for each in failed)]
+
+    def tell(update: Update) -> None:
+        nonlocal done
+        if update.status in ("started", "running"):
+            running[str(update)] = update
+        else:
+            running.pop(str(update), None)
+            done += update.status != "stopped"
+            failed.extend([update] * (update.status == "failed"))
+        cell.draw(bars())
+
+    try:
+        yield tell
+    finally:
+        cell.draw(bars(), last=True)
 
 
 class _Lines:

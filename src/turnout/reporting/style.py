@@ -6,6 +6,7 @@ import html
 import io
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,21 @@ def looks_of(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     }
 
 
+@cache
+def _shown_in_notebooks(kind: type[Figure]) -> type[Figure]:
+    """A kind of figure that notebooks draw, also where pyplot was never imported."""
+
+    class NotebookFigure(kind):
+        """A figure with a picture of its own."""
+
+        def _repr_png_(self) -> bytes:
+            picture = io.BytesIO()
+            self.savefig(picture, format="png", dpi=110)
+            return picture.getvalue()
+
+    return NotebookFigure
+
+
 def new_figure(width: float = SIZE[0], height: float = SIZE[1]) -> Figure:
     """An empty figure.
 
@@ -94,7 +110,7 @@ def new_figure(width: float = SIZE[0], height: float = SIZE[1]) -> Figure:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise needs_extra("matplotlib") from error
-    return Figure(figsize=(width, height), layout="constrained")
+    return _shown_in_notebooks(Figure)(figsize=(width, height), layout="constrained")
 
 
 def needs_extra(package: str) -> ConfigurationError:
