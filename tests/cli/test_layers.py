@@ -64,3 +64,14 @@ def test_a_file_that_is_missing_or_no_toml_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text("rounds: 3")
     with pytest.raises(ConfigurationError, match=r"b.toml is no TOML file: .*line 1"):
         read(tmp_path / "b.toml")
+
+
+def test_settings_of_a_run_are_read_as_they_are_saved(tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text('{"rounds": 3}')
+    assert read(tmp_path / "settings.json") == {"rounds": 3}
+    (tmp_path / "b.json").write_text("rounds = 3")
+    with pytest.raises(ConfigurationError, match=r"b.json is no JSON file: .*line 1"):
+        read(tmp_path / "b.json")
+    (tmp_path / "c.json").write_text("[3]")
+    with pytest.raises(ConfigurationError, match=r"c.json holds no settings: got list, needed an object"):
+        read(tmp_path / "c.json")

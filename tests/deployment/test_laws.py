@@ -111,7 +111,7 @@ def test_replay_becomes_a_trace(world, tmp_path):
     deployed.host.service.leave(7)
     deployed.homes[7].over = "gone"
     deployed.run()
-    trace, speed, _ = write_trace(replay(deployed.setting, deployed.folder), tmp_path)
+    (trace, speed), _ = write_trace(replay(deployed.setting, deployed.folder), tmp_path)
     there = Trace(str(trace), repeat=False).bind(8)
     assert there.available(np.arange(7), 2).all()
     assert not there.available(np.array([7]), 2)[0]

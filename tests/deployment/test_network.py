@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
-from turnout.cli import app
+from turnout.cli import app, layers
 from turnout.cli.deployed import announced, clients_experiment
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
@@ -61,15 +61,9 @@ def test_swarm_status_replay(folder):
     said = cli("replay", folder / "run", "--as-trace", folder / "trace")
     assert "the same model as in the checkpoint, bit for bit" in said
     assert (folder / "trace" / "speed.csv").read_text().startswith("client,compute\n")
-    rerun = Settings.of(SETTINGS.table, _read(folder / "trace" / "population.toml")).experiment()
+    rerun = Settings.of(layers.read(folder / "trace" / "simulation.json")).experiment()
     assert rerun.run().history.last_round == 2
     assert "holds no journal.sqlite" in cli("replay", _with_settings(folder / "empty"), code=2)
-
-
-def _read(path):
-    from turnout.cli.layers import read
-
-    return read(path)
 
 
 def _with_settings(folder):

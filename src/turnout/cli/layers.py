@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,20 +44,24 @@ def override(text: str) -> Table:
 
 
 def read(path: Path) -> Table:
-    """A TOML file as a layer.
+    """A TOML file as a layer, or a JSON file such as the ``settings.json`` of a run.
 
     Raises:
         ConfigurationError: where it cannot be read, with the line where it is no TOML.
     """
     try:
         with path.open("rb") as file:
-            return tomllib.load(file)
+            found = json.load(file) if path.suffix == ".json" else tomllib.load(file)
     except FileNotFoundError as error:
         raise ConfigurationError(f"{path}: no such file; needed a TOML file of settings") from error
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is no TOML file: {error}") from error
+    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        kind = "JSON" if path.suffix == ".json" else "TOML"
+        raise ConfigurationError(f"{path} is no {kind} file: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"{path} holds no settings: got {type(found).__name__}, needed an object")
+    return found
 
 
 def _value(text: str) -> Any:

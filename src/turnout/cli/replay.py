@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,18 +39,24 @@ def replay(
     from turnout.deployment.replay import write_trace
     from turnout.deployment.setting import Setting
 
-    experiment, _ = settings_in(folder)
+    experiment, settings = settings_in(folder)
     found = again(Setting.of(experiment), folder, database)
     version = found.driver.version
     typer.echo(f"{found.entries:,} entries, {version} steps, {found.seconds:,.1f} seconds, model {found.driver.digest}")
     if as_trace is not None:
-        for path in write_trace(found, as_trace, seconds_per_round):
+        tables, population = write_trace(found, as_trace, seconds_per_round)
+        config = as_trace / "simulation.json"
+        config.write_text(json.dumps(_over({} if settings is None else settings.table, population), indent=2) + "\n")
+        for path in (*tables, config):
             typer.echo(str(path))
-        typer.echo(
-            f"simulate it: turnout run --config {folder / 'settings.json'} --config {as_trace / 'population.toml'}"
-        )
+        typer.echo(f"simulate it: turnout run --config {config}")
     if found.same is False:
         raise RunFailed(f"the journal leads to another model than the one that {folder} holds after step {version}")
     typer.echo(
         "the same model as in the checkpoint, bit for bit" if found.same else "there is no checkpoint to compare with"
     )
+
+
+def _over(table: dict[str, Any], population: dict[str, Any]) -> dict[str, Any]:
+    """Put recorded clients in place of those of a run's settings."""
+    return table | population | {"population": table.get("population", {}) | population["population"]}

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -116,8 +117,13 @@ def replay(setting: Setting, folder: Path, database: str | None = None) -> Repla
         store.close()
 
 
-def write_trace(replayed: Replayed, folder: Path, seconds_per_round: float | None = None) -> list[Path]:
-    """Write who was there when, and how long tasks took, as tables for `Trace` and `RecordedSpeed`; return their paths.
+def write_trace(
+    replayed: Replayed, folder: Path, seconds_per_round: float | None = None
+) -> tuple[list[Path], dict[str, Any]]:
+    """Write who was there when, and how long tasks took, as tables for `Trace` and `RecordedSpeed`.
+
+    Returns:
+        Their paths, and the settings of a simulation of these clients.
 
     Args:
         replayed: what came of a journal.
@@ -142,15 +148,14 @@ def write_trace(replayed: Replayed, folder: Path, seconds_per_round: float | Non
     known = {client for client, _ in tasks}
     tasks += [(client, middle) for client in range(replayed.driver.presence.num_clients) if client not in known]
     folder.mkdir(parents=True, exist_ok=True)
-    trace, speed, text = folder / "trace.csv", folder / "speed.csv", folder / "population.toml"
+    trace, speed = folder / "trace.csv", folder / "speed.csv"
     _write(trace, ("client", "from", "to"), stays)
     _write(speed, ("client", "compute"), tasks)
-    extra = "" if rounds else f"seconds_per_round = {length!r}\n"
-    text.write_text(
-        f'[availability]\nname = "trace"\ntable = "{trace}"\nrepeat = false\n\n[population]\n{extra}'
-        f'speed = {{ kind = "recorded", table = "{speed}" }}\n'
-    )
-    return [trace, speed, text]
+    population: dict[str, Any] = {"speed": {"kind": "recorded", "table": str(speed)}}
+    if not rounds:
+        population["seconds_per_round"] = length
+    availability = {"name": "trace", "table": str(trace), "repeat": False}
+    return [trace, speed], {"availability": availability, "population": population}
 
 
 def _running(driver: Driver) -> bool:
