@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ def check_path(path: str, what: str) -> None:
         raise ConfigurationError(f"{what} {path}: needed a file that ends in .csv or .parquet")
 
 
-def read_table(path: str, what: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, list[Any]]:
-    """The cells of a file by column, None where one is empty.
+def load(path: str, what: str, needed: tuple[str, ...], optional: tuple[str, ...] | None = ()) -> pa.Table:
+    """Read a file; `optional` names further columns that it may have, None allows any.
 
     Raises:
         ConfigurationError: for another kind of file.
-        DataError: for a file that is missing, unreadable, empty, lacks a column, or has one that is not known.
+        DataError: for a file that is missing, unreadable, lacks a column, or has one that is not known.
     """
     check_path(path, what)
     file = Path(path)
@@ -35,26 +36,61 @@ def read_table(path: str, what: str, needed: tuple[str, ...], optional: tuple[st
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{what} {path}: cannot be read: {error}") from error
     names = table.column_names
-    wrong = [name for name in names if name not in (*needed, *optional)]
-    if wrong or any(name not in names for name in needed):
+    if not set(needed) <= set(names) or (optional is not None and not set(names) <= {*needed, *optional}):
         also = f", and perhaps {list(optional)}" if optional else ""
         raise DataError(f"{what} {path}: got columns {names}, needed {list(needed)}{also}")
+    return table
+
+
+def read_table(path: str, what: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, list[Any]]:
+    """Return the cells of a file by column, None where one is empty.
+
+    Raises:
+        ConfigurationError, DataError: as `load`, and for a file without rows.
+    """
+    table = load(path, what, needed, optional)
     if not table.num_rows:
         raise DataError(f"{what} {path}: it has no rows")
-    columns = table.to_pydict()
-    # The empty text of a CSV file is a missing value as well.
-    return {name: [None if cell == "" else cell for cell in cells] for name, cells in columns.items()}
+    return {name: _cells(table.column(name)) for name in table.column_names}
 
 
-def numbers(cells: list[Any], column: str, what: str, *, whole: bool = False) -> np.ndarray:
-    """Cells as finite numbers >= 0: float64, or int64 where they must be whole.
+def _cells(column: pa.ChunkedArray) -> list[Any]:
+    """Cells as Python has them; the empty text of a CSV file is a missing value as well."""
+    return [None if cell == "" else cell for cell in column.to_pylist()]
+
+
+def numbers(cells: Sequence[Any], column: str, what: str, *, whole: bool = False) -> np.ndarray:
+    """Return cells as finite numbers >= 0: float64, or int64 where they must be whole.
 
     Raises:
         DataError: naming the first cell that is none.
     """
+    kind = "a whole number >= 0" if whole else "a finite number >= 0"
     for row, cell in enumerate(cells, 1):
         good = isinstance(cell, int | float) and not isinstance(cell, bool) and math.isfinite(cell) and cell >= 0
         if not good or (whole and cell != int(cell)):
-            kind = "a whole number >= 0" if whole else "a finite number >= 0"
             raise DataError(f"{what}, row {row}: got {cell!r} as {column!r}, needed {kind}")
     return np.array(cells, dtype=np.int64 if whole else np.float64)
+
+
+def whole_numbers(column: pa.ChunkedArray, name: str, what: str) -> np.ndarray:
+    """Return a column as int64, of whatever sign; whole numbers may be written as texts or with a point.
+
+    Raises:
+        DataError: naming the first cell that is no whole number.
+    """
+    if not column.null_count and pa.types.is_integer(column.type):
+        return column.to_numpy().astype(np.int64)
+    cells = _cells(column)
+    for row, cell in enumerate(cells, 1):
+        if not _is_whole(cell):
+            raise DataError(f"{what}, row {row}: got {cell!r} as {name!r}, needed a whole number")
+    return np.array([int(float(cell)) for cell in cells], dtype=np.int64)
+
+
+def _is_whole(cell: Any) -> bool:
+    try:
+        number = float(cell)
+    except (TypeError, ValueError):
+        return False
+    return number.is_integer() and abs(number) < 2**62

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, DataError, count
 from turnout.population.availability import Availability, BoundAvailability
+from turnout.population.table import check_path, load, whole_numbers
 
 _COLUMNS = ("client", "from", "to")
 
@@ -46,8 +46,7 @@ class Trace(Availability):
             count("rounds", self.rounds)
         if isinstance(self.table, str | os.PathLike):
             object.__setattr__(self, "table", os.fspath(self.table))
-            if Path(str(self.table)).suffix not in (".csv", ".parquet"):
-                raise ConfigurationError(f"trace {self.table}: needed a file that ends in .csv or .parquet")
+            check_path(str(self.table), "trace")
         elif isinstance(self.table, Sequence):
             for number, row in enumerate(self.table, 1):
                 if not isinstance(row, Sequence) or len(row) != 3 or not all(map(_is_index, row)):
@@ -73,7 +72,8 @@ class Trace(Availability):
     def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Clients, starts and ends, int64 ``[rows]`` each, checked."""
         if isinstance(self.table, str):
-            client, start, end = _read(Path(self.table))
+            read = load(self.table, "trace", _COLUMNS, None)
+            client, start, end = (whole_numbers(read.column(name), name, f"trace {self.table}") for name in _COLUMNS)
         else:
             client, start, end = np.array(self.table, dtype=np.int64).reshape(-1, 3).T
         if not len(client):
@@ -96,46 +96,9 @@ class Trace(Availability):
             raise DataError(f"trace, row {row + 1}: got {value[row]}; {why}")
 
 
-def _read(path: Path) -> tuple[np.ndarray, ...]:
-    """The three columns of a CSV or Parquet file as int64 arrays."""
-    import pyarrow as pa
-    from pyarrow import csv, parquet
-
-    if not path.is_file():
-        raise DataError(f"trace {path}: no such file")
-    try:
-        table = csv.read_csv(path) if path.suffix == ".csv" else parquet.read_table(path)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"trace {path}: cannot be read: {error}") from error
-    missing = [name for name in _COLUMNS if name not in table.column_names]
-    if missing:
-        raise DataError(f"trace {path}: got columns {table.column_names}, needed {list(_COLUMNS)}")
-    columns = []
-    for name in _COLUMNS:
-        column = table.column(name)
-        if column.null_count or not pa.types.is_integer(column.type):
-            values = column.to_pylist()
-            row = next((i for i, value in enumerate(values) if not _is_whole(value)), None)
-            if row is not None:
-                raise DataError(f"trace {path}, row {row + 1}: got {values[row]!r} as {name!r}, needed a whole number")
-            columns.append(np.array([int(float(value)) for value in values], dtype=np.int64))
-        else:
-            columns.append(column.to_numpy().astype(np.int64))
-    return tuple(columns)
-
-
 def _is_index(value: object) -> bool:
     """Whether this is a Python integer that fits into 64 bits."""
     return type(value) is int and -(2**62) < value < 2**62
-
-
-def _is_whole(value: object) -> bool:
-    """Whether a cell holds a whole number, be it as text or as a float."""
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-    return number.is_integer() and abs(number) < 2**62
 
 
 def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
