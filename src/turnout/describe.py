@@ -6,7 +6,7 @@ import dataclasses
 import platform
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,29 +51,14 @@ class Kind(str):
 
 def describe(thing: Any) -> Any:
     """Plain values (numbers, strings, lists, mappings) that say what `thing` is, for saving as JSON."""
-    if isinstance(thing, FederatedData):
-        return _data(thing)
-    if isinstance(thing, OfExamples):
-        return _loss(thing.module)
-    if isinstance(thing, nn.Module):
-        return _module(thing)
-    if isinstance(thing, Algorithm):
-        return {"name": thing.name} | {place: describe(piece) for place, piece in thing.pieces().items()}
+    for kind, of_kind in _DESCRIBED.items():
+        if isinstance(thing, kind):
+            return of_kind(thing)
+    if thing is None or isinstance(thing, bool | int | float | str):
+        return thing
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
         fields = {f.name: describe(getattr(thing, f.name)) for f in dataclasses.fields(thing)}
         return {"kind": Kind.named(type(thing))} | fields
-    if isinstance(thing, Mapping):
-        return {str(key): describe(value) for key, value in thing.items()}
-    if isinstance(thing, list | tuple):
-        return [describe(value) for value in thing]
-    if isinstance(thing, np.ndarray):
-        return {"kind": "array", "shape": list(thing.shape), "crc32": zlib.crc32(thing.tobytes())}
-    if isinstance(thing, np.generic):
-        return thing.item()
-    if thing is None or isinstance(thing, bool | int | float | str):
-        return thing
-    if isinstance(thing, Path):
-        return str(thing)
     return getattr(thing, "__qualname__", type(thing).__qualname__)
 
 
@@ -113,6 +98,20 @@ def _loss(loss: nn.Module) -> dict[str, Any]:
 def _bytes(tensor: torch.Tensor) -> bytes:
     """The numbers of a tensor of any type."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+_DESCRIBED: Mapping[Any, Callable[[Any], Any]] = {
+    FederatedData: _data,
+    OfExamples: lambda loss: _loss(loss.module),
+    nn.Module: _module,
+    Algorithm: lambda it: {"name": it.name} | {place: describe(piece) for place, piece in it.pieces().items()},
+    Mapping: lambda table: {str(key): describe(value) for key, value in table.items()},
+    (list, tuple): lambda values: [describe(value) for value in values],
+    np.ndarray: lambda array: {"kind": "array", "shape": list(array.shape), "crc32": zlib.crc32(array.tobytes())},
+    np.generic: lambda number: number.item(),
+    Path: str,
+}
+"""How each kind of thing is described; the first that fits."""
 
 
 def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:

@@ -70,21 +70,25 @@ def _in_place_of(pieces: Sequence[Piece], also: Sequence[Piece], name: str) -> t
         ConfigurationError: where the recipe would not be itself without the piece, or an option of it would be ignored.
     """
     filled = tuple(kind for kind in (Selection, Aggregation, Server) if any(isinstance(piece, kind) for piece in also))
+    kept = [piece for piece in pieces if not isinstance(piece, filled)]
     for old in pieces:
-        if not isinstance(old, filled) or isinstance(old, Selection):
-            continue
-        new = next(type(piece).__name__ for piece in also if piece.slot == old.slot)
-        if not isinstance(old, ServerSgd):
-            raise ConfigurationError(
-                f"{name} is what it is by {type(old).__name__}, and {new} would go in its place: leave one out, or use "
-                f"{new} with another algorithm"
-            )
-        if old.lr != 1.0:
-            raise ConfigurationError(
-                f"the server's step of {name} has a size of its own, {old.lr}, which {new} would not know of: leave it at "
-                f"1.0 and give {new} its lr"
-            )
-    return (*also, *(piece for piece in pieces if not isinstance(piece, filled)))
+        if isinstance(old, filled) and not isinstance(old, Selection):
+            _give_up(old, next(type(piece).__name__ for piece in also if piece.slot == old.slot), name)
+    return (*also, *kept)
+
+
+def _give_up(old: Piece, new: str, name: str) -> None:
+    """Refuse to leave out a piece of a recipe by which it is itself."""
+    if not isinstance(old, ServerSgd):
+        raise ConfigurationError(
+            f"{name} is what it is by {type(old).__name__}, and {new} would go in its place: leave one out, or use "
+            f"{new} with another algorithm"
+        )
+    if old.lr != 1.0:
+        raise ConfigurationError(
+            f"the server's step of {name} has a size of its own, {old.lr}, which {new} would not know of: leave it at "
+            f"1.0 and give {new} its lr"
+        )
 
 
 def compose(*pieces: Piece, also: Sequence[Piece] = (), name: str = "custom") -> Algorithm:

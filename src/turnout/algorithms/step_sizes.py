@@ -35,27 +35,17 @@ def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smooth
         smoothness: L.
     """
     positive("smoothness", smoothness)
-    local, server, own = algorithm.local, algorithm.server, algorithm.personal
-    lr, steps, server_lr = getattr(local, "lr", None), getattr(local, "steps", None), getattr(server, "lr", None)
-    plain = len(algorithm.weighting) == 1 and isinstance(algorithm.weighting[0], DivideByParticipants)
-    sampled = isinstance(algorithm.selection, Uniform | AllAvailable)
-    if not isinstance(own, Personal) or not plain or not sampled or own.alternate:
+    lr, steps = getattr(algorithm.local, "lr", None), getattr(algorithm.local, "steps", None)
+    server_lr, own = getattr(algorithm.server, "lr", None), algorithm.personal
+    if not isinstance(own, Personal) or own.alternate or not _averages_a_sample(algorithm):
         return []
     if not isinstance(lr, float | int) or not isinstance(steps, int) or not isinstance(server_lr, float | int):
         return []
     n, m = num_clients, min(getattr(algorithm.selection, "cohort_size", num_clients), num_clients)
     eta_u, eta_v, gamma, gamma_of_v = server_lr, own.outer_lr, lr * server_lr, lr * own.lr_factor * own.outer_lr
     limit = 1 / (smoothness * steps)
-    if any(isinstance(piece, Scaffold) for piece in algorithm.corrections):
-        least_u, least_v, most = (
-            ("sqrt(m)", math.sqrt(m)),
-            ("sqrt(n/m)", math.sqrt(n / m)),
-            min(m / n ** (2 / 3), 1) / 72,
-        )
-    elif m < n:
-        least_u, least_v, most = ("sqrt(m)", math.sqrt(m)), ("sqrt(n/m)", math.sqrt(n / m)), 1 / 32
-    else:
-        least_u, least_v, most = ("max(T, sqrt(n))", max(rounds, math.sqrt(n))), ("1", 1.0), 1 / 84
+    corrected = any(isinstance(piece, Scaffold) for piece in algorithm.corrections)
+    least_u, least_v, most = _bounds(corrected, n, m, rounds)
     unmet = []
     if eta_u < least_u[1] * (1 - _SLACK):
         unmet.append(f"eta_u (server_lr) is {eta_u:.4g}, needed at least {least_u[0]} = {least_u[1]:.4g}")
@@ -66,6 +56,20 @@ def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smooth
     if not math.isclose(gamma, gamma_of_v, rel_tol=_SLACK):
         unmet.append(f"gamma_u eta_u is {gamma:.4g} and gamma_v eta_v is {gamma_of_v:.4g}, needed the same")
     return unmet
+
+
+def _averages_a_sample(algorithm: Algorithm) -> bool:
+    """Whether the mean is taken of clients that are drawn evenly, or of all."""
+    plain = len(algorithm.weighting) == 1 and isinstance(algorithm.weighting[0], DivideByParticipants)
+    return plain and isinstance(algorithm.selection, Uniform | AllAvailable)
+
+
+def _bounds(corrected: bool, n: int, m: int, rounds: int) -> tuple[tuple[str, float], tuple[str, float], float]:
+    """The least eta_u and eta_v, in words and as numbers, and the most that ``gamma L K`` may be."""
+    if m == n and not corrected:
+        return ("max(T, sqrt(n))", max(rounds, math.sqrt(n))), ("1", 1.0), 1 / 84
+    most = min(m / n ** (2 / 3), 1) / 72 if corrected else 1 / 32
+    return ("sqrt(m)", math.sqrt(m)), ("sqrt(n/m)", math.sqrt(n / m)), most
 
 
 def warn_of_step_sizes(algorithm: Algorithm, num_clients: int, rounds: int, smoothness: float) -> None:

@@ -32,6 +32,7 @@ REQUIRED = inspect.Parameter.empty
 _NOTHING = ("none", "null", "inf", "infinity")
 _PLURAL = {"a whole number": "whole numbers", "a number": "numbers", "a text": "texts"}
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", type(None): "none"}
+_PLAIN = {*_WORDS, os.PathLike, ...}
 _SETTINGS = ConfigDict(arbitrary_types_allowed=True)
 
 
@@ -200,16 +201,14 @@ def _is_part(kind: Any) -> bool:
 
 def _is_plain(hint: Any) -> bool:
     """Whether text, numbers, lists and tables can express a value of this type."""
-    if hint in _WORDS or hint in FAMILIES or hint is os.PathLike or hint is Ellipsis:
+    if hint in _PLAIN or hint in FAMILIES:
         return True
     origin = typing.get_origin(hint)
-    if origin in (Union, types.UnionType):
-        return all(_is_plain(member) for member in _members(hint))
-    if origin is tuple:
-        return all(_is_plain(member) for member in typing.get_args(hint))
+    if origin in (Union, types.UnionType, tuple):
+        return all(map(_is_plain, typing.get_args(hint) if origin is tuple else _members(hint)))
     if isinstance(hint, type) and is_dataclass(hint) and not inspect.isabstract(hint):
         return len(options_of(hint)) == len(inspect.signature(hint).parameters)
-    return origin is Literal or origin is os.PathLike
+    return origin in (Literal, os.PathLike)
 
 
 def _words(kind: Any) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -124,18 +125,20 @@ def reproduce(
     plans = panels.plans(reproduction, None if only is None else _listed(only), over)
     changes = panels.changes(reproduction, plans, overrides)
     changes += (f"only {', '.join(some)}",) if some else ()
-    side_by_side = jobs_of(jobs, threads, [settings for plan in plans for settings in plan.settings.values()])
+    side_by_side = jobs_of(jobs, threads, [*chain.from_iterable(plan.settings.values() for plan in plans)])
     runs = _prepared(plans, target, checkpoint_every)
     _introduce(reproduction, plans, runs, quiet)
+
+    def conclude(done: Mapping[Run, RunRecord], *failures: str) -> None:
+        _conclude(_outcome(reproduction, plans, done, (*changes, *failures)), target, report)
+
     try:
         with watched(len(runs), quiet) as tell:
-            done = perform_all(runs, target, jobs=side_by_side, threads=threads, progress=tell)
+            conclude(perform_all(runs, target, jobs=side_by_side, threads=threads, progress=tell))
     except RunsFailed as failed:
         if failed.done:
-            failures = f"{len(failed.failures)} of {len(runs)} runs failed"
-            _conclude(_outcome(reproduction, plans, failed.done, (*changes, failures)), target, report)
+            conclude(failed.done, f"{len(failed.failures)} of {len(runs)} runs failed")
         raise
-    _conclude(_outcome(reproduction, plans, done, changes), target, report)
 
 
 def _with(reproduction: Reproduction, algorithms: str | None) -> tuple[Reproduction, list[str]]:

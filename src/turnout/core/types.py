@@ -149,11 +149,15 @@ class Report:
         parts = list(reports)
         if len(parts) == 1:
             return parts[0]
+        numbers = ("client", "version", "num_examples", "num_steps")
+        client, version, num_examples, num_steps = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in numbers
+        )
         return cls(
-            np.concatenate([part.client for part in parts]),
-            np.concatenate([part.version for part in parts]),
-            np.concatenate([part.num_examples for part in parts]),
-            np.concatenate([part.num_steps for part in parts]),
+            client,
+            version,
+            num_examples,
+            num_steps,
             join([part.delta for part in parts]),
             {name: join([part.extra[name] for part in parts]) for name in parts[0].extra},
             {name: join([part.seen[name] for part in parts]) for name in parts[0].seen},

@@ -35,6 +35,9 @@ class Choice:
     settled: bool = True
 
 
+_TOGETHER = Choice("vectorised", "clients of a cohort train together")
+
+
 def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
     """What was asked for, what alone is possible, or what is usually faster.
 
@@ -42,7 +45,8 @@ def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
         ConfigurationError: for an unknown engine, and for layers that cannot be batched over clients.
     """
     known_name("engine", engine, ENGINES)
-    recurrent = next((type(m).__name__ for m in module.modules() if isinstance(m, _RECURRENT)), None)
+    layers = list(module.modules())
+    recurrent = next((type(layer).__name__ for layer in layers if isinstance(layer, _RECURRENT)), None)
     if engine == "vectorised" and recurrent:
         raise ConfigurationError(
             f"engine='vectorised' cannot batch {recurrent} over clients, because torch.func.vmap has no rule for it: "
@@ -52,12 +56,17 @@ def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
         return Choice(engine, "as asked for")
     if recurrent:
         return Choice("one_by_one", f"torch.func.vmap has no rule for {recurrent}")
-    if device.type == "cpu" and any(isinstance(m, _CONVOLUTIONS) for m in module.modules()):
+    return _faster_on_cpu(layers) if device.type == "cpu" else _TOGETHER
+
+
+def _faster_on_cpu(layers: list[nn.Module]) -> Choice:
+    """What is usually faster on a CPU."""
+    if any(isinstance(layer, _CONVOLUTIONS) for layer in layers):
         reason = "on a CPU the convolutions of single clients are faster than grouped ones"
         return Choice("one_by_one", reason, settled=False)
-    if device.type == "cpu" and any(hasattr(m, "alone") for m in module.modules()):
+    if any(hasattr(layer, "alone") for layer in layers):
         return Choice("one_by_one", "a layer has a faster kernel for single clients")
-    return Choice("vectorised", "clients of a cohort train together")
+    return _TOGETHER
 
 
 def chosen(first: Choice, products: int) -> Choice:

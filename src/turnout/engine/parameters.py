@@ -37,20 +37,7 @@ class Layout:
             ConfigurationError: without trainable parameters, where one has no shape yet (lazy layers), or where they are not
                 all of one real floating type.
         """
-        found = {name: p for name, p in module.named_parameters() if p.requires_grad}
-        if not found:
-            raise ConfigurationError(f"{type(module).__name__} has no trainable parameters: nothing could be learnt")
-        lazy = [name for name, p in found.items() if isinstance(p, nn.parameter.UninitializedParameter)]
-        if lazy:
-            raise ConfigurationError(
-                f"the parameter {lazy[0]!r} of {type(module).__name__} has no shape yet: call the model on an example first"
-            )
-        dtypes = {p.dtype for p in found.values()}
-        if len(dtypes) > 1 or not all(dtype.is_floating_point for dtype in dtypes):
-            raise ConfigurationError(
-                f"the parameters of {type(module).__name__} have the types {sorted(map(str, dtypes))}; one flat vector "
-                "needs a single floating-point one: write model.float()"
-            )
+        found = _trainable(module)
         names = sorted(found, key=lambda name: personal(name))  # stable: module order within each part
         shapes = tuple(tuple(found[name].shape) for name in names)
         shared = sum(found[name].numel() for name in names if not personal(name))
@@ -86,3 +73,22 @@ class Layout:
         with torch.no_grad():
             for name, value in self.split(vector).items():
                 named[name].copy_(value)
+
+
+def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The trainable parameters of a module by name, all of one type."""
+    found = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    if not found:
+        raise ConfigurationError(f"{type(module).__name__} has no trainable parameters: nothing could be learnt")
+    lazy = [name for name, p in found.items() if isinstance(p, nn.parameter.UninitializedParameter)]
+    if lazy:
+        raise ConfigurationError(
+            f"the parameter {lazy[0]!r} of {type(module).__name__} has no shape yet: call the model on an example first"
+        )
+    dtypes = {p.dtype for p in found.values()}
+    if len(dtypes) > 1 or not all(dtype.is_floating_point for dtype in dtypes):
+        raise ConfigurationError(
+            f"the parameters of {type(module).__name__} have the types {sorted(map(str, dtypes))}; one flat vector "
+            "needs a single floating-point one: write model.float()"
+        )
+    return found

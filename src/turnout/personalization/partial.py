@@ -99,22 +99,9 @@ class Personal(Personalization):
         """
         names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
         if callable(self.parameters):
-            by_function = {name for name in names if self.parameters(name)}
-            if 0 < len(by_function) < len(names):
-                return frozenset(by_function)
-            raise ConfigurationError(
-                f"the function of personal parameters chose {'all' if by_function else 'none'} of {', '.join(names)}: choose "
-                "some, or write 'all' or 'none'"
-            )
+            return _chosen_by(self.parameters, names)
         wanted = (self.parameters,) if isinstance(self.parameters, str) else self.parameters
-        found = {part: set(names) if part == "all" else set(_matching(part, module, names)) for part in wanted}
-        for part, some in found.items():
-            if not some and part != "none":
-                what = "it has no such layer" if part in KINDS else f"its parameters are {', '.join(names)}"
-                raise ConfigurationError(
-                    f"personal parameters {part!r} match nothing of {type(module).__name__}: {what}"
-                )
-        chosen = frozenset[str]().union(*found.values())
+        chosen = frozenset[str]().union(*(_part(part, module, names) for part in wanted))
         if len(chosen) == len(names) and self.parameters != "all":
             raise ConfigurationError(
                 f"personal parameters {self.parameters!r} are all that {type(module).__name__} has ({', '.join(names)}), "
@@ -150,6 +137,26 @@ class Personal(Personalization):
     def columns(self) -> tuple[Correction, ...]:
         """What makes the two parts move differently; the last of the corrections, because frozen is frozen."""
         return (_Columns(self.lr_factor, self.alternate),) if self.alternate or self.lr_factor != 1.0 else ()
+
+
+def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[str]:
+    """The names that a function says yes to: some, and not all."""
+    chosen = frozenset(name for name in names if function(name))
+    if 0 < len(chosen) < len(names):
+        return chosen
+    raise ConfigurationError(
+        f"the function of personal parameters chose {'all' if chosen else 'none'} of {', '.join(names)}: choose some, or "
+        "write 'all' or 'none'"
+    )
+
+
+def _part(part: str, module: nn.Module, names: list[str]) -> set[str]:
+    """The names that one kind or pattern matches; at least one, unless it is ``"none"``."""
+    found = set(names) if part == "all" else set(_matching(part, module, names))
+    if not found and part != "none":
+        what = "it has no such layer" if part in KINDS else f"its parameters are {', '.join(names)}"
+        raise ConfigurationError(f"personal parameters {part!r} match nothing of {type(module).__name__}: {what}")
+    return found
 
 
 def _matching(part: str, module: nn.Module, names: list[str]) -> Iterator[str]:

@@ -74,16 +74,7 @@ def assign(groups: Sequence[Group], num_clients: int, shuffled: bool, seed: int)
         ConfigurationError: where a client is named twice or does not exist, or nobody serves those that are not named.
     """
     count("num_clients", num_clients)
-    group = np.full(num_clients, -1, dtype=np.int64)
-    for g, members in enumerate(groups):
-        if members.clients is None:
-            continue
-        named = np.array(members.clients, dtype=np.int64)
-        if named.max() >= num_clients:
-            raise refuse(f"clients of {_name(groups, g)}", given=int(named.max()), needed=f"less than {num_clients}")
-        if (group[named] >= 0).any() or len(np.unique(named)) < len(named):
-            raise ConfigurationError(f"clients of {_name(groups, g)}: a client is named twice: name each once")
-        group[named] = g
+    group = _named(groups, num_clients)
     rest, sharing = np.flatnonzero(group < 0), [g for g, members in enumerate(groups) if members.clients is None]
     if not sharing and len(rest):
         raise ConfigurationError(
@@ -95,6 +86,21 @@ def assign(groups: Sequence[Group], num_clients: int, shuffled: bool, seed: int)
     ends = np.rint(len(rest) * shares / shares[-1]).astype(np.int64) if sharing else np.zeros(0, dtype=np.int64)
     group[rest] = np.repeat(np.array(sharing, dtype=np.int64), np.diff(ends, prepend=0))
     group.setflags(write=False)
+    return group
+
+
+def _named(groups: Sequence[Group], num_clients: int) -> np.ndarray:
+    """The group that names each client, -1 where none does, int64 ``[N]``."""
+    group = np.full(num_clients, -1, dtype=np.int64)
+    for g, members in enumerate(groups):
+        if members.clients is None:
+            continue
+        named = np.array(members.clients, dtype=np.int64)
+        if named.max() >= num_clients:
+            raise refuse(f"clients of {_name(groups, g)}", given=int(named.max()), needed=f"less than {num_clients}")
+        if (group[named] >= 0).any() or len(np.unique(named)) < len(named):
+            raise ConfigurationError(f"clients of {_name(groups, g)}: a client is named twice: name each once")
+        group[named] = g
     return group
 
 

@@ -37,12 +37,7 @@ def together(report: Report, number: int) -> Report:
         return report
     mine, device = collectives.share(number), report.delta.device
     place = torch.arange(mine.start, mine.stop, device=device)
-    numbers = {name: getattr(report, name) for name in ("client", "version", "num_examples", "num_steps")}
-    scalars = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in numbers.items()}
-    scalars["good"] = torch.from_numpy(report.finite())
-    scalars |= {f"seen.{name}": value for name, value in report.seen.items() if value.dim() == 1}
-    vectors = {"delta": report.delta} | {f"extra.{name}": value for name, value in report.extra.items()}
-    vectors |= {f"seen.{name}": value for name, value in report.seen.items() if value.dim() > 1}
+    scalars, vectors = _scalars(report), _vectors(report)
     scalars |= {name: value.weights for name, value in vectors.items() if isinstance(value, Summed)}
     # One table for all scalars, because what takes time is that everybody waits for everybody.
     table = collectives.all_gather(
@@ -57,7 +52,7 @@ def together(report: Report, number: int) -> Report:
         return Sharded(value, place, number)
 
     held = found | {name: rows(name, value) for name, value in vectors.items()}
-    client, version, num_examples, num_steps, good = (found[name].cpu().numpy() for name in (*numbers, "good"))
+    client, version, num_examples, num_steps, good = (found[name].cpu().numpy() for name in (*_NUMBERS, "good"))
     extra, seen = ({name: held[f"{kind}.{name}"] for name in getattr(report, kind)} for kind in ("extra", "seen"))
     return Report(
         client,
@@ -70,6 +65,23 @@ def together(report: Report, number: int) -> Report:
         good=good,
         vector_bytes=report.vector_bytes,
     )
+
+
+_NUMBERS = ("client", "version", "num_examples", "num_steps")
+
+
+def _scalars(report: Report) -> dict[str, torch.Tensor]:
+    """What a report has one number of for each client, by name."""
+    numbers = {name: torch.from_numpy(np.ascontiguousarray(getattr(report, name))) for name in _NUMBERS}
+    seen = {f"seen.{name}": value for name, value in report.seen.items() if value.dim() == 1}
+    return numbers | {"good": torch.from_numpy(report.finite())} | seen
+
+
+def _vectors(report: Report) -> dict[str, torch.Tensor | Updates]:
+    """What a report has a vector of for each client, by name."""
+    extra = {f"extra.{name}": value for name, value in report.extra.items()}
+    seen = {f"seen.{name}": value for name, value in report.seen.items() if value.dim() > 1}
+    return {"delta": report.delta} | extra | seen
 
 
 def remember(memory: ClientMemory, clients: np.ndarray, device: torch.device) -> None:

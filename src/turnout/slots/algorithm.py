@@ -48,25 +48,7 @@ class Algorithm:
     personal: Personalization | None = None
 
     def __post_init__(self) -> None:
-        normalisers = [w for w in self.weighting if isinstance(w, Normaliser)]
-        if len(normalisers) != 1 or not isinstance(self.weighting[-1], Normaliser):
-            written = " -> ".join(type(w).__name__ for w in self.weighting) or "nothing"
-            raise ConfigurationError(
-                f"the weighting chain is {written}; it must end in exactly one normaliser, because the papers differ in "
-                "what weights are divided by: DivideByClients, DivideByParticipants or DivideBySum"
-            )
-        for piece in self.weighting:
-            if not _has_factors(piece) and type(piece).apply is Weighting.apply:
-                raise ConfigurationError(
-                    f"{type(piece).__name__} says nothing of weights: write its factors(), which weights are multiplied by, "
-                    "or where these need the other reports of a step, its apply()"
-                )
-        estimates = [type(w).__name__ for w in self.weighting if getattr(w, "undoes_participation", False)]
-        if len(estimates) > 1:
-            raise ConfigurationError(
-                f"{' and '.join(estimates)} both weigh a client by 1/p_n; together they would weigh it by 1/p_n^2, which "
-                "biases the objective to rare clients: keep one"
-            )
+        self._check_weighting()
         self._check_needs()
         if len(set(self.keeps)) < len(self.keeps):
             names = " and ".join(type(correction).__name__ for correction in self.corrections if correction.keeps)
@@ -87,6 +69,32 @@ class Algorithm:
     def keeps(self) -> tuple[str, ...]:
         """The vectors that every client remembers and whose mean over all the server knows."""
         return tuple(name for correction in self.corrections for name in correction.keeps)
+
+    def _check_weighting(self) -> None:
+        """Refuse a chain of weightings without its end, or with a link that does nothing."""
+        normalisers = [w for w in self.weighting if isinstance(w, Normaliser)]
+        if len(normalisers) != 1 or normalisers[0] is not self.weighting[-1]:
+            written = " -> ".join(type(w).__name__ for w in self.weighting) or "nothing"
+            raise ConfigurationError(
+                f"the weighting chain is {written}; it must end in exactly one normaliser, because the papers differ in "
+                "what weights are divided by: DivideByClients, DivideByParticipants or DivideBySum"
+            )
+        idle = [piece for piece in self.weighting if not _has_factors(piece) and type(piece).apply is Weighting.apply]
+        if idle:
+            raise ConfigurationError(
+                f"{type(idle[0]).__name__} says nothing of weights: write its factors(), which weights are multiplied by, or "
+                "where these need the other reports of a step, its apply()"
+            )
+        self._check_estimates()
+
+    def _check_estimates(self) -> None:
+        """Refuse two estimates of the same participation rates."""
+        estimates = [type(w).__name__ for w in self.weighting if getattr(w, "undoes_participation", False)]
+        if len(estimates) > 1:
+            raise ConfigurationError(
+                f"{' and '.join(estimates)} both weigh a client by 1/p_n; together they would weigh it by 1/p_n^2, which "
+                "biases the objective to rare clients: keep one"
+            )
 
     def _check_needs(self) -> None:
         """Refuse weights that read what no client sends."""

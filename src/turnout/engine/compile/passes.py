@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from operator import attrgetter
 from typing import Any
 
@@ -77,18 +77,24 @@ def _keep_constants(traced: Operations) -> None:
             if _owner(node).op != "placeholder":
                 return  # of a constant that is changed in place, the second replay would see the first one's
             continue
-        looked_at = [] if node.target in _OF_SHAPES else node.all_input_nodes
-        if torch.Tag.nondeterministic_seeded not in node.target.tags and all(n in known for n in looked_at):
+        if _is_constant(node, known):
             arguments = map_arg((node.args, node.kwargs), lambda n: known[n] if n in known else _alike(n))
             known[node] = node.target(*arguments[0], **arguments[1])
-    for i, (node, value) in enumerate(known.items()):
-        if any(user not in known for user in node.users):
-            traced.root.register_buffer(f"constant_{i}", value.clone(memory_format=torch.preserve_format))
-            with traced.graph.inserting_before(node):
-                constant = traced.graph.get_attr(f"constant_{i}")
-            constant.meta = dict(node.meta)
-            node.replace_all_uses_with(constant)
+    used = [(i, node, value) for i, (node, value) in enumerate(known.items()) if not known.keys() >= node.users.keys()]
+    for i, node, value in used:
+        traced.root.register_buffer(f"constant_{i}", value.clone(memory_format=torch.preserve_format))
+        with traced.graph.inserting_before(node):
+            constant = traced.graph.get_attr(f"constant_{i}")
+        constant.meta = dict(node.meta)
+        node.replace_all_uses_with(constant)
     traced.graph.eliminate_dead_code()
+
+
+def _is_constant(node: Node, known: Container[Node]) -> bool:
+    """Whether an operation draws nothing at random and looks at the numbers of nothing but constants."""
+    looked_at = [] if node.target in _OF_SHAPES else node.all_input_nodes
+    assert isinstance(node.target, OpOverload)
+    return torch.Tag.nondeterministic_seeded not in node.target.tags and all(each in known for each in looked_at)
 
 
 def _divide_by_constants(traced: Operations) -> None:
@@ -149,26 +155,34 @@ def hoist_views(traced: Operations, fixed: int) -> tuple[Operations, Operations]
     """
     nodes = list(traced.graph.nodes)
     arguments = [node for node in nodes if node.op == "placeholder"]
-    known = set(arguments[:fixed])
-    for node in nodes:
-        if is_view(node) and set(node.all_input_nodes) <= known:
-            known.add(node)
-    moved = [node for node in nodes if node in known and node.op != "placeholder"]
-    needed = [node for node in moved if any(user not in known for user in node.users)]
-    needed = needed or arguments[:1]  # TorchScript knows no list of nothing
+    moved = _views_of(arguments[:fixed], nodes)
+    known = {*arguments[:fixed], *moved}
+    # TorchScript knows no list of nothing.
+    needed = [node for node in moved if not known >= node.users.keys()] or arguments[:1]
 
     before, after = Graph(), Graph()
-    copies = {node: before.node_copy(node) for node in arguments[:fixed]}
-    for node in moved:
-        copies[node] = before.node_copy(node, copies.__getitem__)
+    copies = _copied(arguments[:fixed] + moved, before, {})
     before.output([copies[node] for node in needed])
-
-    copies = {node: after.node_copy(node) for node in arguments[:fixed]}
-    copies |= {node: after.placeholder(f"{node.name}_") for node in needed}
-    for node in nodes:
-        if node not in known:
-            copies[node] = after.node_copy(node, copies.__getitem__)
+    given = _copied(arguments[:fixed], after, {}) | {node: after.placeholder(f"{node.name}_") for node in needed}
+    _copied([node for node in nodes if node not in known], after, given)
     return Operations(before, traced.root), Operations(after, traced.root)
+
+
+def _views_of(arguments: list[Node], nodes: list[Node]) -> list[Node]:
+    """The nodes that are views of some arguments and of nothing else, directly or through other views."""
+    views: dict[Node, None] = {}
+    for node in nodes:
+        if is_view(node) and all(each in views or each in arguments for each in node.all_input_nodes):
+            views[node] = None
+    return list(views)
+
+
+def _copied(nodes: list[Node], graph: Graph, known: dict[Node, Node]) -> dict[Node, Node]:
+    """Copy nodes into a graph that holds what they need, or will; returns the copies of all."""
+    copies = dict(known)
+    for node in nodes:
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+    return copies
 
 
 def is_view(node: Node) -> bool:
