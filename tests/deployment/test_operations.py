@@ -35,6 +35,8 @@ from turnout.deployment.server import Options, Server
 from turnout.deployment.service import Leases, _Waiting
 from turnout.deployment.setting import Setting
 from turnout.deployment.store import Entry, Outcome, Store, StoreUnavailable
+from turnout.evaluation.appeal import AppealMetrics
+from turnout.evaluation.gradients import GradientMetrics
 from turnout.experiment import Experiment
 from turnout.models import Mlp
 from turnout.population import GivenRequirement, WarmUp
@@ -210,6 +212,12 @@ REFUSALS = {
         replace(RUN, algorithm=RECIPES["scaffold"](LOCAL), pace=Buffered(3)),
         "order of arrival|may mix several",
     ),
+    "label groups": (
+        replace(RUN, label_groups=((0, 1), (2, 3))),
+        "label_groups: this looks at the data of all clients, and theirs stay with them: leave it out",
+    ),
+    "appeal": (replace(RUN, appeal=AppealMetrics()), "appeal: this looks at the data of all clients"),
+    "gradients": (replace(RUN, gradients=GradientMetrics()), "gradients: this looks at the data of all clients"),
     "test examples": (
         replace(RUN, population=Population(opting=Opting(split="test"))),
         "clients at home judge by their training examples",

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from turnout.configuration import Configuration
+from turnout.coordinator.cohorts import enlarged_selection
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation
 from turnout.data.federated import Shards
@@ -20,7 +21,7 @@ from turnout.deployment.wire import Assignment, model_tensors, read_manifest, to
 from turnout.deployment.worker import Computer, Worker
 from turnout.describe import describe
 from turnout.engine.objective import Objective
-from turnout.pace import Buffered, Pace
+from turnout.pace import Buffered, Pace, Rounds
 from turnout.pace.actions import Phase
 from turnout.selection import AllAvailable
 from turnout.slots import InformsClients
@@ -151,6 +152,8 @@ def check(experiment: Configuration) -> None:
     opting = experiment.population.opting
     if opting is not None and opting.split == "test":
         raise ConfigurationError("opting: clients at home judge by their training examples: write split='train'")
+    if isinstance(pace, Rounds) and pace.over_selection != 1.0:
+        enlarged_selection(algorithm.selection, pace.over_selection)
     if not isinstance(pace, Buffered):
         return
     name = type(pace).__name__
