@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,51 +21,98 @@ import httpx2
 from rich.console import Console
 from rich.table import Table
 
-from turnout.cli.layers import read
+from turnout.cli import layers
 from turnout.cli.settings import Settings
 from turnout.history import History
 
-SETTINGS = Path(__file__).with_name("served.toml")
 TURNOUT = (sys.executable, "-m", "turnout")
 
 
 def main() -> None:
     """Run the demo."""
+    trial = Trial(
+        Path(__file__).with_name("served.toml"),
+        serve=["--min-clients", "5"],
+        swarm=["--availability", "markov", "availability.mean=0.3", "--seconds-per-round", "0.5"],
+    )
     folder = Path(tempfile.mkdtemp(prefix="turnout-served-"))
-    url = f"http://127.0.0.1:{free_port()}"
-    server = serve(folder, url)
-    swarm = subprocess.Popen(
-        [*TURNOUT, "swarm", url, "--availability", "markov", "availability.mean=0.3", "--seconds-per-round", "0.5"]
-    )
-    half = wait(url, lambda figures: figures["version"] >= figures["rounds"] // 2)
-    print(
-        f"step {half['version']} of {half['rounds']}: killing the server (SIGKILL), and starting it again", flush=True
-    )
-    server.send_signal(signal.SIGKILL)
-    server.wait()
-    server = serve(folder, url)
-    swarm.wait(timeout=600)
-    server.wait(timeout=60)
-    subprocess.run([*TURNOUT, "replay", str(folder)], check=True)
-    simulated = Settings.of(read(SETTINGS)).experiment().run().history
-    show({"served, killed once": History.load(folder), "simulated": simulated})
+    served = trial.served(folder)
+    trial.replay(folder)
+    show({"served, killed once": served, "simulated": trial.simulated()})
     print(f"tables, journal, models and reports: {folder}")
 
 
-def serve(folder: Path, url: str) -> subprocess.Popen[bytes]:
-    """Start a server, and wait until it answers."""
-    port = url.rpartition(":")[2]
-    command = [*TURNOUT, "serve", str(SETTINGS), "--folder", str(folder), "--port", port, "--min-clients", "5"]
-    log = (folder / "server.log").open("ab")
-    server = subprocess.Popen([*command, "--linger", "3"], stdout=log, stderr=log, env=os.environ)
-    wait(url, bool)
-    return server
+@dataclass(frozen=True)
+class Trial:
+    """A server and a swarm on this machine, and the simulation of the same settings.
+
+    Attributes:
+        config: the settings.
+        overrides: further ones, ``KEY=VALUE``.
+        serve: further arguments of ``turnout serve``.
+        swarm: of ``turnout swarm``.
+    """
+
+    config: Path
+    overrides: Sequence[str] = ()
+    serve: Sequence[str] = ()
+    swarm: Sequence[str] = ()
+
+    def served(self, folder: Path, patience: float = 600.0) -> History:
+        """Train over HTTP, kill the server (SIGKILL) after half of the steps, start it again, and return its tables."""
+        url = f"http://127.0.0.1:{free_port()}"
+        server = self._start(folder, url)
+        with (folder / "swarm.log").open("ab") as log:
+            swarm = subprocess.Popen([*TURNOUT, "swarm", url, *self.swarm], stdout=log, stderr=log)
+        try:
+            half = wait(url, lambda figures: figures["version"] >= figures["rounds"] // 2, patience)
+            print(f"step {half['version']} of {half['rounds']}: killing the server, and starting it again", flush=True)
+            server.send_signal(signal.SIGKILL)
+            server.wait()
+            server = self._start(folder, url)
+            swarm.wait(timeout=patience)
+            server.wait(timeout=60)
+        finally:
+            for process in (swarm, server):
+                process.kill()
+        return History.load(folder)
+
+    def replay(self, folder: Path, *options: str) -> str:
+        """Recompute the model from the journal, and return what ``turnout replay`` says.
+
+        Raises:
+            CalledProcessError: where the journal leads to another model.
+        """
+        done = subprocess.run([*TURNOUT, "replay", str(folder), *options], check=True, capture_output=True, text=True)
+        print(done.stdout, end="", flush=True)
+        return done.stdout
+
+    def simulated(self) -> History:
+        """Return the tables of the simulation."""
+        return simulated(self.config, self.overrides)
+
+    def _start(self, folder: Path, url: str) -> subprocess.Popen[bytes]:
+        """Start the server, and wait until it answers."""
+        port = url.rpartition(":")[2]
+        command = [*TURNOUT, "serve", str(self.config), *self.overrides, "--folder", str(folder), "--port", port]
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "server.log").open("ab") as log:
+            server = subprocess.Popen([*command, "--linger", "3", *self.serve], stdout=log, stderr=log, env=os.environ)
+        wait(url, bool, server=server)
+        return server
 
 
-def wait(url: str, until: Any) -> dict[str, Any]:
+def simulated(config: Path, overrides: Sequence[str] = ()) -> History:
+    """Return the tables of a simulation of these settings."""
+    return Settings.of(layers.read(config), *map(layers.override, overrides)).experiment().run().history
+
+
+def wait(
+    url: str, until: Any, patience: float = 300.0, server: subprocess.Popen[bytes] | None = None
+) -> dict[str, Any]:
     """Ask a server for its figures until they are as wanted."""
-    end = time.monotonic() + 300
-    while time.monotonic() < end:
+    end = time.monotonic() + patience
+    while time.monotonic() < end and (server is None or server.poll() is None):
         try:
             figures = httpx2.get(f"{url}/v1/status", timeout=5).json()
             if until(figures):
@@ -71,7 +120,7 @@ def wait(url: str, until: Any) -> dict[str, Any]:
         except (httpx2.HTTPError, ValueError):
             pass
         time.sleep(0.2)
-    raise TimeoutError(f"no answer from {url}")
+    raise TimeoutError(f"{url} has ended, or not answered as wanted: server.log in its folder says why")
 
 
 def show(histories: dict[str, History]) -> None:
