@@ -14,9 +14,12 @@ from typer.testing import CliRunner
 
 from turnout.cli import app, layers
 from turnout.cli.deployed import announced, clients_experiment
+from turnout.cli.serve import _note
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.server import Options, Server
+
+from .test_crashes import free_port
 
 SETTINGS = Settings.of(
     {
@@ -43,7 +46,7 @@ def cli(*arguments, code=0):
 def server(folder, **options):
     options = {"port": 0, "min_clients": 1, "rate": 0, **options}
     made = Server(SETTINGS.experiment(), folder, announced(SETTINGS), Options(**options))
-    (folder / "settings.json").write_text(json.dumps(SETTINGS.table))
+    _note(folder, None, SETTINGS.experiment(), SETTINGS)
     return made
 
 
@@ -58,6 +61,10 @@ def test_swarm_status_replay(folder):
         figures = json.loads(cli("status", url, "--json"))
         assert figures["state"] == "over"
         assert "no status from" in cli("status", f"{url}/nowhere", code=2)
+    assert "test loss" in cli("report", folder / "run")
+    shown = (folder / "run" / "report.html").read_text()
+    assert "fedau, trained for 2 rounds on digits over 4 clients" in shown
+    assert "Who took part when" in shown
     said = cli("replay", folder / "run", "--as-trace", folder / "trace")
     assert "the same model as in the checkpoint, bit for bit" in said
     assert (folder / "trace" / "speed.csv").read_text().startswith("client,compute\n")
@@ -165,6 +172,19 @@ def test_nobody_is_woken_late(folder):
         for thread in threads:
             thread.join(timeout=10)
         assert ["task" in each for each in found] == [True, True]
+
+
+def test_a_client_gives_up(folder, monkeypatch):
+    """Where a server falls silent, a client with a limit to its patience says how to go on; others try for ever."""
+    made = server(folder / "run")
+    told = made.announcement(announced(SETTINGS))
+    made.stop()
+    monkeypatch.setattr("turnout.deployment.join.announcement", lambda _: told)
+    nobody = f"http://127.0.0.1:{free_port()}"
+    options = ("--data", "digits", "--client", "0", "--state", folder / "state", "--patience")
+    said = cli("join", nobody, *options, "0.01", code=1)
+    assert re.search(r"has not answered for \d+ seconds. The same command goes on from ", said)
+    assert "patience: got -1.0, needed a finite number > 0" in cli("join", nobody, *options, "-1", code=2)
 
 
 def test_settings_of_a_server_name_no_files():

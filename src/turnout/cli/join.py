@@ -9,7 +9,7 @@ import typer
 
 from turnout.cli import flags
 from turnout.cli.deployed import clients_experiment, log_to_stderr, needs
-from turnout.cli.errors import guarded
+from turnout.cli.errors import RunFailed, guarded
 from turnout.cli.output import say
 from turnout.core.checks import ConfigurationError, known_name
 from turnout.running import stops_on_signal
@@ -54,6 +54,10 @@ def join(
     ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of who signed the server's.")] = None,
     certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="This client's own certificate.")] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
+    patience: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Give up when the server has not answered for so long (default: never)."),
+    ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, ...")] = "cpu",
     logs: Annotated[str, typer.Option("--log", metavar="text|json", help="Form of the log.")] = "text",
     threads: flags.Threads = None,
@@ -64,7 +68,7 @@ def join(
     """
     needs("join", "httpx2")
     from turnout.deployment.client import Call, Client, Work
-    from turnout.deployment.join import Connection, Joined, announcement
+    from turnout.deployment.join import Connection, Joined, ServerSilent, announcement
     from turnout.deployment.privacy import excess
     from turnout.deployment.state import ClientFolder
     from turnout.deployment.worker import Computer, Worker
@@ -94,7 +98,9 @@ def join(
 
     try:
         with stops_on_signal() as stopped:
-            outcome = Joined(taking, connection, stopped, notice).run()
+            outcome = Joined(taking, connection, stopped, notice, patience).run()
+    except ServerSilent as silent:
+        raise RunFailed(f"{silent}. The same command goes on from {folder}") from None
     finally:
         kept.close()
     typer.echo(f"{outcome}: {taking.done} reports were taken")

@@ -86,6 +86,14 @@ def serve(
     linger: Annotated[
         float, typer.Option(metavar="SECONDS", help="Go on to answer when the run is over.", rich_help_panel=NETWORK)
     ] = 30.0,
+    discard: Annotated[
+        bool,
+        typer.Option(
+            "--discard-reports",
+            help="Delete reports when two checkpoints hold what became of them; there is no replay then.",
+            rich_help_panel=flags.OUTCOME,
+        ),
+    ] = False,
     logs: Annotated[str, typer.Option("--log", metavar="text|json", help="Form of the log.")] = "text",
     threads: flags.Threads = None,
 ) -> None:
@@ -104,7 +112,7 @@ def serve(
     target = folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")
     options = Options(
         host, port, database, least, max_clients, enrolment, Leases(heartbeat=heartbeat), certificate, key, client_ca, rate,
-        linger,
+        linger, discard,
     )  # fmt: skip
     server = Server(experiment, target, None if settings is None else announced(settings), options)
     _note(target, first, experiment, settings)

@@ -238,6 +238,8 @@ class Http:
             return _json(ended)
         assignment = self.service.open(client, task)
         assert assignment is not None
+        if request.headers.get("task-fingerprint", assignment.fingerprint) != assignment.fingerprint:
+            raise Refused(410, "this number is another task's by now: the server was restored from a copy")
         expected = self.service.driver.setting.reports[assignment.phase]  # type: ignore[index]
         part = await self._received(request, client, task, digest, expected.size_limit)
         try:

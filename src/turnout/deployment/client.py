@@ -256,7 +256,11 @@ class Client:
         """Send a report until the server has said what became of it."""
         path, offset, attempt = f"/v1/tasks/{pending.task.task}", 0, 0
         value = base64.b64encode(bytes.fromhex(pending.digest)).decode()
-        headers = {"repr-digest": f"sha-256=:{value}:", "upload-length": str(len(pending.body))}
+        headers = {
+            "repr-digest": f"sha-256=:{value}:",
+            "upload-length": str(len(pending.body)),
+            "task-fingerprint": pending.task.fingerprint,
+        }
         while True:
             body = pending.body[offset:]
             answer = yield from self._once(

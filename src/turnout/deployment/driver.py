@@ -101,6 +101,7 @@ class Driver:
         self._timers: dict[int, float] = {}
         self._published: tuple[Any, Any, str, int] | None = None
         self._choice: Choice | None = None
+        self._saved: tuple[int, list[str]] = 0, []  # entries and reports of the last checkpoint
 
     @property
     def started(self) -> bool:
@@ -273,7 +274,8 @@ class Driver:
             try:
                 body = path.read_bytes()
             except OSError as error:
-                raise CheckpointError(f"the journal speaks of {path}, which cannot be read: {error}") from error
+                why = f"the journal speaks of {path}, which cannot be read: {error}"
+                raise CheckpointError(why + self.store.discarded) from error
             found.add(expected.read(body, int(client), int(version), int(repeat), checked=True))
         if len(batch):
             return found.reports()
@@ -322,8 +324,12 @@ class Driver:
             self.store.keep_models({name} | {held.model for held in self._tasks.values()})
         return self._published[2], self._published[3]
 
-    def save(self) -> None:
-        """Save tables and a checkpoint."""
+    def save(self, discard: bool = False) -> None:
+        """Save tables and a checkpoint.
+
+        Args:
+            discard: delete the reports that neither this checkpoint nor the one before needs to go on.
+        """
         if self.ledger is None:
             return
         facts: dict[str, Any] = {
@@ -345,6 +351,9 @@ class Driver:
             tensors["model/params"] = self.setting.initial
         self.ledger.save(self.presence.num_clients, self.names)
         checkpoint.save(self.ledger.folder, tensors, facts)
+        if discard:
+            self.store.keep_reports(*self._saved)
+        self._saved = self.applied, list(self._bodies.values())
 
     def restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, Any], folder: Path) -> None:
         """Take over a checkpoint.
@@ -364,6 +373,7 @@ class Driver:
         self.names = {int(client): name for client, name in facts["names"].items()}
         self._tasks = {client: Assignment.read(table) for client, table in facts["tasks"]}
         self._bodies, self._timers = dict(facts["bodies"]), dict(facts["timers"])
+        self._saved = self.applied, list(self._bodies.values())
         if facts["started"]:
             self._bind(facts["started"])
             assert self.coordinator is not None

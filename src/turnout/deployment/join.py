@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import ssl
 import threading
 import time
@@ -13,9 +14,13 @@ from typing import Any
 
 import httpx2
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, TurnoutError, positive
 from turnout.deployment.client import Answer, Call, Client, JoinError, Sleep, Work
 from turnout.deployment.wire import PROTOCOL
+
+
+class ServerSilent(TurnoutError):
+    """The server has not answered for as long as a client waits."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,7 @@ class Joined:
         connection: where the server is.
         stopped: set when it should go; it finishes what it computes, and tells the server.
         notice: called with every action before it is done.
+        patience: seconds without any answer after which it gives up; None is never.
     """
 
     def __init__(
@@ -96,15 +102,21 @@ class Joined:
         connection: Connection,
         stopped: threading.Event | None = None,
         notice: Callable[[Any], None] = lambda _: None,
+        patience: float | None = None,
     ) -> None:
+        if patience is not None:
+            positive("patience", patience)
         self._client, self._connection = client, connection
         self._stopped, self._notice = stopped or threading.Event(), notice
+        self._patience = math.inf if patience is None else patience
+        self._silent_since: float | None = None
 
     def run(self) -> str:
         """Work; return why it is over.
 
         Raises:
             JoinError: where the server does not want this client.
+            ServerSilent: where it has not answered for too long.
         """
         with self._connection.client() as http:
             session, result = self._client.session(), None
@@ -119,6 +131,15 @@ class Joined:
                     return "stopped"
                 self._notice(action)
                 result = self._do(http, action)
+                if isinstance(result, Answer):
+                    self._heard(result)
+
+    def _heard(self, answer: Answer) -> None:
+        """Give up where nothing has come back for too long."""
+        now = time.monotonic()
+        self._silent_since = None if answer.status else self._silent_since or now
+        if self._silent_since is not None and now - self._silent_since >= self._patience:
+            raise ServerSilent(f"{self._connection.url} has not answered for {now - self._silent_since:.0f} seconds")
 
     def _do(self, http: httpx2.Client, action: Any) -> Any:
         """Do what the client wants, and return what came of it."""

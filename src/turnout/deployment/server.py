@@ -51,6 +51,7 @@ class Options:
         client_ca: a file with the certificate of who signs those of clients; None asks for none.
         rate: requests a second of one client; 0 is no limit.
         linger: seconds that the server goes on to answer when the run is over.
+        discard: delete reports that no checkpoint needs any more; there is no replay then.
     """
 
     host: str = "127.0.0.1"
@@ -65,6 +66,7 @@ class Options:
     client_ca: Path | None = None
     rate: float = 50.0
     linger: float = 30.0
+    discard: bool = False
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
@@ -120,6 +122,7 @@ class Server:
                 min_clients=self.options.min_clients,
                 max_clients=self.max_clients,
                 needs_code=self.options.enrolment == "codes",
+                discard=self.options.discard,
             )
         except BaseException:
             self._lock.close()

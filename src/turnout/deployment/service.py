@@ -112,6 +112,7 @@ class Service:
         needs_code: whether enrolment takes a one-time code.
         clock: seconds that the server has run; for tests.
         checkpoint_every: seconds between two checkpoints, if there was a step in between.
+        discard: delete reports that no checkpoint needs any more; there is no replay then.
 
     Attributes:
         woken: called with clients whose question for work can be answered now, by whichever thread found out.
@@ -132,6 +133,7 @@ class Service:
         needs_code: bool = False,
         clock: Callable[[], float] | None = None,
         checkpoint_every: float = 60.0,
+        discard: bool = False,
     ) -> None:
         count("min_clients", min_clients)
         self.driver, self.store, self.leases = driver, store, leases or Leases()
@@ -152,7 +154,9 @@ class Service:
         self._recent: dict[int, Outcome] = {}
         self._thread: threading.Thread | None = None
         self._starting = driver.started
-        self._saved, self._every = (time.monotonic(), driver.version), checkpoint_every
+        self._saved, self._every, self._discard = (time.monotonic(), driver.version), checkpoint_every, discard
+        if discard:
+            store.fact("discards", "since the first start with --discard-reports")
         now = self.clock()
         for client in driver.present():  # they get the time to notice that the server is back
             self._believe(client, now + self.leases.at_work + self.leases.grace + self.leases.longest_wait)
@@ -295,7 +299,7 @@ class Service:
         try:
             self.store.commit([], outcomes=self._outcomes)
             self._outcomes = []
-            self.driver.save()
+            self.driver.save(self._discard)
         except CheckpointError as error:
             log.error("no checkpoint", extra={"reason": str(error)})
         self._saved = time.monotonic(), self.driver.version

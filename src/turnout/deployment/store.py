@@ -159,6 +159,12 @@ class Store:
         assert found is not None
         return found
 
+    @property
+    def discarded(self) -> str:
+        """A word on reports that may be gone, where a server has deleted some."""
+        gone = self.fact("discards") is not None
+        return ". The server was told to discard reports, and goes on from its checkpoints alone" if gone else ""
+
     def clients(self) -> dict[str, int]:
         """Return all clients by the hash of their token."""
         with self._transaction() as connection:
@@ -241,6 +247,17 @@ class Store:
         """Delete all models but these."""
         for path in self.models.iterdir():
             if path.stem not in digests:
+                path.unlink(missing_ok=True)
+
+    def keep_reports(self, after: int, digests: Iterable[str]) -> None:
+        """Delete all reports but these, and those that the journal speaks of behind the entry number `after`.
+
+        Raises:
+            StoreUnavailable: where the journal cannot be read now.
+        """
+        kept = {*digests, *(entry.digest for entry in self.entries(after) if entry.kind == "report")}
+        for path in self.reports.iterdir():
+            if path.stem not in kept:
                 path.unlink(missing_ok=True)
 
     def _bring(self, arrived: Sequence[tuple[Path, Path]]) -> None:

@@ -161,6 +161,11 @@ class Assignment:
         """Return it as plain values."""
         return asdict(self)
 
+    @property
+    def fingerprint(self) -> str:
+        """What tells it from another task of the same number, which a server that was restored from a copy may give."""
+        return digest(json.dumps(self.json(), sort_keys=True).encode())[:32]
+
     @classmethod
     def read(cls, table: Mapping[str, Any]) -> Assignment:
         """Read what `json` gave.
