@@ -291,8 +291,8 @@ BUFFER = Buffered(3)
         ({"algorithm": fedavg(also=(WithReplacement(3),))}, "WithReplacement chooses the cohort of a round"),
         ({"algorithm": folb_two_set(cohort_size=3)}, "TwoCohorts"),
         (
-            {"algorithm": fedavg(also=(WithReplacement(3),)), "pace": Rounds(deadline=1.0)},
-            "WithReplacement cannot be enlarged, nor be cut short by a clock",
+            {"algorithm": fedavg(also=(WithReplacement(3),)), "pace": Rounds(over_selection=1.3)},
+            "over_selection: WithReplacement cannot be enlarged",
         ),
         ({"algorithm": compose(Scaffold())}, r"of what they keep \(control\) minus their own; these cancel over all"),
         (

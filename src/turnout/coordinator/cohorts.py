@@ -58,6 +58,37 @@ class SelectedCohorts:
         self._measured = reports
 
 
+class AvailableCohorts(SelectedCohorts):
+    """Cohorts by an algorithm's selection, of who is there by an availability.
+
+    Args:
+        selection: the algorithm's.
+        choice: who is there, and in which round of availability.
+        seed: of the selection.
+        by_version: whether a round of availability begins with every server step.
+    """
+
+    def __init__(self, selection: Selection, choice: Choice, seed: int, by_version: bool) -> None:
+        self._choice, self._seed, self._by_version = choice, seed, by_version
+        super().__init__(selection, self._candidates, self._everyone)
+
+    def __call__(self, wanted: Choose, version: int) -> np.ndarray:
+        """Return the clients of the phase that is asked for; of those who measured, some may have gone away since then."""
+        if self._by_version:
+            self._choice.begin(version)
+        cohort = super().__call__(wanted, version)
+        return cohort if self._by_version else cohort[self._there(cohort)]
+
+    def _candidates(self, version: int) -> Candidates:
+        return Candidates(self._there, self._choice.availability.num_clients, version, self._seed)
+
+    def _there(self, clients: np.ndarray) -> np.ndarray:
+        return self._choice.availability.available(clients, self._choice.round)
+
+    def _everyone(self) -> np.ndarray:
+        return np.arange(self._choice.availability.num_clients)
+
+
 def enlarged_selection(selection: Selection, factor: float) -> Selection:
     """Return the selection of cohorts that are larger by `factor`.
 

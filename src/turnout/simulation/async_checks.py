@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from turnout.coordinator.cohorts import enlarged_selection
 from turnout.core.checks import ConfigurationError
 from turnout.pace import Pace, Rounds
 from turnout.population import Population
-from turnout.selection import AllAvailable, Uniform
+from turnout.selection import AllAvailable
 from turnout.slots import InformsClients
 from turnout.slots.algorithm import Algorithm
 
@@ -21,25 +22,31 @@ def check(pace: Pace, algorithm: Algorithm, population: Population) -> None:
     Raises:
         ConfigurationError: with the reason.
     """
-    name, otherwise = type(pace).__name__, "Rounds() without deadline and dropout"
     if population.speed is None:
         raise ConfigurationError(
-            f"pace: {name} goes by the clock, and the population has no speed, so nothing takes time: write "
+            f"pace: {type(pace).__name__} goes by the clock, and the population has no speed, so nothing takes time: write "
             "Population(speed=Speed(compute=delay.Uniform(1, 2)))"
         )
+    if not isinstance(pace, Rounds):
+        _check_without_rounds(type(pace).__name__, algorithm)
+    elif pace.over_selection != 1.0:
+        enlarged_selection(algorithm.selection, pace.over_selection)
+    if population.opting is not None:
+        raise ConfigurationError(
+            "opting: clients judge the model of every round, and by the clock there are no rounds: leave it out, or write "
+            "Rounds() without deadline and dropout"
+        )
+
+
+def _check_without_rounds(name: str, algorithm: Algorithm) -> None:
+    """Refuse what is about all clients at one version of the model, where a step may mix several."""
     selection = type(algorithm.selection).__name__
     if algorithm.selection.measurements:
         raise ConfigurationError(
             f"{selection} measures before it chooses, for which the server would have to wait for everyone: write "
-            f"also=(AllAvailable(),), or {otherwise}"
+            "also=(AllAvailable(),), or Rounds()"
         )
-    if isinstance(pace, Rounds):
-        if not isinstance(algorithm.selection, AllAvailable | Uniform):
-            raise ConfigurationError(
-                f"{selection} cannot be enlarged, nor be cut short by a clock, without changing what it is: write "
-                f"also=(Uniform(10),), or {otherwise}"
-            )
-    elif not isinstance(algorithm.selection, AllAvailable):
+    if not isinstance(algorithm.selection, AllAvailable):
         raise ConfigurationError(
             f"{selection} chooses the cohort of a round, and with {name} the order of arrival decides who is in a step: "
             f"write also=(AllAvailable(),), and {name}(concurrency=...) for how many work at a time"
@@ -48,15 +55,10 @@ def check(pace: Pace, algorithm: Algorithm, population: Population) -> None:
         raise ConfigurationError(
             f"clients correct their steps by the server's mean of what they keep ({', '.join(algorithm.keeps)}) minus their "
             f"own; these cancel over all clients where the mean is of one version, and {name} may mix several: leave the "
-            f"correction out, or write {otherwise}"
+            "correction out, or write Rounds()"
         )
     if told := [type(piece).__name__ for piece in algorithm.weighting if isinstance(piece, InformsClients)]:
         raise ConfigurationError(
             f"{told[0]} tells clients what depends on all reports so far, and by the clock some of those are still under way "
-            f"when a task is given: leave it out, or write {otherwise}"
-        )
-    if population.opting is not None:
-        raise ConfigurationError(
-            "opting: clients judge the model of every round, and by the clock there are no rounds: leave it out, or write "
-            f"{otherwise}"
+            "when a task is given: leave it out, or write Rounds()"
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from turnout.coordinator import Scheduler, Stepped
 from turnout.core.checks import ConfigurationError
-from turnout.pace import Ask, BoundRounds, Gather, Step
+from turnout.pace import Ask, BoundRounds, Gather, Phase, Step
 from turnout.simulation.task_log import OUTCOMES
 from turnout.simulation.virtual_time import VirtualTime
 
@@ -74,37 +75,41 @@ class ByTheClock:
 
     Args:
         virtual: the scheduler in virtual time.
-        nbytes: size of a report, and of what a client receives.
     """
 
-    def __init__(self, virtual: VirtualTime, nbytes: tuple[int, int]) -> None:
-        self.virtual, self._nbytes = virtual, nbytes
-        self._before, self._asked = 0.0, 0
+    def __init__(self, virtual: VirtualTime) -> None:
+        self.virtual = virtual
+        self._before, self._sent, self._between = 0.0, _copy(virtual.sent), True
 
     def advance(self) -> Step | Gather:
-        """Go on to the next step."""
-        self._before, self._asked = self.virtual.clock.now, self.virtual.pace.open.asked
-        step = self.virtual.advance()
-        if step is None:
+        """Go on to the next step, or to the end of a phase before it."""
+        if self._between:
+            self._before, self._sent = self.virtual.clock.now, _copy(self.virtual.sent)
+        action = self.virtual.advance()
+        if action is None:
             raise ConfigurationError(
                 f"nothing will happen after second {self._before:g}: all tasks that are out take for ever, as draws of a "
                 "delay do that overflow: write a delay with a lighter tail, such as delay.Pareto(shape=2.5)"
             )
-        return step
+        self._between = isinstance(action, Step)
+        return action
 
     def figures(self, stepped: Stepped) -> dict[str, Any]:
         """Return how long the step took, how stale its reports are, what was not used, and the bytes sent meanwhile."""
         outcomes = np.bincount(self.virtual.log.take()[0]["outcome"], minlength=len(OUTCOMES))
-        reports, (up, down) = stepped.reports, self._nbytes
+        reports = stepped.reports
+        sent = {phase: now - self._sent[phase] for phase, now in _copy(self.virtual.sent).items()}
+        measured = sent.pop("measure", None)
+        down, up = np.sum(list(sent.values()), axis=0)
         staleness = stepped.version - reports.version
         return {
             "simulated_seconds": self.virtual.clock.now - self._before,
             "staleness_mean": staleness.mean() if len(reports) else None,
             "staleness_max": staleness.max() if len(reports) else None,
             "num_unused": int(outcomes[1:].sum()),
-            "bytes_down": (self.virtual.pace.open.asked - self._asked) * down,
-            "bytes_up": int(outcomes[0] + outcomes[OUTCOMES.index("stale")]) * up,
-        }
+            "bytes_down": int(down),
+            "bytes_up": int(up),
+        } | ({} if measured is None else {"bytes_measured": int(measured.sum())})
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
         """Return what virtual time carries."""
@@ -113,3 +118,8 @@ class ByTheClock:
     def restore(self, state: dict[str, dict[str, np.ndarray]]) -> None:
         """Take over what `state` gave."""
         self.virtual.restore(state)
+
+
+def _copy(sent: Mapping[Phase, Sequence[int]]) -> dict[Phase, np.ndarray]:
+    """Bytes down and up by phase, as they are now."""
+    return {phase: np.array(counts, dtype=np.int64) for phase, counts in sent.items()}

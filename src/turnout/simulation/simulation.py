@@ -18,7 +18,7 @@ from turnout.engine.full_batch import BLOCK
 from turnout.engine.objective import Objective
 from turnout.history import History
 from turnout.pace import Phase, Step
-from turnout.selection import Uniform
+from turnout.selection import AllAvailable, Uniform
 from turnout.simulation.async_checks import by_the_clock, check
 from turnout.simulation.device_data import DeviceData
 from turnout.simulation.dispatch import SimulatedClients
@@ -33,8 +33,9 @@ from turnout.simulation.presence import Presence
 from turnout.simulation.round_time import round_seconds
 from turnout.simulation.sharding import check_agreement
 from turnout.simulation.virtual_time import VirtualTime, at_random
-from turnout.simulation.work_times import WorkTimes
+from turnout.simulation.work_times import Effort, WorkTimes
 from turnout.simulation.workspace import Workspace
+from turnout.slots import Selection
 
 
 class Simulation:
@@ -105,9 +106,11 @@ class Simulation:
         """The pace and whom it asks; by a clock they are drawn from those who are there, by what is given beside it."""
         experiment, selection = self.experiment, self.experiment.algorithm.selection
         if clock:
-            size = selection.cohort_size if isinstance(selection, Uniform) else None
-            seconds = experiment.population.seconds_per_round
-            return at_random(experiment.pace, self.availability, seconds, size, experiment.seed)
+            phases, seconds = experiment.algorithm.phases, experiment.population.seconds_per_round
+            cohort: Selection | int | None = selection
+            if phases == ("train",) and isinstance(selection, AllAvailable | Uniform):
+                cohort = selection.cohort_size if isinstance(selection, Uniform) else None
+            return at_random(experiment.pace, self.availability, seconds, cohort, experiment.seed, phases)
         n = experiment.data.num_clients
         cohorts = SelectedCohorts(selection, self.presence.candidates, partial(np.arange, n))
         pace = experiment.pace.bind(n, experiment.algorithm.phases)
@@ -137,19 +140,34 @@ class Simulation:
         """The driver of a run that goes by the clock; one client does its task, to see how large a report is."""
         algorithm, population, seed = self.experiment.algorithm, self.experiment.population, self.experiment.seed
         assert self.speed is not None
-        smallest = np.array([self.workspace.data.train.sizes.argmin()])
-        report, _ = self.workers.step(smallest, Task(self.state.params, 0, seed))
         dropout = None if population.dropout is None else population.dropout.bind(seed)
         task = Task(self.state.params, 0, seed)
 
         def num_steps(clients: np.ndarray, version: int, workers: SimulatedClients = self.workers) -> np.ndarray:
-            return np.maximum(workers.num_steps(clients, replace(task, version=version)), 1)
+            told = algorithm.per_client_inputs(clients, self.state, self.coordinator.federation)
+            return np.maximum(workers.num_steps(clients, replace(task, version=version, own=told)), 1)
 
         everyone = np.arange(len(self.workspace.data.train.sizes))
         steps = num_steps if algorithm.local.varies else num_steps(everyone, 0)
-        nbytes = (report.nbytes, algorithm.broadcast_bytes(self.state.params) + 8)
-        work = WorkTimes(self.speed, dropout, steps, *nbytes)
-        return ByTheClock(VirtualTime(scheduler, choice, work, population.seconds_per_round), nbytes)
+        gradient_alone = not any(each.of_training for each in algorithm.selection.measurements)
+        others: dict[Phase, Effort] = {
+            phase: Effort(1 if phase == "measure" and gradient_alone else steps, *self._nbytes(phase))
+            for phase in algorithm.phases
+            if phase != "train"
+        }
+        work = WorkTimes(self.speed, dropout, steps, *self._nbytes("train"), others)
+        return ByTheClock(VirtualTime(scheduler, choice, work, population.seconds_per_round))
+
+    def _nbytes(self, phase: Phase) -> tuple[int, int]:
+        """The size of a report of a phase, and of what a client receives; one client does its task, to see."""
+        algorithm, state, seed = self.experiment.algorithm, self.state, self.experiment.seed
+        smallest = np.array([self.workspace.data.train.sizes.argmin()])
+        told = algorithm.per_client_inputs(smallest, state, self.coordinator.federation)
+        first = -1 if phase == "prepare" else 0
+        report, _ = self.workers.step(smallest, Task(state.params, first, seed, phase, self.coordinator.shared(), told))
+        vectors = 1 if phase == "prepare" else 1 + len(algorithm.keeps)
+        alone = 8 + sum(value.nbytes for value in told.values())
+        return report.nbytes, algorithm.broadcast_bytes(state.params, vectors) + alone
 
     @property
     def state(self) -> ServerState:
@@ -189,7 +207,7 @@ class Simulation:
         algorithm, federation, state = self.experiment.algorithm, self.coordinator.federation, self.state
         row = records.of_round(algorithm, state, federation, stepped.reports, stepped.info) | {"seconds": seconds}
         row |= self.driver.figures(stepped) | self._figures(stepped)
-        if stepped.prepared is not None:
+        if stepped.prepared is not None and isinstance(self.driver, InStep):
             model = algorithm.broadcast_bytes(state.params)
             more = records.traffic(algorithm, state, federation, stepped.prepared, model)
             row |= {name: row[name] + extra for name, extra in more.items()}

@@ -12,21 +12,23 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from turnout.coordinator.choice import Choice
-from turnout.coordinator.cohorts import RandomCohorts
+from turnout.coordinator.cohorts import AvailableCohorts, RandomCohorts
 from turnout.coordinator.scheduler import Scheduler
 from turnout.core.checks import ConfigurationError, positive
-from turnout.pace import Ask, BoundPace, Drop, Pace, SetTimer, Step
+from turnout.pace import Ask, BoundPace, Drop, Gather, Pace, Phase, SetTimer, Step
 from turnout.population.availability import BoundAvailability
 from turnout.population.everyone import BoundEveryone
 from turnout.simulation.clock import Clock
 from turnout.simulation.task_log import TaskLog
 from turnout.simulation.work_times import WorkTimes
+from turnout.slots import Selection
 
 REPORT, DEATH, LEAVE, JOIN, TIMER = range(5)
 """Kinds of events, in the order in which those of the same moment happen: reports (by the number of the task), deaths, the
 departures and then the arrivals of a new round of availability, deadlines. So a report counts that arrives exactly at the
 deadline, or in the moment its client goes away."""
 
+_NUMBER = 8  # bytes of the version, which every task tells
 _PATIENCE = 10_000
 _SOON = 128  # events that are looked ahead
 
@@ -39,8 +41,9 @@ def at_random(
     pace: Pace,
     availability: BoundAvailability,
     seconds_per_round: float | None = None,
-    cohort: Cohort | int | None = None,
+    cohort: Cohort | Selection | int | None = None,
     seed: int = 0,
+    phases: tuple[Phase, ...] = ("train",),
 ) -> tuple[Scheduler, Choice]:
     """Return a pace in motion that asks clients at random, and who draws them.
 
@@ -50,11 +53,12 @@ def at_random(
         seconds_per_round: how long such a round lasts; None has one begin with every server step.
         cohort: the selection of a synchronous round; None is everyone who is there, a number is so many at random.
         seed: of choices.
+        phases: what a synchronous round asks for.
 
     Raises:
         ConfigurationError: for availability without a clock where rounds and server steps do not go together.
     """
-    bound, everyone = pace.bind(availability.num_clients), isinstance(availability, BoundEveryone)
+    bound, everyone = pace.bind(availability.num_clients, phases), isinstance(availability, BoundEveryone)
     if seconds_per_round is not None:
         positive("seconds_per_round", seconds_per_round)
     elif not everyone and not pace.steps_are_rounds:
@@ -63,8 +67,12 @@ def at_random(
             "write seconds_per_round=..., how long clients stay as they are"
         )
     choice = Choice(availability, bound, seed, always=everyone)
-    cohorts = RandomCohorts(choice, cohort, by_version=seconds_per_round is None)
-    return Scheduler(bound, cohorts, choice, patient=seconds_per_round is not None), choice
+    clock = seconds_per_round is not None
+    if isinstance(cohort, Selection):
+        cohorts = AvailableCohorts(cohort, choice, seed, by_version=not clock)
+    else:
+        cohorts = RandomCohorts(choice, cohort, by_version=not clock)
+    return Scheduler(bound, cohorts, choice, patient=clock), choice
 
 
 class VirtualTime:
@@ -81,7 +89,8 @@ class VirtualTime:
         scheduler: as given.
         choice: as given.
         clock: the time, and what will happen.
-        log: what became of tasks.
+        log: what became of tasks that trained.
+        sent: bytes to clients and from them so far, by phase; not what is lost on the way, or not sent any more.
 
     Raises:
         ConfigurationError: if nobody is there for 10,000 rounds of availability in a row.
@@ -97,6 +106,8 @@ class VirtualTime:
         self._lonely = self._asked = 0
         self._out: dict[int, tuple[int, int, float]] = {}  # task -> client, version, when it was asked
         self._arrived: dict[int, float] = {}
+        self.sent: dict[Phase, list[int]] = {phase: [0, 0] for phase in work.efforts}
+        self._measuring: set[int] = set()  # clients who have the present model already
         scheduler.start(0.0)
         if not self._by_version and not self.choice.always:
             self._set_round(1)
@@ -106,8 +117,10 @@ class VirtualTime:
         """The state machine."""
         return self.scheduler.pace
 
-    def advance(self, until: float = math.inf) -> Step | None:
-        """Go on to the next server step; None if there is none up to the time `until`, which is not passed then.
+    def advance(self, until: float = math.inf) -> Step | Gather | None:
+        """Go on to the next server step, or to the end of a phase that comes before one; None if there is none in time.
+
+        The time `until` is not passed then.
 
         Whoever trains does so before it goes on: later steps need the versions in ``pace.versions()``, but no others.
         """
@@ -119,6 +132,9 @@ class VirtualTime:
                     case Step() as step:
                         self._use(step)
                         return step
+                    case Gather() as gather:
+                        self._gather(gather)
+                        return gather
                     case Drop() as drop:
                         self._drop(drop)
                     case SetTimer(timer, time):
@@ -174,13 +190,21 @@ class VirtualTime:
         """Clients begin to work."""
         now, version = self.clock.now, ask.version
         self._lonely = 0
-        ends = self.work.next(ask.clients, version, self._likely)
+        ends = self.work.next(ask.clients, version, self._likely, ask.phase)
+        self._send(ask)
         for task, client, seconds in zip(ask.tasks, ask.clients, ends, strict=True):
             self._out[task] = client, version, now
             if seconds >= 0:
                 self.clock.set(REPORT, task, now + seconds)
             else:
                 self.clock.set(DEATH, task, now + (-1.0 - seconds))
+
+    def _send(self, ask: Ask) -> None:
+        """Count what clients receive; who has measured at a model is told to train, and does not get it again."""
+        clients, down = set(ask.clients), self.work.efforts[ask.phase].bytes_down
+        again = len(clients & self._measuring) if ask.phase == "train" else 0
+        self.sent[ask.phase][0] += (len(clients) - again) * down + again * min(down, _NUMBER)
+        self._measuring = clients if ask.phase == "measure" else set()
 
     def _likely(self) -> list[int]:
         """Some of those who may be asked next: whom the choice will try, or who will have nothing to do first."""
@@ -194,10 +218,19 @@ class VirtualTime:
         self._asked = self.pace.open.asked
         asked = [self._out.pop(task)[2] for task in step.tasks]
         self.log.used(step, asked, [self._arrived.pop(task) for task in step.tasks], self.clock.now)
+        self.sent["train"][1] += len(step.tasks) * self.work.efforts["train"].bytes_up
+
+    def _gather(self, gather: Gather) -> None:
+        """A phase is over that no server step follows at once."""
+        for task in gather.tasks:
+            del self._out[task], self._arrived[task]
+        self.sent[gather.phase][1] += len(gather.tasks) * self.work.efforts[gather.phase].bytes_up
 
     def _drop(self, drop: Drop) -> None:
         """Tasks have ended without being used."""
         ended = [self._out.pop(task) for task in drop.tasks]
+        if drop.reason == "stale":
+            self.sent["train"][1] += len(drop.tasks) * self.work.efforts["train"].bytes_up
         self.log.dropped(drop, [version for _, version, _ in ended], [asked for *_, asked in ended], self.clock.now)
         for task in drop.tasks:
             self._arrived.pop(task, None)

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, refuse
+from turnout.pace import Phase
 from turnout.population.dropout import BoundDropout
 from turnout.population.durations import BoundSpeed
 
 NumSteps = int | np.ndarray | Callable[[np.ndarray, int], np.ndarray]
 """Local steps of a task: one number, one for each client ``[N]``, or a function of (clients ``[B]``, version)."""
+
+
+class Effort(NamedTuple):
+    """What a task takes.
+
+    Attributes:
+        num_steps: its local steps, all >= 1.
+        bytes_up: size of a report.
+        bytes_down: size of what a client receives.
+    """
+
+    num_steps: NumSteps = 1
+    bytes_up: int = 0
+    bytes_down: int = 0
+
 
 _BLOCK = 128  # tasks of a client that are computed ahead, at most
 _AT_ONCE = 1 << 18  # tasks that are computed at a time, at most, if they are more than one of each client
@@ -27,9 +44,8 @@ class WorkTimes:
     Args:
         speed: how fast clients are.
         dropout: how often they drop out; None is never.
-        num_steps: local steps of a task, all >= 1.
-        bytes_up: size of a report.
-        bytes_down: size of what a client receives.
+        num_steps, bytes_up, bytes_down: what training takes; see `Effort`.
+        others: what the tasks of other phases take; none where clients do nothing but train.
 
     Raises:
         ConfigurationError: for numbers of steps below 1, or not one for each client.
@@ -42,19 +58,32 @@ class WorkTimes:
         num_steps: NumSteps = 1,
         bytes_up: int = 0,
         bytes_down: int = 0,
+        others: Mapping[Phase, Effort] | None = None,
     ) -> None:
         self.speed, self.dropout = speed, dropout
-        self.bytes_up, self.bytes_down = bytes_up, bytes_down
-        self.num_steps = num_steps if callable(num_steps) else np.asarray(num_steps)
-        if not callable(self.num_steps):
-            _check_steps(self.num_steps)
-            if self.num_steps.ndim and self.num_steps.shape != (speed.num_clients,):
-                needed = f"one number, or one for each of {speed.num_clients} clients"
-                raise refuse("num_steps", given=f"shape {self.num_steps.shape}", needed=needed)
+        efforts: dict[Phase, Effort] = {"train": Effort(num_steps, bytes_up, bytes_down), **(others or {})}
+        self.efforts: dict[Phase, Effort] = {phase: self._checked(effort) for phase, effort in efforts.items()}
         self._drawn: dict[int, int] = {}  # how many tasks of each client were computed, those ahead included
         self._ahead: dict[int, array[float]] = {}  # the next tasks of each client, the last one first
 
-    def next(self, clients: Sequence[int], version: int, likely: Callable[[], Iterable[int]] = tuple) -> list[float]:
+    def _checked(self, effort: Effort) -> Effort:
+        """The effort with its numbers of steps as an array, if they are numbers."""
+        if callable(effort.num_steps):
+            return effort
+        num_steps = np.asarray(effort.num_steps)
+        _check_steps(num_steps)
+        if num_steps.ndim and num_steps.shape != (self.speed.num_clients,):
+            needed = f"one number, or one for each of {self.speed.num_clients} clients"
+            raise refuse("num_steps", given=f"shape {num_steps.shape}", needed=needed)
+        return effort._replace(num_steps=num_steps)
+
+    def next(
+        self,
+        clients: Sequence[int],
+        version: int,
+        likely: Callable[[], Iterable[int]] = tuple,
+        phase: Phase = "train",
+    ) -> list[float]:
         """For the next task of each of these (different) clients: its seconds; ``-1 - seconds`` if the client dies then.
 
         Args:
@@ -62,26 +91,26 @@ class WorkTimes:
             version: what they are asked with.
             likely: who may be asked next, which changes nothing but the time that this takes: many at once take hardly
                 longer than one.
+            phase: what they are asked for.
         """
-        ahead = self._ahead
-        if callable(self.num_steps):
-            steps = np.asarray(self.num_steps(np.array(clients), version))
-            _check_steps(steps)
-            self._draw(clients, 1, steps)
+        ahead, effort = self._ahead, self.efforts[phase]
+        if callable(effort.num_steps) or len(self.efforts) > 1:  # what a client's next task is shows when it is asked
+            self._draw(clients, 1, effort._replace(num_steps=_steps_of(effort, clients, version)))
         elif missing := [client for client in clients if not ahead.get(client)]:
             some = list(dict.fromkeys([*missing, *(client for client in likely() if not ahead.get(client))]))
             # As many as they have had so far: where there are many clients, hardly anybody comes again.
             had = sum(self._drawn.get(client, 0) for client in some) // len(some)
-            self._draw(some, min(1 + had, _BLOCK, max(1, _AT_ONCE // len(some))), self.num_steps)
+            each = min(1 + had, _BLOCK, max(1, _AT_ONCE // len(some)))
+            self._draw(some, each, effort._replace(num_steps=np.repeat(_steps_of(effort, some, version), each)))
         return [ahead[client].pop() for client in clients]
 
-    def _draw(self, some: Sequence[int], each: int, num_steps: np.ndarray) -> None:
-        """Compute the next tasks of some clients, `each` of them."""
+    def _draw(self, some: Sequence[int], each: int, effort: Effort) -> None:
+        """Compute the next tasks of some clients, `each` of them, with an effort that has the steps of every task."""
         clients = np.repeat(np.array(some, dtype=np.int64), each)
         first = [self._drawn.get(client, 0) for client in some]
         tasks = (np.array(first)[:, None] + np.arange(each)).ravel()
-        steps = num_steps if num_steps.ndim == 0 or callable(self.num_steps) else num_steps[clients]
-        seconds = self.speed.seconds(clients, tasks, steps, self.bytes_up, self.bytes_down).total
+        assert not callable(effort.num_steps)
+        seconds = self.speed.seconds(clients, tasks, effort.num_steps, effort.bytes_up, effort.bytes_down).total
         if self.dropout is not None:
             death = self.dropout.deaths(clients, tasks, seconds)
             seconds = np.where(death < seconds, -1.0 - death, seconds)
@@ -99,6 +128,16 @@ class WorkTimes:
         """Take over what `state` gave."""
         self._drawn = dict(state["counts"].tolist())
         self._ahead = {}
+
+
+def _steps_of(effort: Effort, clients: Sequence[int], version: int) -> np.ndarray:
+    """Local steps of the tasks of these clients, int64 ``[B]``."""
+    if callable(effort.num_steps):
+        steps = np.asarray(effort.num_steps(np.array(clients), version))
+        _check_steps(steps)
+        return steps
+    steps = np.asarray(effort.num_steps)
+    return np.broadcast_to(steps, len(clients)) if steps.ndim == 0 else steps[np.array(clients, dtype=np.int64)]
 
 
 def _check_steps(steps: np.ndarray) -> None:
