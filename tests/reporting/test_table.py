@@ -47,15 +47,29 @@ def test_markdown_is_exactly_this():
     )
 
 
-def test_what_looks_equal_is_equally_good_and_a_diverged_run_never_is():
-    values = {"a": 0.80001, "b": 0.80004, "c": 0.7, "d": math.nan}
-    text = markdown(comparison([one_round(name, 0, test_accuracy=x) for name, x in values.items()]))
-    assert [line.split("|")[2].strip() for line in text.splitlines()[2:]] == ["**80.0**", "**80.0**", "70.0", "nan"]
+@pytest.mark.parametrize(
+    ("values", "bold"),
+    [
+        ({"a": (0.8, 0.82), "b": (0.7, 0.71), "c": (0.5, 0.9)}, []),  # c spreads over all of them
+        (
+            {"a": (0.8, 0.82), "b": (0.7, 0.71), "c": (0.1, math.nan)},
+            ["a"],
+        ),  # who diverged leads nobody, nor stands in the way
+        ({"a": (0.8, 0.82), "b": (0.79, 0.81)}, []),
+        ({"a": (0.8, 0.8), "b": (0.8, 0.8)}, []),
+        ({"a": (0.8,), "b": (0.7,)}, []),  # one seed says nothing of the spread
+        ({"a": (0.8, 0.82)}, []),
+    ],
+)
+def test_what_leads_by_more_than_the_spread_is_bold(values, bold):
+    records = [one_round(name, seed, test_accuracy=x) for name, seeds in values.items() for seed, x in enumerate(seeds)]
+    lines = markdown(comparison(records)).splitlines()[2:]
+    assert [name for name, line in zip(values, lines, strict=True) if "**" in line] == bold
+
+
+def test_a_diverged_run_is_not_averaged_away():
     seeds = [one_round("a", seed, test_accuracy=x) for seed, x in enumerate([0.5, math.nan])]
     assert "| a | nan |" in markdown(comparison(seeds)), "a run that diverged is not averaged away"
-    same = markdown(comparison([one_round(name, 0, test_accuracy=0.5) for name in "ab"]))
-    assert "**" not in same, "where all are equal, nothing stands out"
-    assert "**" not in markdown(comparison([one_round("a", 0, test_accuracy=0.5)]))
 
 
 def test_missing_figures_are_dashes_and_empty_columns_vanish():
@@ -100,7 +114,7 @@ def test_csv_has_full_precision_and_round_trips(six_by_three):
     assert single[0]["test_accuracy_std"] == ""
 
 
-def test_rich_table_shows_every_figure_and_the_best_in_bold(six_by_three):
+def test_rich_table_shows_every_figure_and_what_leads_in_bold(six_by_three):
     rows = comparison(six_by_three)
     console = Console(width=140, record=True, force_terminal=True, file=io.StringIO())
     console.print(rich_table(rows))

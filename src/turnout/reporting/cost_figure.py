@@ -69,7 +69,7 @@ def _draw(axes: Axes, group: Sequence[RunRecord], metric: str, key: str, look: d
     x = rounds if key == "rounds" else unit * np.mean([spent_at(r, key, rounds) for r in having], axis=0)
     axes.plot(x, scale * mean, linewidth=1.6, **look)
     low, high = scale * (mean - std), scale * (mean + std)
-    axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+    axes.fill_between(x, low, high, color=look["color"], gid=look["gid"], alpha=0.15, linewidth=0)
     return True
 
 

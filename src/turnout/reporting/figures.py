@@ -29,6 +29,7 @@ from turnout.reporting.style import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_DOTS = 2000  # of a scatter plot
@@ -59,13 +60,23 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
             continue
         mean, std = scale * mean, scale * std
         axes.plot(rounds, mean, linewidth=1.6, **looks[algorithm])
-        axes.fill_between(rounds, mean - std, mean + std, color=looks[algorithm]["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(
+            rounds,
+            mean - std,
+            mean + std,
+            color=looks[algorithm]["color"],
+            gid=looks[algorithm]["gid"],
+            alpha=0.15,
+            linewidth=0,
+        )
         drawn[algorithm] = looks[algorithm]
         highest, lowest = max(highest, np.nanmax(mean)), min(lowest, np.nanmin(mean))
     if not drawn:
         raise DataError(f"no run recorded {metric}")
     if metric.endswith("loss") and 0 < 30 * lowest < highest:
         axes.set_yscale("log")
+    elif smooth:
+        _look_closer(axes)
     if metric == "pool":  # a number of clients
         from matplotlib.ticker import MaxNLocator
 
@@ -73,6 +84,21 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
     dress(axes, "round", label(metric))
     legend(figure, drawn)
     return figure
+
+
+def _look_closer(axes: Axes) -> None:
+    """Give the height to what the curves are in the second half, where that is less than half of all that they were.
+
+    Curves that have converged could not be told apart otherwise; how they began is in the figure of costs.
+    """
+    lines = [np.asarray(line.get_xydata(), dtype=np.float64) for line in axes.lines]
+    middle = max(line[:, 0].max() for line in lines) / 2
+    late = np.concatenate([line[line[:, 0] >= middle, 1] for line in lines])
+    (low, high), (least, most) = (
+        (f(values) for f in (np.nanmin, np.nanmax)) for values in (late, np.concatenate(lines)[:, 1])
+    )
+    if 0 < high - low < 0.5 * (most - least):
+        axes.set_ylim(low - 0.12 * (high - low), high + 0.12 * (high - low))
 
 
 def client_cdf(records: Sequence[RunRecord]) -> Figure:
@@ -119,6 +145,7 @@ def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
             points[algorithm] = (inverse[order], weights[order])
     if not points:
         raise DataError("no run has both weights of its clients and known participation rates")
+    points = {name: pair for name, pair in points.items() if np.ptp(pair[1])} or points  # all alike need no picture
     columns = min(2, len(points))
     rows = -(-len(points) // columns)
     figure = new_figure(SIZE[0], 3.4 if rows == 1 else 2.5 * rows)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.checks import DataError
-from turnout.reporting.style import needs_extra, to_svg
+from turnout.reporting.style import needs_extra
+from turnout.reporting.svg import to_svg
 from turnout.storage import replace_files
 
 if TYPE_CHECKING:
@@ -45,7 +47,20 @@ def render_page(template: str, **values: Any) -> str:
         raise needs_extra("Jinja2") from error
     loader = PackageLoader("turnout.reporting", ".")
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return pages.get_template(template).render(**values)
+    return _with_contents(pages.get_template(template).render(**values))
+
+
+def _with_contents(page: str) -> str:
+    """The page with a list of its sections in the place for it, and an id for each to go to."""
+    entries: list[str] = []
+
+    def numbered(heading: re.Match[str]) -> str:
+        place = f"section-{len(entries) + 1}"
+        entries.append(f'<a href="#{place}">{heading[1]}</a>')
+        return f'<h2 id="{place}">{heading[1]}</h2>'
+
+    page = re.sub(r"<h2>(.*?)</h2>", numbered, page)
+    return page.replace("<!--contents-->", "".join(entries), 1)
 
 
 def write_page(path: str | Path, page: str) -> Path:

@@ -230,7 +230,8 @@ def _clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, Dra
         **({"cdf": accuracy} if "accuracy" in _metrics(records) else {}),
         "weights": draw(
             "Weights against participation rates",
-            "One dot per client. On the dashed diagonal the weight is the inverse of the client's true participation rate.",
+            "One dot per client. On the dashed diagonal the weight is the inverse of the client's true participation rate. "
+            "Algorithms that weigh all clients alike are left out.",
             "Scatter plot of client weights against inverse participation rates, with the diagonal.",
             lambda: figures.weights_against_rates(records),
         ),

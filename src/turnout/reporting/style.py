@@ -1,10 +1,8 @@
-"""How all figures look: colours, axes, legends; and how they become part of a page."""
+"""How all figures look: colours, axes, legends."""
 
 from __future__ import annotations
 
-import html
 import io
-import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from textwrap import fill
@@ -25,11 +23,11 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 
+SERIES = "series:"
+"""What the ids of drawn lines, bands and dots begin with; the name of the run or algorithm follows."""
+
 INK = "#6B7684"
 """Text and lines that are not data: readable on white and on black; in a page it becomes the page's own text colour."""
-
-_REM = 8.8
-"""The most an inch of a figure may measure in a page, in its letters' heights."""
 
 SIZE = (5.2, 3.2)
 """Width and height of a figure in inches, without its legend: two side by side on a desk, one across a phone."""
@@ -78,9 +76,13 @@ def styles(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
 
 
 def looks_of(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour and dashes for each name, in order."""
+    """Colour and dashes for each name, in order, and the name itself as the id of what is drawn so, which pages go by."""
     return {
-        name: {"color": PALETTE[i % len(PALETTE)], "linestyle": DASHES[i // len(PALETTE) % len(DASHES)]}
+        name: {
+            "color": PALETTE[i % len(PALETTE)],
+            "linestyle": DASHES[i // len(PALETTE) % len(DASHES)],
+            "gid": f"{SERIES}{name}",
+        }
         for i, name in enumerate(names)
     }
 
@@ -172,28 +174,3 @@ def legend(figure: Figure, looks: dict[str, dict[str, Any]]) -> None:
 def evenly(length: int, most: int) -> np.ndarray:
     """At most `most` positions, spread evenly over 0..length - 1, both ends included."""
     return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(np.int64))
-
-
-def to_svg(figure: Figure, name: str, description: str) -> str:
-    """A figure as inline SVG: text as text in the page's font, the page's text colour, no outside reference.
-
-    Args:
-        figure: what to draw.
-        name: distinguishes the ids of this drawing from those of others in the page.
-        description: what a reader who does not see it should know.
-    """
-    from matplotlib import rc_context
-
-    buffer = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", transparent=True, dpi=150)
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'<g id="[^"]*"', "<g", svg)
-    svg = re.sub(r"(font: [^';]*?px) [^;\"]*", r"\1 system-ui, sans-serif", svg)
-    svg = re.sub(r'(<svg [^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg [^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(INK, "currentColor", svg, flags=re.IGNORECASE)
-    wide = f"max-width: {_REM * figure.get_figwidth():.0f}rem"  # so that text is as large in all figures of a page
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{html.escape(description)}" style="{wide}" ', 1)

@@ -172,16 +172,19 @@ def comparison(records: Sequence[RunRecord], window: int | None = None) -> list[
 
 
 def cells(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> tuple[list[str], list[list[tuple[str, bool]]]]:
-    """Keys of the columns that have figures, and for each row its cells: text, and whether it is the best of its column."""
+    """Keys of the columns that have figures, and for each row its cells: text, and whether it leads its column.
+
+    A figure leads if it is better than every other by more than the spread of either, so with one seed none does.
+    """
     keys = [key for key in keys if _worth_showing(key, rows)]
-    best = {key: _best(key, rows) for key in keys}
+    best = {key: _leader(key, rows) for key in keys}
     lines = []
     for row in rows:
         line = []
         for key in keys:
             figure = row.figures.get(key)
             text = "–" if figure is None else column_of(key).show(figure)
-            line.append((text, figure is not None and column_of(key).mean(figure) == best[key]))
+            line.append((text, figure is not None and figure is best[key]))
         lines.append(line)
     return keys, lines
 
@@ -213,7 +216,7 @@ def rich_tables(rows: Sequence[Row]) -> Group:
 
 
 def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = "") -> TextTable:
-    """Some columns of the comparison for a terminal, the best of each in bold."""
+    """Some columns of the comparison for a terminal; in bold what leads by more than the spread."""
     keys, lines = cells(rows, keys)
     titles = ["algorithm", *(column_of(key).short for key in keys)]
     shown = [[Text(row.algorithm), *emphasised(line)] for row, line in zip(rows, lines, strict=True)]
@@ -221,7 +224,7 @@ def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = 
 
 
 def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> str:
-    """The comparison as a Markdown table, the best of each column in bold."""
+    """The comparison as a Markdown table; in bold what leads its column by more than the spread."""
     keys, lines = cells(rows, keys)
     text = [f"| algorithm | {' | '.join(column_of(key).title for key in keys)} |", f"|---|{'---:|' * len(keys)}"]
     for row, line in zip(rows, lines, strict=True):
@@ -292,14 +295,18 @@ def _worth_showing(key: str, rows: Sequence[Row]) -> bool:
     return any(found) if column_of(key).exceptional else bool(found)
 
 
-def _best(key: str, rows: Sequence[Row]) -> str | None:
-    """The best mean of a column as it is shown, so that what looks equal is equally good; None if nothing stands out."""
+def _leader(key: str, rows: Sequence[Row]) -> Measured | None:
+    """The figure of a column that is better than every other by more than the spread of either; None without one."""
     column = column_of(key)
-    means = [row.figures[key] for row in rows if key in row.figures and math.isfinite(row.figures[key].mean)]
-    if column.better is None or len({column.mean(figure) for figure in means}) < 2:
+    figures = [row.figures[key] for row in rows if key in row.figures and math.isfinite(row.figures[key].mean)]
+    if column.better is None or len(figures) < 2 or any(figure.std is None for figure in figures):
         return None
-    best = column.better(figure.mean for figure in means)
-    return column.mean(Measured(best, None))
+    mean = column.better(figure.mean for figure in figures)
+    best = next(figure for figure in figures if figure.mean == mean)
+    ahead = all(
+        abs(other.mean - mean) > max(best.std or 0.0, other.std or 0.0) for other in figures if other is not best
+    )
+    return best if ahead else None
 
 
 def _caption(rows: Sequence[Row], keys: Sequence[str]) -> str:

@@ -101,22 +101,22 @@ def number(value: float) -> str:
 
 
 def cost_cells(rows: Sequence[Cost]) -> tuple[list[str], list[list[tuple[str, bool]]]]:
-    """Titles of the columns, and for each algorithm its cells: text, and whether it is the least of its column."""
+    """Titles of the columns, and for each algorithm its cells: text, and whether it leads by more than the spread."""
     keys = [key for key in COSTS if any(key in row.figures for row in rows)]
-    least = {key: _least(key, rows) for key in keys}
+    least = {key: _leader(key, rows) for key in keys}
     lines = []
     for row in rows:
         line = [(row.reached, False)]
         for key in keys:
             figure = row.figures.get(key)
             text = "–" if figure is None else shown(figure, COSTS[key][1])
-            line.append((text, figure is not None and figure.median == least[key]))
+            line.append((text, figure is not None and figure is least[key]))
         lines.append(line)
     return ["reached by", *(COSTS[key][0] for key in keys)], lines
 
 
 def cost_table(rows: Sequence[Cost], target: Target) -> TextTable:
-    """The costs for a terminal, the least of each column in bold."""
+    """The costs for a terminal; in bold what is less than all others by more than the spread."""
     titles, lines = cost_cells(rows)
     seeds = max(row.figures["rounds"].num for row in rows)
     caption = f"median (quartiles) over {seeds} seeds" if seeds > 1 else ""
@@ -142,7 +142,10 @@ def spent_until(record: RunRecord, target: Target, cost: str) -> float:
     return math.inf if spent is None else spent
 
 
-def _least(key: str, rows: Sequence[Cost]) -> float | None:
-    """The least median of a column; None if nothing stands out."""
-    medians = {row.figures[key].median for row in rows if key in row.figures}
-    return min(medians) if len(medians) > 1 else None
+def _leader(key: str, rows: Sequence[Cost]) -> Quartiles | None:
+    """The figure of a column whose quartiles are all below those of every other; None without one, and with one seed."""
+    figures = [row.figures[key] for row in rows if key in row.figures]
+    if len(figures) < 2 or any(figure.num < 2 for figure in figures):
+        return None
+    least = min(figures, key=lambda figure: figure.high)
+    return least if all(least.high < other.low for other in figures if other is not least) else None

@@ -80,7 +80,7 @@ def _draw(axes: Axes, group: Sequence[RunRecord], curve: Curve, look: dict[str, 
     x, low, median, high = line
     axes.plot(x, median, linewidth=1.6, **look)
     if len(group) > 1:
-        axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(x, low, high, color=look["color"], gid=look["gid"], alpha=0.15, linewidth=0)
     return True
 
 

@@ -1,0 +1,83 @@
+"""What a reader can do with a page, in a browser: read and zoom curves, switch runs on and off, sort tables."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from turnout.reporting.report import write_report
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+READER = """<script>
+const seen = {}, click = one => one.dispatchEvent(new MouseEvent("click", {bubbles: true}));
+const press = key => plot.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true}));
+const figure = document.querySelector("figure"), plot = figure.querySelector(".plot"), values = plot.querySelector(".values");
+const names = () => [...document.querySelectorAll("table")[0].tBodies[0].rows].map(row => row.cells[0].textContent);
+const texts = () => [...plot.querySelectorAll(".ticks text")].map(each => each.textContent);
+try {
+  press("ArrowRight");
+  seen.read = [...values.children].map(each => each.textContent);
+  press("+");
+  seen.zoomed = texts();
+  seen.tool = getComputedStyle(figure.querySelector(".whole")).visibility;
+  press("0");
+  seen.whole = texts();
+  const run = document.querySelector(".switches button");
+  click(run);
+  press("ArrowRight");
+  seen.without = [...values.children].map(each => each.textContent);
+  seen.pressed = run.getAttribute("aria-pressed");
+  seen.hidden = [...document.querySelectorAll("svg .off")].map(each => getComputedStyle(each).display);
+  click(run);
+  const head = document.querySelectorAll("table")[0].tHead.rows[0].cells[1];
+  seen.before = names();
+  click(head.querySelector("button"));
+  seen.sorted = [head.getAttribute("aria-sort"), ...names()];
+  click(head.querySelector("button"));
+  seen.other = [head.getAttribute("aria-sort"), ...names()];
+  click(head.querySelector("button"));
+  seen.after = names();
+  seen.width = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+} catch (error) { seen.error = String(error); }
+document.title = JSON.stringify(seen);
+</script></body>"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here: apt-get install chromium")
+def test_a_reader_with_a_keyboard(six_by_three, tmp_path):
+    path = write_report(six_by_three, tmp_path / "r.html")
+    path.write_text(path.read_text("utf-8").replace("</body>", READER), encoding="utf-8")
+    flags = (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path}/profile",
+        "--window-size=500,844",
+    )
+    shown = subprocess.run(
+        [str(BROWSER), *flags, "--dump-dom", path.as_uri()], capture_output=True, timeout=60, text=True
+    ).stdout
+    found = re.search(r"<title>(.*?)</title>", shown)
+    assert found
+    seen = json.loads(html.unescape(found[1]))
+    assert "error" not in seen
+    algorithms = list(dict.fromkeys(record.algorithm for record in six_by_three))
+    assert re.fullmatch(r"round \d+", seen["read"][0])
+    assert sorted(line.partition(":")[0] for line in seen["read"][1:]) == sorted(algorithms)
+    last = float(seen["read"][1].partition(": ")[2])
+    assert 0 < last < 100
+    assert seen["zoomed"]
+    assert seen["tool"] == "visible"
+    assert seen["whole"] == []
+    assert [line.partition(":")[0] for line in seen["without"][1:]].count(algorithms[0]) == 0
+    assert seen["pressed"] == "false"
+    assert set(seen["hidden"]) == {"none"}
+    assert seen["before"] == algorithms == seen["after"]
+    assert seen["sorted"][0] == "descending"
+    assert seen["sorted"][1:] != algorithms
+    assert seen["other"] == ["ascending", *reversed(seen["sorted"][1:])]
+    assert seen["width"] == 0, "the page does not scroll sideways"
