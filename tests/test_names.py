@@ -1,15 +1,12 @@
 """Whatever messages and the README tell users to write is there to be written."""
 
 import ast
-import doctest
 import re
 from pathlib import Path
 
 import pytest
-import torch
 
 import turnout as to
-from turnout.cli import spelling
 from turnout.cli.spelling import on_command_line
 
 ROOT = Path(__file__).parents[1]
@@ -81,8 +78,3 @@ def test_no_message_on_the_command_line_advises_python_that_can_be_written_there
 )
 def test_advice_is_spelt_for_the_command_line(python: str, settings: str) -> None:
     assert settings in on_command_line(python)
-
-
-def test_examples_in_docstrings_run() -> None:
-    assert doctest.testmod(spelling).failed == 0
-    assert doctest.testmod(to.pieces, extraglobs={"torch": torch}).attempted

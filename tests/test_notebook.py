@@ -1,6 +1,5 @@
 """Progress in notebooks: one output that is redrawn."""
 
-import doctest
 import sys
 from types import SimpleNamespace
 
@@ -56,8 +55,3 @@ def test_elsewhere_there_is_no_cell(monkeypatch):
     assert notebook.cell() is None
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
     assert notebook.cell() is None
-
-
-def test_examples_in_docstrings():
-    assert doctest.testmod(notebook).attempted == 2
-    assert doctest.testmod(notebook).failed == 0

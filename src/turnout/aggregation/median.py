@@ -13,6 +13,11 @@ from turnout.aggregation.robust import Coordinatewise
 class Median(Coordinatewise):
     """Take the median of each coordinate; of an even number, the mean of the two in the middle.
 
+    Example:
+        >>> import turnout as to
+        >>> to.compose(to.Median(), to.Uniform(10))
+        Algorithm('custom': Uniform() -> Sgd() -> DivideByParticipants() -> Median() -> ServerSgd())
+
     Reference: Yin et al., "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018, option I.
     """
 

@@ -19,6 +19,11 @@ class Clip(Guard):
     Args:
         norm: the largest Euclidean norm of an update.
 
+    Example:
+        >>> import turnout as to
+        >>> to.fedavg(also=(to.Clip(norm=1.0),)).guard
+        (Clip(norm=1.0),)
+
     Reference: McMahan et al., "Learning differentially private recurrent language models", ICLR 2018.
     """
 

@@ -17,6 +17,12 @@ class Bernoulli(RatedAvailability):
 
     Options and errors are those of `RatedAvailability`.
 
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> bound = to.Bernoulli(mean=0.5).bind(num_clients=6)
+        >>> [bound.available(np.arange(6), round).astype(int).tolist() for round in range(3)]
+        [[1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 1, 0], [0, 1, 1, 0, 1, 1]]
+
     Reference: Wang and Ji, ICLR 2024, appendix C.6.1.
     """
 

@@ -31,6 +31,12 @@ class Cyclic(RatedAvailability):
     Raises:
         ConfigurationError: for a period below 2, besides the errors of `RatedAvailability`.
 
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> bound = to.Cyclic(mean=0.5, period=4).bind(num_clients=4)
+        >>> [bound.available(np.arange(4), round).astype(int).tolist() for round in range(4)]
+        [[0, 0, 1, 0], [0, 0, 0, 1], [1, 1, 0, 1], [1, 1, 1, 0]]
+
     Reference: Wang and Ji, ICLR 2024, appendix C.6.1.
     """
 

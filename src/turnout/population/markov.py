@@ -35,6 +35,12 @@ class Markov(RatedAvailability):
         ConfigurationError: for `join` outside [1e-6, 1 - 1e-6], besides the errors of `RatedAvailability`. At join = 1
             and p_n = 1/2 a client would alternate for ever, without any randomness after the first round.
 
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> bound = to.Markov(mean=0.5, join=0.3).bind(num_clients=4)
+        >>> [bound.available(np.arange(4), round).astype(int).tolist() for round in range(4)]
+        [[1, 1, 1, 0], [1, 1, 1, 0], [0, 1, 1, 0], [0, 1, 1, 0]]
+
     Reference: Wang and Ji, ICLR 2024, appendix C.6.1.
     """
 

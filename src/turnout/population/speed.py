@@ -49,6 +49,12 @@ class Speed(SpeedModel):
 
     Raises:
         ConfigurationError: for something that is no delay, numbers out of range, or clients whose tasks take no time.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> speed = to.Speed(compute=to.delay.Constant(2.0), upload=to.delay.Constant(0.5)).bind(num_clients=3)
+        >>> speed.seconds(np.arange(3), np.zeros(3, dtype=int), num_steps=4).total.tolist()
+        [8.5, 8.5, 8.5]
     """
 
     compute: Delay = field(default_factory=Constant)

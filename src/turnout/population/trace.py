@@ -35,6 +35,12 @@ class Trace(Availability):
         DataError: for a file that is missing or unreadable, or a row that is not three whole numbers, starts before
             round 0, ends before it starts, or names a client that does not exist. Rows given directly are checked when
             the trace is made, everything else when it is bound, before the first round.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> bound = to.Trace(((0, 0, 2), (1, 1, 3))).bind(num_clients=2)  # client, from, to
+        >>> [bound.available(np.arange(2), round).astype(int).tolist() for round in range(3)]
+        [[1, 0], [1, 1], [0, 1]]
     """
 
     table: str | tuple[tuple[int, int, int], ...]

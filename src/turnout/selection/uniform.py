@@ -26,6 +26,13 @@ class Uniform(Selection):
 
     Raises:
         ConfigurationError: for a cohort that is empty or larger than the federation.
+
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> from turnout.core.types import Candidates
+        >>> everyone = lambda clients: np.ones(len(clients), dtype=bool)
+        >>> to.Uniform(3).select(Candidates(everyone, num_clients=100, round=0, seed=0)).tolist()
+        [1, 65, 76]
     """
 
     cohort_size: int = 10

@@ -14,6 +14,11 @@ from turnout.slots import Weighting, Weights
 class ByExamples(Weighting):
     """A client counts as much as it has examples: ``w_b <- w_b n_b``.
 
+    Example:
+        >>> import turnout as to
+        >>> to.compose(to.ByExamples(), to.DivideBySum()).weighting
+        (ByExamples(), DivideBySum())
+
     Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.
     """
 

@@ -38,6 +38,11 @@ class Participation(Weighting, KnownInAdvance):
     State: whole numbers by group: ``intervals`` (M), ``total`` (sum of intervals), ``last`` (when the last one began, in
     rounds of members); ``omega`` instead of ``total`` for the exponential average.
 
+    Example:
+        >>> import turnout as to
+        >>> to.compose(to.Participation(cutoff=50), to.DivideByClients())
+        Algorithm('custom': AllAvailable() -> Sgd() -> Participation() -> DivideByClients() -> WeightedSum() -> ServerSgd())
+
     Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
     ICLR 2024.
     """

@@ -24,6 +24,12 @@ class ClassesPerClient(Artificial):
     Raises:
         ConfigurationError: for k greater than the number of classes, or a class with fewer examples than holders.
 
+    Example:
+        >>> import numpy as np, turnout as to
+        >>> labels = np.repeat(np.arange(4), 6)
+        >>> [np.bincount(labels[rows], minlength=4).tolist() for rows in to.ClassesPerClient(2).assign(labels, 4, seed=0)]
+        [[0, 0, 3, 3], [0, 3, 0, 3], [3, 0, 3, 0], [3, 3, 0, 0]]
+
     Reference: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS
     2017, section 3, has the idea (two shards of sorted examples for each client).
     """
