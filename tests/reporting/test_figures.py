@@ -181,3 +181,20 @@ def test_what_the_runs_do_not_have_is_said(make_run):
 def test_text_is_in_the_ink_that_pages_replace(make_run):
     axes = panels(curves([make_run()], "test_accuracy"))[0]
     assert {axes.xaxis.label.get_color(), axes.yaxis.label.get_color(), axes.get_xticklabels()[0].get_color()} == {INK}
+
+
+def test_curves_that_have_converged_get_the_height():
+    record = recorded("a", 0, "test_accuracy", [0.95 - 0.85 * math.exp(-round / 5) for round in range(1, 101)])
+    low, high = panels(curves([record], "test_accuracy", smooth=True))[0].get_ylim()
+    assert 93 < low < high < 96
+    assert panels(curves([record], "test_accuracy"))[0].get_ylim()[0] < 30
+    rising = recorded("a", 0, "test_accuracy", np.linspace(0.1, 0.9, 50))
+    assert panels(curves([rising], "test_accuracy", smooth=True))[0].get_ylim()[0] < 15
+
+
+def test_algorithms_that_weigh_all_clients_alike_are_left_out(make_run):
+    alike = make_run("mifa")
+    alike.history.set_clients(weight=np.ones(30), known_rate=np.linspace(0.1, 1, 30))
+    shown = [axes.get_title() for axes in panels(weights_against_rates([make_run("known_statistics"), alike]))]
+    assert shown == ["known_statistics"]
+    assert [axes.get_title() for axes in panels(weights_against_rates([alike]))] == ["mifa"]

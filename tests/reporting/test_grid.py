@@ -134,7 +134,7 @@ def test_where_nothing_is_finite_there_is_no_picture():
 
 def test_the_page_tells_the_best(tmp_path):
     html = write_sweep(made(AXES, SIX), tmp_path / "s.html", "a title").read_text(encoding="utf-8")
-    for text in ("a title", "local.lr=0.2 also.prox.mu=0, 80.0 ± 14.1", 'class="best">80.0 ± 14.1', "over 2 seeds"):
+    for text in ("a title", "local.lr=0.2 also.prox.mu=0, 80.0 ± 14.1", 'class="picked">80.0 ± 14.1', "over 2 seeds"):
         assert text in html
     assert html.count("<svg ") == 3
     edge = write_sweep(made({"lr": [1, 2, 3]}, [[0.1], [0.2], [0.3]]), tmp_path / "e.html").read_text(encoding="utf-8")

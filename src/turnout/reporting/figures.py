@@ -87,17 +87,16 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
 
 
 def _look_closer(axes: Axes) -> None:
-    """Give the height to what the curves are in the second half, where that is less than half of all that they were.
+    """Give the height to what the curves are after a quarter of the rounds, where that is less than half of all they were.
 
     Curves that have converged could not be told apart otherwise; how they began is in the figure of costs.
     """
     lines = [np.asarray(line.get_xydata(), dtype=np.float64) for line in axes.lines]
-    middle = max(line[:, 0].max() for line in lines) / 2
-    late = np.concatenate([line[line[:, 0] >= middle, 1] for line in lines])
-    (low, high), (least, most) = (
-        (f(values) for f in (np.nanmin, np.nanmax)) for values in (late, np.concatenate(lines)[:, 1])
-    )
-    if 0 < high - low < 0.5 * (most - least):
+    quarter = max(line[:, 0].max() for line in lines) / 4
+    values = np.concatenate(lines)
+    late = values[values[:, 0] >= quarter, 1]
+    low, high, whole = np.nanmin(late), np.nanmax(late), np.nanmax(values[:, 1]) - np.nanmin(values[:, 1])
+    if 0 < high - low < 0.5 * whole:
         axes.set_ylim(low - 0.12 * (high - low), high + 0.12 * (high - low))
 
 

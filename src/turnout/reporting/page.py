@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.checks import DataError
-from turnout.reporting.style import needs_extra
+from turnout.reporting.style import SIZE, needs_extra
 from turnout.reporting.svg import to_svg
 from turnout.storage import replace_files
 
@@ -19,18 +19,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure in a page: its SVG, or the reason why there is none; the caption may be empty."""
+    """A figure in a page: its SVG, or the reason why there is none; the caption may be empty.
+
+    Attributes:
+        broad: whether it has several axes side by side, and needs the whole width of the page.
+    """
 
     title: str
     caption: str
     svg: str = ""
     reason: str = ""
+    broad: bool = False
 
 
 def draw(title: str, caption: str, alt: str, make: Callable[[], Figure]) -> Drawing:
     """Draw a figure, or keep the reason why the runs do not have what it shows."""
     try:
-        return Drawing(title, caption, svg=to_svg(make(), title, alt))
+        figure = make()
+        return Drawing(title, caption, svg=to_svg(figure, title, alt), broad=figure.get_figwidth() > 1.4 * SIZE[0])
     except DataError as error:
         return Drawing(title, caption, reason=str(error))
 
