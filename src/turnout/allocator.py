@@ -49,7 +49,7 @@ def _is_settled() -> bool:
 
 
 def _mallopt() -> Callable[[int, int], int] | None:
-    """The function of glibc that sets options of malloc; None with another C library."""
+    """Return the function of glibc that sets options of malloc; None with another C library."""
     try:
         library = ctypes.CDLL(None)
         return library.mallopt if hasattr(library, "gnu_get_libc_version") else None

@@ -91,5 +91,5 @@ def flatten(states: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, torch
 
 
 def unflatten(tensors: Mapping[str, torch.Tensor], group: str) -> dict[str, torch.Tensor]:
-    """The tensors of one group of a flat mapping."""
+    """Return the tensors of one group of a flat mapping."""
     return {name.removeprefix(f"{group}/"): t for name, t in tensors.items() if name.startswith(f"{group}/")}

@@ -139,11 +139,11 @@ class Configuration:
         return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._settings().items())})"
 
     def _repr_html_(self) -> str:
-        """The settings that differ from the defaults, for notebooks."""
+        """Return the settings that differ from the defaults, for notebooks."""
         return html_table(f"Experiment: {self.algorithm.name} on {self.data.name}", self._settings())
 
     def _settings(self) -> dict[str, str]:
-        """What determines the result, in short."""
+        """Return what determines the result, in short."""
         model = type(self.model).__name__ if isinstance(self.model, nn.Module) else short(self.model)
         always = {"data": repr(self.data), "model": model, "algorithm": repr(self.algorithm)}
         others = {each.name: short(getattr(self, each.name)) for each in fields(self) if each.name not in always}
@@ -157,7 +157,7 @@ class Configuration:
         return isinstance(self.algorithm.selection, AllAvailable) and self.population.opting is None
 
     def build_model(self) -> nn.Module:
-        """The model with its first parameters."""
+        """Return the model with its first parameters."""
         if isinstance(self.model, nn.Module):
             return self.model
         module, kind = self.model.build(self.data.input_shape, self.data.num_outputs, self.seed), self.data.input_dtype

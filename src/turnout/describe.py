@@ -33,7 +33,7 @@ class Kind(str):
 
     @classmethod
     def named(cls, of: type) -> Kind:
-        """The name of a dataclass."""
+        """Return the name of a dataclass."""
         kind = cls(of.__name__)
         kind.of = of
         return kind
@@ -78,14 +78,14 @@ def _data(data: FederatedData) -> dict[str, Any]:
 
 
 def _module(module: nn.Module) -> dict[str, Any]:
-    """A model by its class and its parameters' names, shapes and first values."""
+    """Return a model by its class and its parameters' names, shapes and first values."""
     layout = Layout.of(module)
     shapes = {name: list(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
     return {"kind": type(module).__name__, "parameters": shapes, "crc32": zlib.crc32(_bytes(layout.flatten(module)))}
 
 
 def _loss(loss: nn.Module) -> dict[str, Any]:
-    """A loss module by its class, its options and its buffers."""
+    """Return a loss module by its class, its options and its buffers."""
     crc32 = 0
     for buffer in loss.buffers():
         crc32 = zlib.crc32(_bytes(buffer), crc32)
@@ -96,7 +96,7 @@ def _loss(loss: nn.Module) -> dict[str, Any]:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    """The numbers of a tensor of any type."""
+    """Return the numbers of a tensor of any type."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
@@ -130,13 +130,13 @@ def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
 
 
 def _defaults(one: Any, other: Any) -> dict[str, Any]:
-    """The defaults of the dataclass that both descriptions are of; none where they differ, or neither is fresh."""
+    """Return the defaults of the dataclass that both descriptions are of; none where they differ, or neither is fresh."""
     fresh = [kind for kind in (one, other) if isinstance(kind, Kind)]
     return fresh[0].defaults() if fresh and one == other else {}
 
 
 def environment() -> dict[str, Any]:
-    """What a run ran on."""
+    """Return what a run ran on."""
     return {
         "turnout": __version__,
         "python": sys.version.split()[0],

@@ -134,7 +134,7 @@ class History:
         return self._rounds.whole().participation
 
     def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The rounds in which `name` was recorded, and its values there: two arrays of one length.
+        """Return the rounds in which `name` was recorded, and its values there: two arrays of one length.
 
         Raises:
             ConfigurationError: for a column that does not exist; names the nearest one.
@@ -145,7 +145,7 @@ class History:
         return self._rounds.column("round").to_numpy()[known], values.drop_null().to_numpy().astype(kind)
 
     def client_column(self, name: str) -> np.ndarray:
-        """A numeric column of the table of clients as float64 ``[N]``, NaN where null."""
+        """Return a numeric column of the table of clients as float64 ``[N]``, NaN where null."""
         numeric = [column for column in self._clients.column_names if column != "name"]
         return self._clients[known_name("client column", name, numeric)].to_numpy().astype(np.float64)
 
@@ -164,7 +164,7 @@ class History:
         return float(values[min(int(np.searchsorted(rounds, first, side="right")), len(values) - 1) :].mean())
 
     def spent(self, cost: str) -> np.ndarray | None:
-        """What was spent from the start to the end of each recorded round, float64 ``[len(self)]``; None if unknown.
+        """Return what was spent from the start to the end of each recorded round, float64 ``[len(self)]``; None if unknown.
 
         Args:
             cost: one of `SPENT`: ``"bytes"``, ``"bytes_up"`` or ``"simulated_seconds"``.
@@ -177,7 +177,7 @@ class History:
         return np.cumsum(np.sum(known, axis=0)) if known else None
 
     def reached(self, metric: str, target: float) -> Reached | None:
-        """The first evaluated round at which `metric` met `target`, with what was spent until then; None if none did.
+        """Return the first evaluated round at which `metric` met `target`, with what was spent until then; None if none did.
 
         An accuracy meets a target from below, a loss from above (`less_is_better`). NaN meets none.
 
@@ -198,7 +198,7 @@ class History:
         return self.column(name)[1].sum().item()
 
     def summary(self, window: int | None = None) -> dict[str, Any]:
-        """Final figures as plain numbers; what was never recorded is left out.
+        """Return final figures as plain numbers; what was never recorded is left out.
 
         ``rounds``, totals of ``seconds``, ``bytes_up``, ``bytes_down`` and ``num_dropped``, mean ``num_participants``, the
         most that the server kept (``server_bytes``),

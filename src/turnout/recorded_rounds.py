@@ -112,7 +112,7 @@ class RecordedRounds:
         return pa.concat_tables([schema.empty_table(), *(fitted(part.table, schema) for part in self.parts())])[name]
 
     def _taken(self) -> list[Rounds]:
-        """What is kept as numbers, as a table; they are forgotten."""
+        """Return what is kept as numbers, as a table; they are forgotten."""
         rows, cohorts, self._rows, self._cohorts = self._rows, self._cohorts, [], []
         if not rows:
             return []
@@ -137,11 +137,11 @@ class RecordedRounds:
         self._has_weights |= "weight" in earlier.participation.column_names
 
     def _joined(self, parts: list[Rounds]) -> Rounds:
-        """Some rounds after another as one."""
+        """Return some rounds after another as one."""
         rounds = _end_to_end((part.table for part in parts), self.schema)
         return Rounds(rounds, _end_to_end((part.participation for part in parts), self.participation_schema))
 
 
 def _end_to_end(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Some tables after another as one with these columns."""
+    """Return some tables after another as one with these columns."""
     return pa.concat_tables([schema.empty_table(), *(fitted(table, schema) for table in tables)])

@@ -57,7 +57,7 @@ class Result:
         return f"Result({', '.join([repr(self.name), counted(self.history.last_round, 'round'), *self._judged()])})"
 
     def _repr_html_(self) -> str:
-        """The final figures, for notebooks."""
+        """Return the final figures, for notebooks."""
         figures = {name: value for name, value in self.summary().items() if isinstance(value, int | float)}
         shown = {
             name.replace("_", " "): f"{value:.1%}" if name.endswith("accuracy") else f"{value:,.4g}"
@@ -144,7 +144,7 @@ class Result:
         return plot({self.name: self}, what)
 
     def _with(self, client: int | None) -> nn.Module:
-        """A module with these numbers."""
+        """Return a module with these numbers."""
         tensors = self.state_dict(client)
         if self._module is None:
             raise ConfigurationError(
@@ -180,7 +180,7 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
 
 
 def _rebuilt(spec: Mapping[str, Any] | None) -> nn.Module | None:
-    """A ready-made model, with parameters that are still to be loaded."""
+    """Return a ready-made model, with parameters that are still to be loaded."""
     if spec is None:
         return None
     return models.model(spec["name"], **spec["options"]).build(tuple(spec["input_shape"]), spec["num_outputs"])

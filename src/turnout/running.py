@@ -121,7 +121,7 @@ def alone_in(folder: Path | None) -> Iterator[None]:
 
 @contextmanager
 def stops_on_signal() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets, so that a round is never cut in the middle; a second Ctrl-C stops at once."""
+    """Yield an event that Ctrl-C sets, so that a round is never cut in the middle; a second Ctrl-C stops at once."""
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped  # signals reach the main thread only

@@ -19,7 +19,7 @@ _GROUP = 1 << 16  # rows that are written together
 
 
 def build(columns: Mapping[str, Any], types: Types) -> pa.Table:
-    """A table with the columns of `types`, null where they are not given, then any others by name, as float64.
+    """Return a table with the columns of `types`, null where they are not given, then any others by name, as float64.
 
     Raises:
         ConfigurationError: where a column holds something else than its type.
@@ -59,7 +59,7 @@ def read(path: Path, types: Types) -> pa.Table:
 
 
 def damaged(path: str | Path, why: str) -> CheckpointError:
-    """The error for a table that cannot be used."""
+    """Return the error for a table that cannot be used."""
     return CheckpointError(f"{path} is damaged or not a table of a run: {why}. Restore it from a copy, or run again")
 
 
@@ -90,7 +90,7 @@ def schema_of(types: Types, others: Iterable[str] = ()) -> pa.Schema:
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
-    """An Arrow array of a list (None is null) or an array (a torch tensor is taken too)."""
+    """Return an Arrow array of a list (None is null) or an array (a torch tensor is taken too)."""
     values = values if isinstance(values, list | tuple) else np.asarray(values)
     # from_pandas=False: NaN is a value (a loss that diverged); null is "was not measured".
     return pa.array(values, type=kind, from_pandas=False)

@@ -44,7 +44,7 @@ class FedVarp(Aggregation):
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
-        """The direction ``[P]``; the table's rows of the participants are replaced."""
+        """Return the direction ``[P]``; the table's rows of the participants are replaced."""
         del federation
         stored, mean = replace_rows(state, report)
         change = report.updates.weighted_sum(weights) - Updates.of(stored).weighted_sum(weights)
@@ -64,7 +64,7 @@ def grown(state: State, before: Federation, after: Federation) -> State:
 
 
 def table(federation: Federation) -> State:
-    """An empty table ``[N, P]`` of updates and its mean ``[P]``."""
+    """Return an empty table ``[N, P]`` of updates and its mean ``[P]``."""
     shape = (federation.num_clients, federation.num_params)
     return {
         "table": torch.zeros(shape, dtype=federation.dtype, device=federation.device),

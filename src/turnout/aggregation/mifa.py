@@ -43,7 +43,7 @@ class Mifa(Aggregation):
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
-        """The direction ``[P]``; the table's rows of the participants are replaced."""
+        """Return the direction ``[P]``; the table's rows of the participants are replaced."""
         del weights
         if len(report):
             state = state | {"mean": replace_rows(state, report)[1]}

@@ -28,7 +28,7 @@ class WeightedModels(Aggregation):
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
-        """The direction ``[P]``."""
+        """Return the direction ``[P]``."""
         del federation
         direction = report.updates.weighted_sum(weights)
         if report.model_offset is not None:

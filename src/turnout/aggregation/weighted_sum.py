@@ -20,6 +20,6 @@ class WeightedSum(Aggregation):
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
-        """The direction ``[P]``."""
+        """Return the direction ``[P]``."""
         del federation
         return report.updates.weighted_sum(weights).to(report.delta.dtype), state

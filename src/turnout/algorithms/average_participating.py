@@ -14,7 +14,7 @@ from turnout.weighting import DivideByParticipants
 def average_participating(
     local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """The mean over those who are there: ``u = (1/B) sum_b Delta_b``. Biased to clients who are there often."""
+    """Return the mean over those who are there: ``u = (1/B) sum_b Delta_b``. Biased to clients who are there often."""
     return compose(
         local or Sgd(), DivideByParticipants(), ServerSgd(server_lr), also=also, name="average_participating"
     )

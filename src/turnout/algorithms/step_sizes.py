@@ -20,7 +20,7 @@ class StepSizeWarning(UserWarning):
 
 
 def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smoothness: float) -> list[str]:
-    """What Chen et al. assume of step sizes and is not so, in words with both numbers; empty if all is as assumed.
+    """Return what Chen et al. assume of step sizes and is not so, in words with both numbers; empty if all is as assumed.
 
     With n clients, m a round, K local steps, T rounds, ``gamma = gamma_u eta_u = gamma_v eta_v`` and L-smooth losses::
 
@@ -65,7 +65,7 @@ def _averages_a_sample(algorithm: Algorithm) -> bool:
 
 
 def _bounds(corrected: bool, n: int, m: int, rounds: int) -> tuple[tuple[str, float], tuple[str, float], float]:
-    """The least eta_u and eta_v, in words and as numbers, and the most that ``gamma L K`` may be."""
+    """Return the least eta_u and eta_v, in words and as numbers, and the most that ``gamma L K`` may be."""
     if m == n and not corrected:
         return ("max(T, sqrt(n))", max(rounds, math.sqrt(n))), ("1", 1.0), 1 / 84
     most = min(m / n ** (2 / 3), 1) / 72 if corrected else 1 / 32

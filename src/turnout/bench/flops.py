@@ -28,7 +28,7 @@ class Flops:
         return self.matrix + self.convolution
 
     def times(self, factor: float) -> Flops:
-        """The same, so many times."""
+        """Return the same, so many times."""
         return Flops(factor * self.matrix, factor * self.convolution)
 
     def seconds(self, matrix_rate: float, convolution_rate: float) -> float:
@@ -37,7 +37,7 @@ class Flops:
 
 
 def of_gradient(experiment: Configuration) -> Flops:
-    """The operations of one example's part of a loss and its gradient, forwards and backwards.
+    """Return the operations of one example's part of a loss and its gradient, forwards and backwards.
 
     They are those that plain autograd does for the model as it is written, whatever the engine makes of it.
     """

@@ -104,7 +104,7 @@ def _round(simulation: TimedSimulation, device: torch.device, seconds: list[floa
 
 
 def _by_engine(simulation: TimedSimulation, speed: float) -> dict[str, float | None]:
-    """Updates a second of both engines, of which one is known; of the other, over a few rounds but the first."""
+    """Return updates a second of both engines, of which one is known; of the other, over a few rounds but the first."""
     experiment, used = simulation.experiment, simulation.objective.engine
     other: Engine = "one_by_one" if used == "vectorised" else "vectorised"
     found: dict[str, float | None] = {used: speed, other: None}
@@ -119,7 +119,7 @@ def _by_engine(simulation: TimedSimulation, speed: float) -> dict[str, float | N
 
 
 def _speed(seconds: list[float], updates: list[int], startup: float, total: float) -> dict[str, Any]:
-    """Rounds and updates: the first apart, the others by their median, quartiles and mean."""
+    """Return rounds and updates: the first apart, the others by their median, quartiles and mean."""
     later, done = seconds[1:], updates[1:]
     middle = statistics.median(later)
     rates = [u / s for u, s in zip(done, later, strict=True)]
@@ -177,7 +177,7 @@ def _memory(experiment: Experiment) -> dict[str, Any]:
 
 
 def _losses(simulation: Simulation) -> dict[str, Any]:
-    """The training loss at the start and now."""
+    """Return the training loss at the start and now."""
     before, after = Simulation(simulation.experiment).evaluate()["train_loss"], simulation.evaluate()["train_loss"]
     return {"initial_loss": round(before, 5), "final_loss": round(after, 5), "loss_fell": after < before}
 

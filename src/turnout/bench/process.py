@@ -59,7 +59,7 @@ def peaks() -> list[float]:
 
 
 def _family() -> list[int]:
-    """This process and its descendants."""
+    """List this process and its descendants."""
     children: dict[int, list[int]] = {}
     for folder in _PROC.glob("[0-9]*"):
         try:
@@ -74,7 +74,7 @@ def _family() -> list[int]:
 
 
 def _fields(pid: str) -> list[str]:
-    """The fields of a process's ``stat`` behind its name, which may have blanks in it."""
+    """Return the fields of a process's ``stat`` behind its name, which may have blanks in it."""
     return (_PROC / pid / "stat").read_text().rpartition(")")[2].split()
 
 

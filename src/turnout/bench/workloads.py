@@ -66,7 +66,7 @@ class Workload:
         }
 
     def data(self, seed: int = 0) -> FederatedData:
-        """The clients' data, which depend on the seed alone."""
+        """Return the clients' data, which depend on the seed alone."""
         generator = torch.Generator().manual_seed(stream(f"workload {self.name}", seed))
         total = self.num_clients * self.num_examples
         y = torch.randint(self.num_classes, (total,), generator=generator)
@@ -75,7 +75,7 @@ class Workload:
         return FederatedData(self.name, Shards(x, y, offsets), self.num_classes)
 
     def _points(self, y: torch.Tensor, centres: float, generator: torch.Generator) -> torch.Tensor:
-        """Normal noise around a centre for each class, float32 ``[n, *shape]``; centres of images are coarse."""
+        """Draw normal noise around a centre for each class, float32 ``[n, *shape]``; centres of images are coarse."""
         images = len(self.shape) == 3
         coarse = torch.randn((self.num_classes, self.shape[0], 4, 4) if images else (self.num_classes, *self.shape),
                              generator=generator)  # fmt: skip

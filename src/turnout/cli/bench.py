@@ -176,7 +176,7 @@ def _report(found: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _written(value: Any, named: bool = False) -> str:
-    """A figure as the table shows it; several by name or in the order of the title."""
+    """Return a figure as the table shows it; several by name or in the order of the title."""
     if isinstance(value, dict) and named:
         return ", ".join(f"{name} {_written(number)}" for name, number in value.items())
     if isinstance(value, dict):

@@ -119,7 +119,7 @@ def compare(
 
 
 def _asked(texts: Sequence[str], config: Path | None, given: Table) -> tuple[Layers, dict[str, Settings]]:
-    """What is asked for by file, flags, names and settings, and the settings of every algorithm."""
+    """Return what is asked for by file, flags, names and settings, and the settings of every algorithm."""
     wanted, recipes = own.named([text for text in texts if "=" not in text])
     overrides = [layers.override(text) for text in texts if "=" in text]
     if any("name" in as_table("algorithm", layer.get("algorithm", {})) for layer in overrides):
@@ -132,7 +132,7 @@ def _asked(texts: Sequence[str], config: Path | None, given: Table) -> tuple[Lay
 
 
 def _plan(found: Layers, wanted: list[str]) -> dict[str, Settings]:
-    """The settings of every algorithm that is compared."""
+    """Return the settings of every algorithm that is compared."""
     names = wanted or found.names
     if not names:
         raise ConfigurationError("name what to compare: turnout compare fedau average_participating")

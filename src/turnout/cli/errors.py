@@ -45,7 +45,7 @@ def rank() -> int:
 
 
 def guarded(command: Command) -> Command:
-    """The command, with its errors told in a line and turned into exit codes."""
+    """Return the command, with its errors told in a line and turned into exit codes."""
 
     @functools.wraps(command)
     def wrapped(*arguments: object, **options: object) -> None:

@@ -109,5 +109,5 @@ def use_threads(number: int | None) -> None:
 
 
 def layer(**flags: Any) -> Table:
-    """The flags that were given, as a layer of settings."""
+    """Return the flags that were given, as a layer of settings."""
     return {name: value for name, value in flags.items() if value is not None}

@@ -44,7 +44,7 @@ def override(text: str) -> Table:
 
 
 def read(path: Path) -> Table:
-    """A TOML file as a layer, or a JSON file such as the ``settings.json`` of a run.
+    """Return a TOML file as a layer, or a JSON file such as the ``settings.json`` of a run.
 
     Raises:
         ConfigurationError: where it cannot be read, with the line where it is no TOML.

@@ -94,7 +94,7 @@ def listing(
 
 
 def _table(kind: str) -> Table:
-    """What there is of a kind."""
+    """Return what there is of a kind."""
     usage, known = CATALOGUE[kind]
     table = _empty(f"{kind}: {usage}")
     for name, piece in known.items():
@@ -109,14 +109,14 @@ def _table(kind: str) -> Table:
 
 
 def _settings() -> Table:
-    """The settings of the experiment itself."""
+    """Return the settings of the experiment itself."""
     table = _empty("settings: OPTION=VALUE")
     table.add_row("", "of the experiment itself", _options(Experiment, {}))
     return table
 
 
 def _flat(table: Mapping[str, Any], place: str = "") -> str:
-    """Settings as they are written on the command line."""
+    """Return settings as they are written on the command line."""
     parts = []
     for key, value in table.items():
         at = place if key == "name" else f"{place}.{key}" if place else key
@@ -144,7 +144,7 @@ def _options(piece: Callable[..., Any], own: Mapping[str, Any]) -> Text:
 
 
 def written(value: Any) -> str:
-    """A default as it would be written on the command line; ``?`` where there is none."""
+    """Return a default as it would be written on the command line; ``?`` where there is none."""
     if value is REQUIRED:
         return "?"
     if is_dataclass(value):

@@ -46,7 +46,7 @@ class Option:
 
 @cache
 def options_of(piece: Callable[..., Any]) -> Mapping[str, Option]:
-    """The options of a piece that plain values can fill, by name, in the order of its signature."""
+    """Return the options of a piece that plain values can fill, by name, in the order of its signature."""
     hints = _hints(piece)
     defaults = {name: parameter.default for name, parameter in inspect.signature(piece).parameters.items()}
     for field in fields(piece) if is_dataclass(piece) else ():
@@ -75,7 +75,7 @@ def build(piece: Callable[..., Any], given: Mapping[str, Any], place: str, **rea
 def arguments(
     piece: Callable[..., Any], given: Mapping[str, Any], place: str, ready: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The options of a piece, of the right types; see `build`, which also calls the piece, for the rest."""
+    """Return the options of a piece, of the right types; see `build`, which also calls the piece, for the rest."""
     known = options_of(piece)
     for name in given:
         if name not in known:
@@ -99,14 +99,14 @@ def placed(place: str, piece: Callable[..., Any]) -> Iterator[None]:
 
 
 def unknown_option(place: str, owner: str, known: Iterable[str]) -> ConfigurationError:
-    """The error for an option at `place` that `owner` does not have."""
+    """Return the error for an option at `place` that `owner` does not have."""
     names = list(known)
     hint = nearest(place.rpartition(".")[2], names) if names else "it has no options"
     return ConfigurationError(f"unknown option {place!r} of {owner}: {hint}")
 
 
 def convert(hint: Any, value: Any, place: str) -> Any:
-    """A plain value as the type that `hint` says; text is read, and none, inf or infinity is None where that is allowed.
+    """Read a plain value as the type that `hint` says; none, inf and infinity are None where that is allowed.
 
     Raises:
         ConfigurationError: for what cannot be read as that type.
@@ -128,13 +128,13 @@ def convert(hint: Any, value: Any, place: str) -> Any:
 
 
 def needed(hint: Any) -> str:
-    """What a value of a type is, in words: ``a whole number, or none``."""
+    """Return what a value of a type is, in words: ``a whole number, or none``."""
     words = [_words(kind) for kind in _members(hint)]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])}, or {words[-1]}"
 
 
 def part(hint: Any) -> type | None:
-    """The dataclass that a type allows as a nested table of options, if there is one: Sgd of ``Sgd | None``."""
+    """Return the dataclass that a type allows as a nested table of options, if there is one: Sgd of ``Sgd | None``."""
     return next((kind for kind in _members(hint) if is_dataclass(kind) and isinstance(kind, type)), None)
 
 
@@ -153,12 +153,12 @@ def _is_nothing(value: Any) -> bool:
 
 
 def _as_list(value: Any) -> list[Any]:
-    """A list as it can be written on a command line: ``64,30``."""
+    """Return a list as it can be written on a command line: ``64,30``."""
     return [item.strip() for item in value.split(",")] if isinstance(value, str) else [value]
 
 
 def _part(kinds: list[Any], value: Mapping[str, Any], place: str) -> Any:
-    """A nested table as the piece that it describes."""
+    """Return a nested table as the piece that it describes."""
     for family in (kind for kind in kinds if kind in FAMILIES):
         what, members = FAMILIES[family]
         kind = value.get("kind")
@@ -172,7 +172,7 @@ def _part(kinds: list[Any], value: Mapping[str, Any], place: str) -> Any:
 
 
 def _hints(piece: Callable[..., Any]) -> dict[str, Any]:
-    """The types of a piece's parameters; `object` for those whose names only type checkers know."""
+    """Return the types of a piece's parameters; `object` for those whose names only type checkers know."""
     # One by one, because typing.get_type_hints gives none where a single one is unknown.
     owners = piece.__mro__ if isinstance(piece, type) else (getattr(piece, "__func__", piece),)
     hints: dict[str, Any] = {}
@@ -188,7 +188,7 @@ def _hints(piece: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _members(hint: Any) -> list[Any]:
-    """The alternatives of a union but for functions, which only Python can give, or the type itself."""
+    """Return the alternatives of a union but for functions, which only Python can give, or the type itself."""
     if typing.get_origin(hint) in (Union, types.UnionType):
         alternatives = [member for member in typing.get_args(hint) if typing.get_origin(member) is not Callable]
         return [kind for member in alternatives for kind in _members(member)]

@@ -35,7 +35,7 @@ def show(result: RenderableType) -> None:
 
 
 def console() -> Console:
-    """The console beside standard output, for progress and notices."""
+    """Return the console beside standard output, for progress and notices."""
     return Console(stderr=True, markup=False, emoji=False)
 
 
@@ -54,7 +54,7 @@ def introduce(what: str, settings: Iterable[Settings], data: FederatedData) -> N
 
 
 def jobs_of(jobs: int | None, threads: int, settings: Iterable[Settings]) -> int | None:
-    """Runs at a time: as asked for; one on a GPU, where nobody says; None is one for each processor.
+    """Return runs at a time: as asked for; one on a GPU, where nobody says; None is one for each processor.
 
     Raises:
         ConfigurationError: for what is no number of runs, or of threads of each. Ask before anything is written.

@@ -22,7 +22,7 @@ from turnout.slots.algorithm import Algorithm
 
 
 def short(name: str) -> str:
-    """What reports call an algorithm: of ``FILE.py:FUNCTION`` the function."""
+    """Return what reports call an algorithm: of ``FILE.py:FUNCTION`` the function."""
     return name.rpartition(":")[2] if ".py:" in name else name
 
 
@@ -43,7 +43,7 @@ def named(names: Sequence[str]) -> tuple[list[str], Table]:
 
 @cache
 def recipe(name: str) -> Callable[..., Algorithm] | None:
-    """The recipe that ``FILE.py:FUNCTION`` names; None for any other name.
+    """Return the recipe that ``FILE.py:FUNCTION`` names; None for any other name.
 
     Raises:
         ConfigurationError: where there is no such file, it cannot be run, or it holds no such recipe.

@@ -77,7 +77,7 @@ def _same(experiment: Experiment) -> Experiment:
 
 
 def plans(reproduction: Reproduction, names: list[str] | None, over: Sequence[dict[str, Any]]) -> list[Plan]:
-    """The panels that are to run, with layers of settings over their own.
+    """Return the panels that are to run, with layers of settings over their own.
 
     Raises:
         ConfigurationError: for panels that do not exist, and settings that cannot be run.
@@ -89,7 +89,7 @@ def plans(reproduction: Reproduction, names: list[str] | None, over: Sequence[di
 
 
 def changes(reproduction: Reproduction, planned: Sequence[Plan], overrides: Sequence[str]) -> tuple[str, ...]:
-    """What differs from the reproduction as it is declared, one text each."""
+    """Return what differs from the reproduction as it is declared, one text each."""
     found: dict[str, None] = {}
     for plan in planned:
         declared = _plan(reproduction, reproduction.panels[plan.panel.name], ())

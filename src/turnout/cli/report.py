@@ -56,7 +56,7 @@ def report(
 
 
 def _data(folders: list[Path]) -> FederatedData | None:
-    """The data of the first run, for the picture of who holds what, where they can be had."""
+    """Return the data of the first run, for the picture of who holds what, where they can be had."""
     try:
         return Settings(saved(run_folders(folders)[0])).data()
     except TurnoutError as error:

@@ -142,7 +142,7 @@ def reproduce(
 
 
 def _with(reproduction: Reproduction, algorithms: str | None) -> tuple[Reproduction, list[str]]:
-    """The reproduction with those algorithms alone that are asked for, and which these are; none is all."""
+    """Return the reproduction with those algorithms alone that are asked for, and which these are; none is all."""
     if algorithms is None:
         return reproduction, []
     some = _listed(algorithms)
@@ -167,7 +167,7 @@ def _introduce(reproduction: Reproduction, plans: Sequence[panels.Plan], runs: S
 
 
 def _name(names: Sequence[str]) -> str:
-    """The one thing to reproduce."""
+    """Return the one thing to reproduce."""
     wanted = [name for name in names if "=" not in name]
     if len(wanted) != 1:
         said = f"got {' '.join(wanted)}" if wanted else "got settings only"
@@ -196,7 +196,7 @@ def _draw(name: str, settings: Sequence[object], folder: Path | None, quiet: boo
 def _outcome(
     reproduction: Reproduction, plans: Sequence[panels.Plan], done: Mapping[Run, RunRecord], changes: tuple[str, ...]
 ) -> Outcome:
-    """The runs that are finished, panel by panel."""
+    """Return the runs that are finished, panel by panel."""
     as_run = {plan.panel.name: plan.panel for plan in plans}
     records = {plan.panel.name: [record for run, record in done.items() if run.group == plan.group] for plan in plans}
     return Outcome(replace(reproduction, panels={**reproduction.panels, **as_run}), records, changes)
@@ -223,7 +223,7 @@ def _conclude(outcome: Outcome, folder: Path, report: bool) -> None:
 
 
 def _listing() -> Table:
-    """What can be reproduced, a line each."""
+    """Return what can be reproduced, a line each."""
     table = Table(box=SIMPLE_HEAD)
     for column in ("name", "what it shows", "data"):
         table.add_column(column, no_wrap=column == "name")
@@ -239,6 +239,6 @@ def _listing() -> Table:
 
 
 def _data_of(reproduction: Reproduction, panel: Panel) -> str:
-    """The data set of a panel."""
+    """Return the data set of a panel."""
     given = [as_table("data", layer["data"]) for layer in (reproduction.common, panel.settings) if "data" in layer]
     return next((table["name"] for table in reversed(given) if "name" in table), "digits")

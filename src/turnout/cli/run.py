@@ -164,7 +164,7 @@ def save(settings: Settings, folder: Path) -> None:
 
 
 def saved(folder: Path) -> Table:
-    """The settings of the run in a folder."""
+    """Return the settings of the run in a folder."""
     return storage.read_json(
         folder / SETTINGS, instead="give the folder of a run that `turnout run` or `turnout compare` made"
     )
@@ -183,7 +183,7 @@ def final(history: History) -> str:
 
 
 def one_algorithm(given: Sequence[Table], algorithm: str | None) -> Settings:
-    """Settings from layers; of a file for several algorithms, those of the one that was asked for."""
+    """Return settings from layers; of a file for several algorithms, those of the one that was asked for."""
     found = Layers.of(given)
     if algorithm is not None:
         return found.settings(algorithm)

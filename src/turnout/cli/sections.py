@@ -54,7 +54,7 @@ _OPTIONS: Mapping[str, set[str]] = {
 
 
 def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
-    """A layer with every section as a table, and the partition's options in the partition's table.
+    """Return a layer with every section as a table, and the partition's options in the partition's table.
 
     An option that the data set itself has, or its split, is no option of the partition.
 
@@ -75,18 +75,18 @@ def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
 
 
 def _meant(key: str, value: Any) -> str:
-    """What to write for a setting that does not exist: the same option with its section, or the nearest key."""
+    """Return what to write for a setting that does not exist: the same option with its section, or the nearest key."""
     places = [f"{section}.{key}={written(value)}" for section, options in _OPTIONS.items() if key in options]
     return f"did you mean {' or '.join(places)}?" if places else nearest(key, KEYS)
 
 
 def flag_of(name: str) -> str | None:
-    """The flag that takes a name: ``--algorithm fedau`` for ``fedau``; None if nothing is called so."""
+    """Return the flag that takes a name: ``--algorithm fedau`` for ``fedau``; None if nothing is called so."""
     return next((f"--{section} {name}" for section in _FLAGS if name in NAMED[section]), None)
 
 
 def as_table(section: str, value: Any) -> Table:
-    """A section as a table: ``"markov"`` is ``{"name": "markov"}``.
+    """Return a section as a table: ``"markov"`` is ``{"name": "markov"}``.
 
     Raises:
         ConfigurationError: for what is neither a name nor a table.
@@ -102,7 +102,7 @@ def as_table(section: str, value: Any) -> Table:
 
 
 def chosen(section: str, table: Table, known: Mapping[str, Any]) -> Any:
-    """What a section names.
+    """Return what a section names.
 
     Raises:
         ConfigurationError: where it names nothing, or nothing known.
@@ -115,7 +115,7 @@ def chosen(section: str, table: Table, known: Mapping[str, Any]) -> Any:
 
 
 def piece_of(section: str, table: Table) -> Any:
-    """The piece that a section names, with its options.
+    """Return the piece that a section names, with its options.
 
     Raises:
         ConfigurationError: for an option that it does not have, and which piece of the section does; see `build`.

@@ -40,7 +40,7 @@ class Settings:
 
     @classmethod
     def of(cls, *layers: Mapping[str, Any], own_tests: bool = False, pace: str | None = None) -> Settings:
-        """Settings from layers, the last one first, over the defaults of the command line.
+        """Return settings from layers, the last one first, over the defaults of the command line.
 
         Args:
             own_tests: whether clients have test examples of their own where no layer says so, as they do for an algorithm
@@ -68,7 +68,7 @@ class Settings:
         return settings
 
     def with_selection(self) -> Settings:
-        """The same settings, with everyone who is free at work where the clock decides and nothing says how many are asked.
+        """Have everyone who is free work, where the clock decides and nothing says how many are asked.
 
         A cohort of a recipe's own size has no meaning there; one that was asked for is refused with the reason.
         """
@@ -79,7 +79,7 @@ class Settings:
         return replace(self, table={**self.table, "selection": {"name": "all_available"}})
 
     def seeded(self, seed: int) -> Settings:
-        """The same settings with another seed."""
+        """Return the same settings with another seed."""
         return replace(self, table={**self.table, "seed": seed})
 
     @property
@@ -100,11 +100,11 @@ class Settings:
         self._augmentation()
 
     def __call__(self, seed: int) -> Experiment:
-        """The experiment with another seed; makes settings what `turnout.comparison.compare` takes."""
+        """Return the experiment with another seed; makes settings what `turnout.comparison.compare` takes."""
         return self.seeded(seed).experiment()
 
     def experiment(self, data: FederatedData | None = None) -> Experiment:
-        """The experiment; loads the data unless they are given."""
+        """Return the experiment; loads the data unless they are given."""
         numbers = self.numbers()
         return Experiment(
             data=data or self.data(),
@@ -116,12 +116,12 @@ class Settings:
         )
 
     def numbers(self) -> dict[str, Any]:
-        """The options of `Experiment` itself: rounds, seed, device, ..."""
+        """Return the options of `Experiment` itself: rounds, seed, device, ..."""
         names = options_of(Experiment)
         return arguments(Experiment, {k: v for k, v in self.table.items() if k in names}, "", ready=names)
 
     def model(self) -> ModelSpec:
-        """The model, or the specification of it."""
+        """Return the model, or the specification of it."""
         return self._named("model")
 
     def availability(self) -> Availability:
@@ -137,7 +137,7 @@ class Settings:
         return build(Population, self.table.get("population", {}), "population", availability=self.availability())
 
     def algorithm(self) -> Algorithm:
-        """The algorithm, with the local rule, selection and further pieces that the settings have for it."""
+        """Return the algorithm, with the local rule, selection and further pieces that the settings have for it."""
         table = self.table["algorithm"]
         recipe = _recipe(table)
         ready: dict[str, Any] = {"also": self._also()}
@@ -193,12 +193,12 @@ class Settings:
         )
 
     def _augmentation(self) -> str | None:
-        """The name of the augmentation, if there is one."""
+        """Return the name of the augmentation, if there is one."""
         name = convert(str | None, self.table["data"].get("augmentation"), "data.augmentation")
         return name and known_name("augmentation", name, AUGMENTATIONS)
 
     def _also(self) -> tuple[Piece, ...]:
-        """The selection, aggregation and server optimiser, where the settings have one, and the further pieces."""
+        """Return the selection, aggregation and server optimiser, where the settings have one, and the further pieces."""
         pieces = [self._named(section) for section in ("selection", "aggregation", "server") if section in self.table]
         for name, options in self.table.get("also", {}).items():
             kind = ALSO[known_name("piece", name, ALSO)]
@@ -208,12 +208,12 @@ class Settings:
         return tuple(pieces)
 
     def _named(self, section: str) -> Any:
-        """The piece that a section names, with its options."""
+        """Return the piece that a section names, with its options."""
         return piece_of(section, self.table[section])
 
 
 def _of_pace(layers: Sequence[Table], pace: str | None) -> Table:
-    """What goes under all layers because of the pace that they name, or that suits their algorithm."""
+    """Return what goes under all layers because of the pace that they name, or that suits their algorithm."""
 
     def last(section: str) -> str:
         return next((table[section]["name"] for table in reversed(layers) if "name" in table.get(section, {})), "")
@@ -230,5 +230,5 @@ def _says_speed(population: Table) -> bool:
 
 
 def _recipe(table: Table) -> Any:
-    """The recipe of an algorithm, of the package or of one's own."""
+    """Return the recipe of an algorithm, of the package or of one's own."""
     return own.recipe(table.get("name", "")) or chosen("algorithm", table, ALGORITHMS)

@@ -93,7 +93,7 @@ def on_command_line(message: str) -> str:
 
 
 def _with_section(match: re.Match[str]) -> str:
-    """An option with the one section that has it, if there is one."""
+    """Return an option with the one section that has it, if there is one."""
     sections = [section for section, options in _OPTIONS if match[1] in options]
     return f"{sections[0]}.{match[0].replace('=None', '=none')}" if len(sections) == 1 else match[0]
 
@@ -110,7 +110,7 @@ def _expressions(message: str) -> Iterator[tuple[int, int]]:
 
 
 def _spelt(text: str) -> str:
-    """An expression as settings, or as it is."""
+    """Return an expression as settings, or as it is."""
     if not text:
         return text
     try:
@@ -142,7 +142,7 @@ def _assigned(place: str, options: Mapping[str, ast.expr]) -> str:
 
 
 def _given(call: ast.expr, piece: Callable[..., Any]) -> dict[str, ast.expr]:
-    """The arguments of a call by name."""
+    """Return the arguments of a call by name."""
     assert isinstance(call, ast.Call)
     names = list(options_of(piece))
     given = {names[place]: value for place, value in enumerate(call.args) if not _is_ellipsis(value)}
@@ -150,7 +150,7 @@ def _given(call: ast.expr, piece: Callable[..., Any]) -> dict[str, ast.expr]:
 
 
 def _value(node: ast.expr) -> str:
-    """A value as TOML, or as three dots."""
+    """Return a value as TOML, or as three dots."""
     if isinstance(node, ast.Call):
         pieces = DELAYS if isinstance(node.func, ast.Attribute) else _members()
         kind = _called(_name(node), pieces) or _raise(_name(node))
@@ -169,12 +169,12 @@ def _members() -> dict[str, Callable[..., Any]]:
 
 
 def _called(name: str, known: Mapping[str, Callable[..., Any]]) -> str | None:
-    """What a class is called on the command line."""
+    """Return what a class is called on the command line."""
     return next((each for each, piece in known.items() if piece.__name__ == name), None)
 
 
 def _name(call: ast.expr) -> str:
-    """The name of what is called; of ``delay.Uniform`` the whole."""
+    """Return the name of what is called; of ``delay.Uniform`` the whole."""
     if not isinstance(call, ast.Call):
         raise KeyError(ast.unparse(call))
     return call.func.attr if isinstance(call.func, ast.Attribute) else ast.unparse(call.func)

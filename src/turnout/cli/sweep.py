@@ -132,7 +132,7 @@ def sweep(
 
 
 def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any]]:
-    """The axes of a grid, from tables ``[grid]`` of files and from how they are written on the command line.
+    """Return the axes of a grid, from tables ``[grid]`` of files and from how they are written on the command line.
 
     Raises:
         ConfigurationError: for what is no axis.
@@ -167,7 +167,7 @@ def _flat(table: Any, place: str = "") -> dict[str, list[Any]]:
 
 
 def _values(text: str) -> list[str]:
-    """The values of an axis: commas in brackets, braces or quotes separate nothing."""
+    """Return the values of an axis: commas in brackets, braces or quotes separate nothing."""
     found, depth, quoted = [""], 0, ""
     for letter in text:
         if quoted:
@@ -183,7 +183,7 @@ def _values(text: str) -> list[str]:
 
 
 def _settings(under: Sequence[Table], algorithm: str | None, name: str, point: Mapping[str, Any]) -> Settings:
-    """The settings of one point."""
+    """Return the settings of one point."""
     own = [_layer(axis, value) for axis, value in point.items() if axis != "algorithm"]
     found = Layers.of([*under, *own, {"name": name}])
     wanted = point.get("algorithm", algorithm)

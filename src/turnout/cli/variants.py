@@ -59,7 +59,7 @@ class Layers:
         return list(dict.fromkeys(name for table in self.own for name in table))
 
     def plan(self, names: Sequence[str]) -> dict[str, Settings]:
-        """The settings of several algorithms, which run and are judged alike.
+        """Return the settings of several algorithms, which run and are judged alike.
 
         If one has a personal part, all are judged by clients' tests; if one is about reports that come late, all go by the
         clock, unless the settings name a pace. Options of that pace are then options of all.
@@ -72,7 +72,7 @@ class Layers:
         return plan
 
     def settings(self, name: str, own_tests: bool = False, pace: str | None = None) -> Settings:
-        """The settings of the algorithm called `name`; see `Settings.of` for `own_tests` and `pace`."""
+        """Return the settings of the algorithm called `name`; see `Settings.of` for `own_tests` and `pace`."""
         layers: list[Table] = [{"name": own_recipes.short(name)}]
         paces: list[Table] = []
         for i, (common, own) in enumerate(zip(self.common, self.own, strict=True)):
@@ -86,13 +86,13 @@ class Layers:
         return _at_own_pace(name, made, paces, any("selection" in layer for layer in layers)) if paces else made
 
     def _recipe(self, name: str) -> Any:
-        """The recipe of the algorithm called `name`."""
+        """Return the recipe of the algorithm called `name`."""
         tables = (table.get(name, {}) for table in reversed(self.own))
         return next((table["algorithm"] for table in tables if "algorithm" in table), name)
 
 
 def _at_own_pace(name: str, made: Settings, paces: Sequence[Table], selected: bool) -> Settings:
-    """Settings with a pace of their own, over what all have: it does not bring clients of its own.
+    """Return settings with a pace of their own, over what all have: it does not bring clients of its own.
 
     A selection that nobody named belongs to the pace of the others, and goes with it.
     """
@@ -107,7 +107,7 @@ def _at_own_pace(name: str, made: Settings, paces: Sequence[Table], selected: bo
 
 
 def _tables(algorithms: Any) -> Table:
-    """What stands under ``algorithms``, as a table for each: a list of names has no options."""
+    """Return what stands under ``algorithms``, as a table for each: a list of names has no options."""
     if isinstance(algorithms, list) and all(isinstance(name, str) for name in algorithms):
         return {name: {} for name in algorithms}
     if not isinstance(algorithms, Mapping):

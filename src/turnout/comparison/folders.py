@@ -42,7 +42,7 @@ def is_finished(folder: Path, experiment: Experiment) -> bool:
 
 
 def load_record(folder: str | Path) -> RunRecord:
-    """The record of a finished run.
+    """Return the record of a finished run.
 
     Raises:
         CheckpointError: where there is no run, it is damaged, or it is not finished.
@@ -58,7 +58,7 @@ def load_record(folder: str | Path) -> RunRecord:
 
 
 def load_records(folders: Iterable[str | Path]) -> list[RunRecord]:
-    """The records of the runs in `folders` and in the folders below them, in the order of `run_folders`.
+    """Return the records of the runs in `folders` and in the folders below them, in the order of `run_folders`.
 
     Raises:
         DataError: for a folder without runs.
@@ -68,7 +68,7 @@ def load_records(folders: Iterable[str | Path]) -> list[RunRecord]:
 
 
 def run_folders(folders: Iterable[str | Path]) -> list[Path]:
-    """The folders of runs in `folders` and below: those of a comparison in its order, others by their path.
+    """Return the folders of runs in `folders` and below: those of a comparison in its order, others by their path.
 
     Raises:
         DataError: for a folder without runs.
@@ -89,20 +89,20 @@ def save_order(folder: Path, runs: Iterable[Path]) -> None:
 
 
 def _place(folder: Path, run: Path) -> tuple[int, str]:
-    """The place of a run in the order of its comparison, those of none last."""
+    """Return the place of a run in the order of its comparison, those of none last."""
     name, order = str(run.relative_to(folder)), folder / ORDER
     names = storage.read_json(order, instead="compare again").get("runs", []) if order.exists() else []
     return (names.index(name) if name in names else len(names), name)
 
 
 def _history(folder: Path) -> History:
-    """What the run in a folder has recorded so far."""
+    """Return what the run in a folder has recorded so far."""
     recorded = (folder / TABLE).exists() or (folder / JOURNAL).exists()
     return History.load(folder) if recorded else History()
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """The configuration of the run in a folder, as it was when the run began or went on."""
+    """Return the configuration of the run in a folder, as it was when the run began or went on."""
     config = storage.read_json(folder / CONFIG, instead="give the folder of a run")
     if missing := {"algorithm", "rounds", "seed"} - config.keys():
         raise CheckpointError(

@@ -79,7 +79,7 @@ class _Worker:
         return going
 
     def news(self) -> Update:
-        """The next update of the run."""
+        """Return the next update of the run."""
         try:
             return self.connection.recv()
         except (EOFError, OSError):
@@ -121,7 +121,7 @@ def packed(run: Run) -> bytes:
 
 @contextmanager
 def _unread_main() -> Iterator[None]:
-    """Processes that are started here do not run the user's script again, so that it needs no ``__main__`` guard."""
+    """Keep processes that are started here from running the user's script again, so that it needs no ``__main__`` guard."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -132,7 +132,7 @@ def _unread_main() -> Iterator[None]:
 
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """Processes that are started here never hear Ctrl-C: they are asked to stop when their run can be saved."""
+    """Keep Ctrl-C from processes that are started here: they are asked to stop when their run can be saved."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

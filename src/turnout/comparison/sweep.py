@@ -97,7 +97,7 @@ def points(grid: Grid) -> dict[str, dict[str, Any]]:
 
 
 def measure_of(metric: str | None, to_accuracy: float | None) -> Measure:
-    """What decides, from how it is written; see `sweep`.
+    """Return what decides, from how it is written; see `sweep`.
 
     Raises:
         ConfigurationError: for a measure that does not exist, or lacks an accuracy to reach, or has one too many.
@@ -122,12 +122,12 @@ def sorted_out(
     measure: Measure,
     to_accuracy: float | None,
 ) -> Sweep:
-    """The finished runs of a grid, point by point."""
+    """Return the finished runs of a grid, point by point."""
     groups = by_algorithm(records)
     axes = {axis: tuple(values) for axis, values in grid.items()}
     return Sweep(axes, combinations, {name: groups.get(name, []) for name in combinations}, measure, to_accuracy)
 
 
 def _plain(value: Any) -> str:
-    """A value in letters that folders can have."""
+    """Return a value in letters that folders can have."""
     return re.sub(r"[^\w.-]+", "-", written(value))

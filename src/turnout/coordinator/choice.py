@@ -58,14 +58,14 @@ class Choice:
         self._pooled: set[int] = set()
 
     def begin(self, round: int) -> None:
-        """A round of availability begins."""
+        """Begin a round of availability."""
         self.round = round
         if not self.always:
             self._there = self._pool = None
             self._pooled = set()
 
     def add(self, clients: Sequence[int], *, surely_there: bool = True) -> None:
-        """These clients may have become idle."""
+        """Note clients who may have become idle."""
         if self._pool is None:
             return
         if not (surely_there or self.always or len(clients) == 0):
@@ -97,7 +97,7 @@ class Choice:
         return sorted(found.keys() - but) if but else sorted(found)
 
     def likely(self) -> list[int]:
-        """Some of those who will be tried next, as far as that is known."""
+        """Return some of those who will be tried next, as far as that is known."""
         if self._pool is not None or not (place := self._used % _BLOCK):
             return []
         return [int(number * self.availability.num_clients) for number in self._numbers[place:]]
@@ -139,7 +139,7 @@ class Choice:
         return np.ones(len(clients), dtype=bool) if self.always else self.availability.available(clients, self.round)
 
     def _number(self) -> float:
-        """The next uniform number."""
+        """Return the next uniform number."""
         place = self._used % _BLOCK
         if place == 0 or not self._numbers:
             places = np.arange(self._used - place, self._used - place + _BLOCK)

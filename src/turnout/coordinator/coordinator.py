@@ -250,11 +250,11 @@ class Coordinator:
         return Stepped(reports, info, before.version, prepared)
 
     def _counted(self, reports: Report) -> Report:
-        """The reports, twice of whom the cohort has twice."""
+        """Return the reports, twice of whom the cohort has twice."""
         return with_repeats(reports, self.scheduler.cohort) if self._repeats else reports
 
     def _complete(self, reports: Report) -> Report:
-        """The reports with what was measured before, and how far the models are behind that they were trained from."""
+        """Return the reports with what was measured before, and how far the models are behind that they were trained from."""
         if self.measured is not None:
             reports = replace(reports, measured=self.measured)
         stale = reports.version != self.state.version
@@ -349,13 +349,13 @@ _NUMBERS = ("client", "version", "num_examples", "num_steps")
 
 
 def _of_report(report: Report) -> State:
-    """A report as tensors."""
+    """Return a report as tensors."""
     numbers = {name: getattr(report, name) for name in _NUMBERS}
     return as_tensors(numbers) | {f"seen.{name}": value for name, value in report.seen.items()}
 
 
 def _to_report(state: State, device: torch.device) -> Report:
-    """What `_of_report` was made of: reports of clients who measured."""
+    """Return what `_of_report` was made of: reports of clients who measured."""
     client, version, num_examples, num_steps = (state[name].cpu().numpy() for name in _NUMBERS)
     seen = {name.removeprefix("seen."): value.to(device) for name, value in state.items() if name.startswith("seen.")}
     nothing = torch.zeros((len(client), 0), device=device)

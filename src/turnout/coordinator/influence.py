@@ -21,7 +21,7 @@ class Influence:
         self._shares = np.zeros(num_clients)
 
     def add(self, clients: np.ndarray, staleness: np.ndarray, weights: np.ndarray) -> None:
-        """A server step: who was in it, how stale ``[B]``, with which weights ``[B]``; all-zero weights are no step."""
+        """Add a server step: who was in it, how stale ``[B]``, with which weights ``[B]``; all-zero weights are no step."""
         np.add.at(self._contributions, clients, 1)
         np.add.at(self._staleness, clients, staleness)
         total = np.abs(weights).sum()

@@ -14,7 +14,7 @@ from turnout.slots.algorithm import Algorithm
 def of_round(
     algorithm: Algorithm, state: ServerState, federation: Federation, reports: Report, info: Info
 ) -> dict[str, Any]:
-    """What a server step used and did; `state` is the one after it."""
+    """Return what a server step used and did; `state` is the one after it."""
     weights = info["weights"].cpu().numpy()
     row: dict[str, Any] = {"num_dropped": info["num_dropped"], "weight_sum": float(weights.sum())}
     if len(weights):

@@ -44,12 +44,12 @@ class Scheduler:
         self._todo.extend(self.pace.start(time))
 
     def reported(self, time: float, client: int, task: int, version: int) -> None:
-        """A client has sent the report of a task, trained from `version`."""
+        """Take the report of a task, trained from `version`."""
         self._todo.extend(self.pace.reported(time, client, task, version))
         self._free((client,))
 
     def died(self, time: float, client: int, task: int) -> None:
-        """A client gave up a task; it is there and may be chosen again."""
+        """Note that a client gave up a task; it is there and may be chosen again."""
         self._todo.extend(self.pace.died(time, client, task))
         self._free((client,))
 
@@ -63,7 +63,7 @@ class Scheduler:
         self._todo.extend(self.pace.joined(time, clients))
 
     def expired(self, time: float, timer: int) -> None:
-        """A timer has run out."""
+        """Note that a timer has run out."""
         self._todo.extend(self.pace.expired(time, timer))
 
     def happened(self, actions: Iterable[Action]) -> None:

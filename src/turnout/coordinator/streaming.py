@@ -74,7 +74,7 @@ class StreamingSum(ReportBuffer):
         super().add(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
 
     def _of(self, report: Report) -> torch.Tensor:
-        """The product of all factors, float64 ``[b]``; 0 for reports that are known to be dropped."""
+        """Return the product of all factors, float64 ``[b]``; 0 for reports that are known to be dropped."""
         good = np.ones(len(report), dtype=bool) if report.good is None else report.good
         product = to_device(good, self._state.params.device, torch.float64)
         for i, piece in enumerate(self._algorithm.weighting if report.delta.shape[1] else ()):

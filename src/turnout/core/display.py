@@ -61,5 +61,5 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
 
 
 def _cut(text: str) -> str:
-    """The beginning of a long text."""
+    """Return the beginning of a long text."""
     return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."

@@ -85,5 +85,5 @@ def below(bits: Integers, limit: Any) -> Integers:
 
 
 def generator(purpose: str, *parts: int) -> np.random.Generator:
-    """A NumPy generator for draws made once, at the start of a run (data partitions, participation rates)."""
+    """Return a NumPy generator for draws made once, at the start of a run (data partitions, participation rates)."""
     return np.random.default_rng(stream(purpose, *parts) & _ALL)

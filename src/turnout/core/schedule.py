@@ -17,7 +17,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def at(self, version: np.ndarray) -> np.ndarray:
-        """The step size at each version, float64, of the same shape."""
+        """Return the step size at each version, float64, of the same shape."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Cosine(Schedule):
             raise refuse("final", given=self.final, needed=f"a number from 0 to initial = {self.initial}")
 
     def at(self, version: np.ndarray) -> np.ndarray:
-        """The step size at each version."""
+        """Return the step size at each version."""
         way = np.minimum(version / self.rounds, 1.0)
         return self.final + 0.5 * (self.initial - self.final) * (1.0 + np.cos(math.pi * way))
 
@@ -93,7 +93,7 @@ def check_step_size(name: str, value: Any) -> None:
 
 
 def step_size(value: float | Schedule, version: np.ndarray) -> np.ndarray:
-    """The step size at each version, float64."""
+    """Return the step size at each version, float64."""
     if isinstance(value, Schedule):
         return value.at(version)
     return np.full(np.shape(version), float(value))

@@ -43,14 +43,14 @@ class Task:
     repeat_index: np.ndarray | None = None
 
     def draws(self, num_reports: int) -> np.ndarray:
-        """What the random numbers of each of B lanes depend on beside seed and client, int64 ``[B]``: its version, and a
+        """Return on what random numbers of B lanes depend beside seed and client, int64 ``[B]``: its version, and a
         number of its own each time that a client comes back with the same one.
         """
         versions = self.versions(num_reports)
         return versions if self.repeat_index is None else versions + (self.repeat_index << 40)
 
     def versions(self, num_reports: int) -> np.ndarray:
-        """The version of each of B lanes, int64 ``[B]``."""
+        """Return the version of each of B lanes, int64 ``[B]``."""
         if isinstance(self.version, int):
             return np.full(num_reports, self.version)
         return np.broadcast_to(np.asarray(self.version, dtype=np.int64), (num_reports,))
@@ -122,7 +122,7 @@ class Report:
         return Updates.of(self.delta)
 
     def take(self, rows: np.ndarray) -> Report:
-        """The reports in `rows` (int64 positions), in that order."""
+        """Return the reports in `rows` (int64 positions), in that order."""
         index = to_device(rows, self.delta.device)
         return Report(
             self.client[rows],
@@ -139,7 +139,7 @@ class Report:
         )
 
     def summed_once(self, once: torch.Tensor) -> Report:
-        """The same reports, with zeros in what the server sums where `once`, bool ``[B]``, is False."""
+        """Return the same reports, with zeros in what the server sums where `once`, bool ``[B]``, is False."""
         once = to_device(once, self.delta.device)
         return replace(self, extra={name: _zeroed(value, once) for name, value in self.extra.items()})
 
@@ -181,7 +181,7 @@ class Report:
         return good.cpu().numpy()
 
     def sums(self) -> list[torch.Tensor] | None:
-        """Sums, float64 ``[]``, that are finite only if no report holds NaN or infinity, the measured ones included.
+        """Return sums, float64 ``[]``, that are finite only if no report holds NaN or infinity, the measured ones included.
 
         Nobody waits for a device by asking for them. None where what is known of the reports is better than that.
         """
@@ -193,7 +193,7 @@ class Report:
         return None if measured is None or len(known) < len(found) else known + measured
 
     def screened(self) -> tuple[Report, int]:
-        """The reports without those that hold NaN or infinity, also among the measured; and how many were left out."""
+        """Return the reports without those that hold NaN or infinity, also among the measured; and how many were left out."""
         good = self.finite()
         kept = self if good.all() else self.take(good.nonzero()[0])
         if self.measured is not None:

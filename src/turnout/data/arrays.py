@@ -23,7 +23,7 @@ def from_arrays(
     num_classes: int | None = None,
     name: str = "arrays",
 ) -> Source:
-    """A source from NumPy arrays, torch tensors or lists.
+    """Return a source from NumPy arrays, torch tensors or lists.
 
     Arrays and tensors keep their type (float16, bfloat16, float32, float64, whole numbers) and are neither scaled nor copied;
     Python's numbers become float32, as in torch. A model trains in the type of its parameters: a ready-made one in that of
@@ -77,7 +77,7 @@ def from_dataset(
     num_classes: int | None = None,
     name: str = "dataset",
 ) -> Source:
-    """A source from a map-style torch ``Dataset`` of (input, target) pairs; every example is read once, now.
+    """Return a source from a map-style torch ``Dataset`` of (input, target) pairs; every example is read once, now.
 
     Inputs are tensors, arrays or PIL images (these become float32 ``[C, H, W]`` in [0, 1]), all of one shape. Targets are
     whole-number labels, or floating-point numbers to predict (also several for each example). Random augmentation belongs in
@@ -101,7 +101,7 @@ def from_dataset(
 
 
 def number_clients(ids: Any, test_ids: Any = None) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
-    """Number natural clients 0, 1, ...: those of `ids` in sorted order, then those that are only in `test_ids`.
+    """Count natural clients 0, 1, ...: those of `ids` in sorted order, then those that are only in `test_ids`.
 
     Returns:
         The numbers of `ids`, those of `test_ids` (None if there are none), and the clients' names.

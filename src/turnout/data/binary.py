@@ -42,7 +42,7 @@ def mnist_binary(
 
 
 def in_two_classes(source: Source, groups: int, examples: int | None = None) -> Source:
-    """The lower half of the classes and the upper one, in groups sorted by class.
+    """Return the lower half of the classes and the upper one, in groups sorted by class.
 
     Args:
         source: the data.

@@ -10,7 +10,7 @@ from turnout.core.checks import DataError
 
 
 def data_directory(directory: str | os.PathLike[str] | None = None) -> Path:
-    """The folder that holds data sets: `directory`, else the variable TURNOUT_DATA, else ``~/.cache/turnout/data``."""
+    """Return the folder that holds data sets: `directory`, else the variable TURNOUT_DATA, else ``~/.cache/turnout/data``."""
     return Path(directory or os.environ.get("TURNOUT_DATA") or "~/.cache/turnout/data").expanduser()
 
 
@@ -34,19 +34,19 @@ class Place:
     remedy: str = ""
 
     def candidates(self, directory: str | os.PathLike[str] | None = None) -> list[Path]:
-        """The folders that are searched, in order."""
+        """Return the folders that are searched, in order."""
         root = data_directory(directory)
         return [root / folder for folder in self.folders + (self.bare if directory else ())]
 
     def find(self, directory: str | os.PathLike[str] | None = None) -> Path | None:
-        """The first folder that holds all the files, or None."""
+        """Return the first folder that holds all the files, or None."""
         for folder in self.candidates(directory):
             if not self._missing(folder):
                 return folder
         return None
 
     def locate(self, directory: str | os.PathLike[str] | None = None) -> Path:
-        """The first folder that holds all the files.
+        """Return the first folder that holds all the files.
 
         Raises:
             DataError: if there is none; says where it looked and what to write.
@@ -70,7 +70,7 @@ class Place:
         return [file for file in self.files if not any(path.is_file() for path in folder.glob(file))]
 
     def damaged(self, path: Path, *, found: str, expected: str) -> DataError:
-        """The error for a file that is not what it should be."""
+        """Return the error for a file that is not what it should be."""
         return DataError(
             f"{path}: found {found}, expected {expected}. Replace it: `turnout data fetch {self.name} --force`"
         )

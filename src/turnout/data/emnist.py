@@ -22,7 +22,7 @@ FOLDER = "EMNIST/raw"
 
 
 def files_of(split: str) -> tuple[str, ...]:
-    """The four files of a split: train images, train labels, test images, test labels."""
+    """Return the four files of a split: train images, train labels, test images, test labels."""
     kinds = ("images-idx3", "labels-idx1")
     return tuple(f"emnist-{split}-{part}-{kind}-ubyte.gz" for part in ("train", "test") for kind in kinds)
 

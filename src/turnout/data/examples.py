@@ -98,7 +98,7 @@ class Examples:
             raise DataError(f"{self.name}: {what} run from {ids.min()} to {ids.max()}, needed {allowed}")
 
     def pooled(self) -> Self:
-        """The same examples without an official test split: those of the test follow those of the training.
+        """Return the same examples without an official test split: those of the test follow those of the training.
 
         Natural clients are kept where those of both parts are known.
 

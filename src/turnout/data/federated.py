@@ -68,12 +68,12 @@ class Shards:
         return int(self.sizes.max(initial=0))
 
     def client(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and targets of client `k`, as views."""
+        """Return inputs and targets of client `k`, as views."""
         rows = slice(int(self.offsets[k]), int(self.offsets[k + 1]))
         return self.x[rows], self.y[rows]
 
     def owners(self) -> torch.Tensor:
-        """The client of every row, int64 ``[n]``."""
+        """Return the client of every row, int64 ``[n]``."""
         return torch.from_numpy(np.repeat(np.arange(self.num_clients), self.sizes))
 
     def label_counts(self, num_classes: int) -> np.ndarray:
@@ -82,7 +82,7 @@ class Shards:
         return torch.bincount(index, minlength=self.num_clients * num_classes).reshape(-1, num_classes).numpy()
 
     def to(self, device: torch.device) -> Shards:
-        """The same shards with `x` and `y` on `device`; offsets stay on the host."""
+        """Return the same shards with `x` and `y` on `device`; offsets stay on the host."""
         return replace(self, x=self.x.to(device), y=self.y.to(device))
 
     @classmethod
@@ -156,7 +156,7 @@ class FederatedData:
         return f"FederatedData({', '.join([repr(self.name), *self._facts().values()])})"
 
     def _repr_html_(self) -> str:
-        """What there is, for notebooks."""
+        """Return what there is, for notebooks."""
         return html_table(f"Federated data {self.name}", self._facts())
 
     def _facts(self) -> dict[str, str]:

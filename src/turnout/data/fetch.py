@@ -153,7 +153,7 @@ def _extract(file: RemoteFile, root: Path) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Callable[[str], IO[bytes] | None]]:
-    """What opens a member of an archive by its name."""
+    """Yield what opens a member of an archive by its name."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             yield archive.open

@@ -21,7 +21,7 @@ def own_tests(owner: np.ndarray, fraction: float, seed: int) -> np.ndarray:
 
 
 def rows_of(rows: np.ndarray, owner: np.ndarray, mask: np.ndarray, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows under `mask` that belong to `some` of the clients, and how many each of these has."""
+    """Return the rows under `mask` that belong to `some` of the clients, and how many each of these has."""
     mine = mask & np.isin(owner, some)
     return rows[mine], np.bincount(owner[mine], minlength=some.max() + 1)[some]
 

@@ -21,7 +21,7 @@ def from_huggingface(
     num_classes: int | None = None,
     name: str = "huggingface",
 ) -> Source:
-    """A source from a loaded Hugging Face ``datasets.Dataset``; every example is read once, now.
+    """Return a source from a loaded Hugging Face ``datasets.Dataset``; every example is read once, now.
 
     Images become float32 ``[n, C, H, W]`` in [0, 1]; lists of numbers (token indices, features) must be of one length, and
     keep the type that the columns declare.
@@ -79,7 +79,7 @@ def _columns(
 
 
 def _declared(dataset: Any, column: str) -> torch.dtype | None:
-    """The floating type that a column declares, also one of lists; None where it declares none."""
+    """Return the floating type that a column declares, also one of lists; None where it declares none."""
     feature = (getattr(dataset, "features", None) or {}).get(column)
     while (inner := getattr(feature, "feature", None)) is not None:
         feature = inner

@@ -61,7 +61,7 @@ def read_leaf_json(folder: Folder) -> tuple[list[str], list[list[Any]], list[lis
 
 
 def train_and_test(folder: Path) -> tuple[Path, Path | None]:
-    """The folders ``train`` and ``test`` that LEAF writes side by side; None where there is nothing in the second."""
+    """Return the folders ``train`` and ``test`` that LEAF writes side by side; None where there is nothing in the second."""
     test = folder / "test"
     return folder / "train", test if any(test.glob("*.json")) else None
 
@@ -150,7 +150,7 @@ def leaf_characters(
 def leaf_source(
     train_directory: Folder, test_directory: Folder | None, convert: Convert, num_classes: int, name: str
 ) -> Source:
-    """A source from both folders, user by user; users for whom `convert` leaves nothing are no clients."""
+    """Return a source from both folders, user by user; users for whom `convert` leaves nothing are no clients."""
 
     def read(folder: Folder) -> tuple[torch.Tensor, torch.Tensor, np.ndarray]:
         # Each user is converted at once: a file's numbers take ten times the room as Python objects.

@@ -96,13 +96,13 @@ def shakespeare(
 
 
 def character_indices(text: str) -> np.ndarray:
-    """Indices of characters in `ALPHABET`, uint8 ``[len(text)]``; a character that is not in it counts as the last."""
+    """Return where characters are in `ALPHABET`, uint8 ``[len(text)]``; one that is not in it counts as the last."""
     codes = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
     return _INDEX[np.minimum(codes, 255)]  # 255 is not in the alphabet
 
 
 def read_roles(directory: str | os.PathLike[str] | None = None) -> dict[tuple[str, str], list[str]]:
-    """The speeches of every role, in order: ``{(play, speaker): [speech, ...]}``, plays in sorted order.
+    """Return the speeches of every role, in order: ``{(play, speaker): [speech, ...]}``, plays in sorted order.
 
     Raises:
         DataError: if a play is missing, or holds no speech.
@@ -121,7 +121,7 @@ def read_roles(directory: str | os.PathLike[str] | None = None) -> dict[tuple[st
 
 
 def parse_play(text: str) -> list[tuple[str, str]]:
-    """The speeches (speaker, text) of a play, in order.
+    """Return the speeches (speaker, text) of a play, in order.
 
     What follows the line ``ACT I`` is read. A speech starts ``SPEAKER<TAB>text``, its further lines start with a tab.
     Stage directions in brackets and the play's running title are left out, white space is collapsed to single blanks.

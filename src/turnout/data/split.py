@@ -117,7 +117,7 @@ def _share(name: str, value: float) -> None:
 
 
 def _partition(source: Examples, partition: Partition | None) -> Partition:
-    """The partition that was asked for; by the clients that the data have, if none was."""
+    """Return the partition that was asked for; by the clients that the data have, if none was."""
     if isinstance(partition, Partition):
         return partition
     if partition is not None:
@@ -131,7 +131,7 @@ def _partition(source: Examples, partition: Partition | None) -> Partition:
 
 
 def _set_aside(source: Examples, test_fraction: float | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that clients share, and those of the pooled test, each in the order of the data.
+    """Return the rows that clients share, and those of the pooled test, each in the order of the data.
 
     With the examples in order of class, at random within a class, the i-th is taken where i * fraction passes a whole
     number: so many, to within one, of all and of each class.
@@ -160,7 +160,7 @@ def _set_aside(source: Examples, test_fraction: float | None, seed: int) -> tupl
 def _hold(
     source: Examples, pool: np.ndarray, partition: Partition, num_clients: int | None, unseen_clients: int, seed: int
 ) -> list[np.ndarray]:
-    """The rows of each client, those that will not train among them."""
+    """Return the rows of each client, those that will not train among them."""
     if num_clients is not None:
         count("num_clients", num_clients)
         num_clients += unseen_clients
@@ -238,7 +238,7 @@ def _examples(
 
 
 def _official_tests(source: Examples, clients: _Clients, client_test_fraction: float) -> dict[str, Shards]:
-    """The official test split: each client's own, where it is one by client, else pooled."""
+    """Return the official test split: each client's own, where it is one by client, else pooled."""
     if source.test_x is None or source.test_y is None:
         return {}
     ids = source.test_client_ids
@@ -263,5 +263,5 @@ def _official_tests(source: Examples, clients: _Clients, client_test_fraction: f
 
 
 def _names(source: Examples, natural: np.ndarray) -> tuple[str, ...]:
-    """What natural clients are called."""
+    """Return what natural clients are called."""
     return tuple(str(k) if source.client_names is None else source.client_names[k] for k in natural)

@@ -46,5 +46,5 @@ def standardised(source: Source, epsilon: float = 0.001) -> Source:
 
 
 def _sum(parts: list[torch.Tensor]) -> torch.Tensor:
-    """The sum over all examples of all parts, float64."""
+    """Return the sum over all examples of all parts, float64."""
     return torch.stack([part.sum(dim=0, dtype=torch.float64) for part in parts]).sum(dim=0)

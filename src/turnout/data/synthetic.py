@@ -92,7 +92,7 @@ def linear_labels(x: np.ndarray, sizes: np.ndarray, weights: np.ndarray, bias: n
 
 
 def _start(num_clients: int, seed: int) -> tuple[np.random.Generator, np.ndarray]:
-    """The random numbers, and the first of them: the clients' sizes, int64 ``[N]``."""
+    """Return the random numbers, and the first of them: the clients' sizes, int64 ``[N]``."""
     count("num_clients", num_clients)
     count("seed", seed, least=0)
     rng = generator("synthetic data", seed)

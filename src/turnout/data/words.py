@@ -16,12 +16,12 @@ _WORD = re.compile(r"[\w']+|[.,!?;]")
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text as LEAF cuts them: runs of letters, digits, ``_`` and ``'``, and each of ``. , ! ? ;``."""
+    """Return the words of a text as LEAF cuts them: runs of letters, digits, ``_`` and ``'``, and each of ``. , ! ? ;``."""
     return _WORD.findall(text)
 
 
 def locate_vectors(file: str | os.PathLike[str], directory: str | os.PathLike[str] | None = None) -> Path:
-    """A file of word vectors: where its name says, or else in the data directory or its folder ``GloVe``.
+    """Return a file of word vectors: where its name says, or else in the data directory or its folder ``GloVe``.
 
     Raises:
         DataError: if it is in none of these places; says which they are.
@@ -38,7 +38,7 @@ def locate_vectors(file: str | os.PathLike[str], directory: str | os.PathLike[st
 
 
 def read_vectors(path: Path, wanted: Container[str]) -> dict[str, np.ndarray]:
-    """The vectors, float32 ``[D]``, of those `wanted` words that a file in GloVe's text format has.
+    """Return the vectors, float32 ``[D]``, of those `wanted` words that a file in GloVe's text format has.
 
     A line is a word and its D numbers, with blanks between; D is that of the first line. Only the lines of wanted words
     are read closely, because such files have a million others. Words with blanks in them are passed over.
@@ -78,7 +78,7 @@ def _vector(values: list[str], dimension: int, place: str) -> np.ndarray:
 
 
 def vector_table(words: dict[str, int], path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The vectors of some words in a table, and the row of each word.
+    """Return the vectors of some words in a table, and the row of each word.
 
     A word is looked up as it is written, then in lower case, so that files with and without capitals will do.
 

@@ -101,7 +101,7 @@ class Trainer(Protocol):
     """What computes for a client: see `turnout.deployment.worker`."""
 
     def first_memory(self) -> State:
-        """What a client remembers before it first takes part."""
+        """Return what a client remembers before it first takes part."""
         ...
 
     def content(self, version: int, model: State, memory: State) -> bool:

@@ -204,7 +204,7 @@ class Driver:
         )
 
     def _come_or_go(self, time: float, client: int, comes: bool) -> None:
-        """A client came, or went away."""
+        """Note that a client came, or went away."""
         self.presence.set(client, comes)
         if self.coordinator is None or self.over is not None:
             return
@@ -216,7 +216,7 @@ class Driver:
             self.coordinator.scheduler.left(time, [client])
 
     def _report(self, time: float, client: int, task: int, body: str, applied: Applied) -> None:
-        """A client has sent a report."""
+        """Take a client's report."""
         held = self._tasks.get(client)
         if self.coordinator is None or self.over is not None or held is None or held.task != task:
             return  # the task has ended: its outcome is known
@@ -295,7 +295,7 @@ class Driver:
             self.ledger.drop(reason, len(tasks))
 
     def _end(self, applied: Applied) -> None:
-        """The last round is done; whoever is still at work may stop."""
+        """End the run after its last round; whoever is still at work may stop."""
         self.over = OVER
         open_tasks = [(held.task, client) for client, held in self._tasks.items()]
         for task, client in open_tasks:

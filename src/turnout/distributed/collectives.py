@@ -43,7 +43,7 @@ def share(number_of_things: int) -> slice:
 
 
 def all_reduce(values: torch.Tensor) -> torch.Tensor:
-    """The sum of everybody's tensors, which all have the same shape; `values` is changed in place and returned.
+    """Return the sum of everybody's tensors, which all have the same shape; `values` is changed in place and returned.
 
     Raises:
         ProcessLost: where not everybody is there.
@@ -85,14 +85,14 @@ def gather(own: torch.Tensor, place: torch.Tensor, num_rows: int, rank_of_all: i
 
 
 def _bits(own: torch.Tensor, place: torch.Tensor, num_rows: int) -> torch.Tensor:
-    """The bits of some rows in their places, and zeros in those of others: integers, whose sum is all rows exactly."""
+    """Return the bits of some rows in their places, and zeros in those of others: integers, whose sum is all rows exactly."""
     bits = own.new_zeros((num_rows, *own.shape[1:])).view(_INTEGERS[own.element_size()])
     bits[place] = own.contiguous().view(bits.dtype)
     return bits
 
 
 def broadcast(value: Value) -> Value:
-    """What process 0 has here, for everybody: plain values."""
+    """Return what process 0 has here, for everybody: plain values."""
     if world_size() == 1:
         return value
     box = [value]
@@ -133,6 +133,6 @@ def started(device: str) -> Iterator[None]:
 
 
 def lost(error: Exception) -> ProcessLost:
-    """The error for a collective operation that failed."""
+    """Return the error for a collective operation that failed."""
     said = re.sub(r"\[\S*\]", "", str(error)).strip() or type(error).__name__  # without places in gloo's source
     return ProcessLost(f"another process of this run was lost ({said.splitlines()[0].split('. ')[0].strip()})")

@@ -237,7 +237,7 @@ class RunningSum:
         self._weights, self._rows = [weights[number:].clone()], [rows[number:].clone()]
 
     def total(self) -> torch.Tensor:
-        """The sum ``[P]`` of all that came; nothing may come any more."""
+        """Return the sum ``[P]`` of all that came; nothing may come any more."""
         if self._waiting or self._total is None:
             self._take(self._waiting)
         assert self._total is not None

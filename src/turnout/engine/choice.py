@@ -39,7 +39,7 @@ _TOGETHER = Choice("vectorised", "clients of a cohort train together")
 
 
 def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
-    """What was asked for, what alone is possible, or what is usually faster.
+    """Return what was asked for, what alone is possible, or what is usually faster.
 
     Raises:
         ConfigurationError: for an unknown engine, and for layers that cannot be batched over clients.
@@ -60,7 +60,7 @@ def expected(module: nn.Module, engine: Engine, device: torch.device) -> Choice:
 
 
 def _faster_on_cpu(layers: list[nn.Module]) -> Choice:
-    """What is usually faster on a CPU."""
+    """Return what is usually faster on a CPU."""
     if any(isinstance(layer, _CONVOLUTIONS) for layer in layers):
         reason = "on a CPU the convolutions of single clients are faster than grouped ones"
         return Choice("one_by_one", reason, settled=False)

@@ -38,7 +38,7 @@ class StepTimes(Protocol):
         ...
 
     def communication_quantile(self, q: float, bytes_up: int = 0, bytes_down: int = 0) -> np.ndarray:
-        """The q-quantile of each client's time for download and upload together, float64 ``[N]``."""
+        """Return the q-quantile of each client's time for download and upload together, float64 ``[N]``."""
         ...
 
 

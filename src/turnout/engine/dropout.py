@@ -52,7 +52,7 @@ _BY_CHANNEL = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
 def with_keyed_dropout(module: nn.Module) -> tuple[nn.Module, list[str]]:
-    """A copy of `module` in which every dropout layer is keyed, and the names of the buffers that take the key."""
+    """Return a copy of `module` in which every dropout layer is keyed, and the names of the buffers that take the key."""
     module = copy.deepcopy(module)
     buffers: list[str] = []
     for name, child in list(module.named_modules()):

@@ -41,7 +41,7 @@ class Examples:
         return self.shards.offsets[self.rows + 1] - self.shards.offsets[self.rows]
 
     def minibatch(self, examples: torch.Tensor, keys: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` (positions in the flat data).
+        """Return inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` (positions in the flat data).
 
         Args:
             keys: 64 random bits a client, ``[B]``; every example of a minibatch has its own augmentation from them. None
@@ -57,7 +57,7 @@ def minibatch(
     keys: torch.Tensor | None,
     transforms: tuple[Transform, ...],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` of flat data `x` and `y`; see `Examples.minibatch`."""
+    """Take inputs and targets ``[B, b, ...]`` of the examples ``[B, b]`` from flat `x` and `y`; see `Examples.minibatch`."""
     flat = examples.reshape(-1)
     x, y = x.index_select(0, flat), y.index_select(0, flat)
     if transforms:

@@ -57,7 +57,7 @@ def full_scores(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, 
 
 
 def _scores_at_one_model(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Summed losses and correct examples of each client, ``[B]``."""
+    """Return summed losses and correct examples of each client, ``[B]``."""
     sizes, begin = clients.num_examples, clients.shards.offsets[clients.rows]
     if not sizes.sum():
         return torch.zeros(len(sizes), dtype=torch.float64), torch.zeros(len(sizes), dtype=torch.float64)
@@ -79,7 +79,7 @@ def _scores_at_one_model(clients: Examples, params: torch.Tensor) -> tuple[torch
 
 
 def _scores_at_own_models(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Summed losses and correct examples of each client, ``[B]``."""
+    """Return summed losses and correct examples of each client, ``[B]``."""
     blocks = _Blocks.of(clients)
     params = blocks.sorted(params)
     loss = torch.zeros(len(params), dtype=torch.float64, device=params.device)
@@ -124,7 +124,7 @@ class _Blocks:
         return to_device(np.arange(width) < counts[:, None], like.device, like.dtype)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, np.ndarray, int]]:
-        """Inputs and targets ``[b, width, ...]`` of the first b clients, how many are no padding ``[b]``, and the width."""
+        """Yield inputs and targets ``[b, width, ...]`` of the first b clients, how many are real ``[b]``, and the width."""
         begin = self.clients.shards.offsets[self.clients.rows][self.order]
         # As wide as the data need and whoever else is in the cohort: sums must not depend on how a cohort is cut.
         width = min(BLOCK, max(self.clients.shards.largest, 1))

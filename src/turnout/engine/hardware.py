@@ -36,7 +36,7 @@ def synchronise(device: torch.device) -> None:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """The limits of the process's groups, of version 2 and of version 1, and of all groups that these are in."""
+    """Yield the limits of the process's groups, of version 2 and of version 1, and of all groups that these are in."""
     mounted = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
@@ -58,7 +58,7 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _text(path: Path) -> str:
-    """What a file holds; nothing where there is none."""
+    """Return what a file holds; nothing where there is none."""
     try:
         return path.read_text()
     except OSError:

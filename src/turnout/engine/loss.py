@@ -62,7 +62,7 @@ class OfExamples:
             self.module.reduction = "none"  # type: ignore[assignment]
 
     def __call__(self, outputs: Any, targets: torch.Tensor) -> torch.Tensor:
-        """The loss of each example, ``[b]``."""
+        """Return the loss of each example, ``[b]``."""
         losses = self.module(outputs, targets)
         return losses if losses.dim() < 2 else losses.reshape(len(losses), -1).mean(dim=1)
 

@@ -138,7 +138,7 @@ class Network:
             return None
 
     def _copy(self) -> _Copy:
-        """This thread's copy for calls as they are now; both are kept, so that going to and fro copies nothing."""
+        """Return this thread's copy for calls as they are now; both are kept, so that going to and fro copies nothing."""
         copies = self._copies[self.alone]
         if not hasattr(copies, "own"):
             module = copy.deepcopy(self._original)
@@ -157,7 +157,7 @@ class Network:
     def outputs(
         self, params: torch.Tensor | dict[str, torch.Tensor], x: torch.Tensor, key: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """The model's outputs ``[b, ...]`` at one vector ``[P]`` or at parameters by name; `key` seeds dropout."""
+        """Return the model's outputs ``[b, ...]`` at one vector ``[P]`` or at parameters by name; `key` seeds dropout."""
         own = self._copy()
         named = (params if isinstance(params, dict) else self.layout.split(params)) | self.constants
         for dropout in own.dropouts:
@@ -168,5 +168,5 @@ class Network:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    """The numbers of a tensor of any type."""
+    """Return the numbers of a tensor of any type."""
     return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -123,7 +123,7 @@ class Objective(Forward):
         return torch.stack(losses), torch.stack(gradients)
 
     def compiled(self, key: Hashable, function: Callable[..., Any], changes: tuple[int, ...] = ()) -> Compiled:
-        """The function, replayed; `key` says what it is, the same in every round."""
+        """Return the function, replayed; `key` says what it is, the same in every round."""
         key = (self.engine, key)
         if key not in self._compiled:
             if len(self._compiled) >= _MOST_COMPILED:

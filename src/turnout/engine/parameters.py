@@ -54,12 +54,12 @@ class Layout:
         return sum(self.sizes)
 
     def flatten(self, module: nn.Module) -> torch.Tensor:
-        """The module's present parameters as a new vector ``[P]``."""
+        """Return the module's present parameters as a new vector ``[P]``."""
         named = dict(module.named_parameters())
         return torch.cat([named[name].detach().reshape(-1) for name in self.names])
 
     def split(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Views of a vector ``[P]`` as named parameters; the backward of `split` is a single `cat`."""
+        """Return views of a vector ``[P]`` as named parameters; the backward of `split` is a single `cat`."""
         parts = vector.split(self.sizes)
         return {name: part.view(shape) for name, shape, part in zip(self.names, self.shapes, parts, strict=True)}
 
@@ -76,7 +76,7 @@ class Layout:
 
 
 def _trainable(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The trainable parameters of a module by name, all of one type."""
+    """Return the trainable parameters of a module by name, all of one type."""
     found = {name: p for name, p in module.named_parameters() if p.requires_grad}
     if not found:
         raise ConfigurationError(f"{type(module).__name__} has no trainable parameters: nothing could be learnt")

@@ -45,7 +45,7 @@ class ClientThreads:
         return self.num_threads > 1 and not getattr(self._here, "at_work", False)
 
     def map(self, function: Callable[[Item], Value], items: Iterable[Item]) -> Iterator[Value]:
-        """The function's value of each item, in order; a few items ahead are at work at any time.
+        """Yield the function's value of each item, in order; a few items ahead are at work at any time.
 
         Inside of a function that is at work already, one after the other.
         """

@@ -117,5 +117,5 @@ def _key(x: torch.Tensor) -> torch.Tensor:
 
 
 def _random_state(device: torch.device) -> torch.Tensor:
-    """The state of torch's own random numbers where the model computes."""
+    """Return the state of torch's own random numbers where the model computes."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()

@@ -46,7 +46,7 @@ def content(scores: Mapping[str, np.ndarray], requirement: BoundRequirement, spl
 def appeal_figures(
     scores: Mapping[str, np.ndarray], requirement: BoundRequirement, tested: np.ndarray, prefix: str = ""
 ) -> dict[str, float]:
-    """The columns of `AppealMetrics` for some clients.
+    """Return the columns of `AppealMetrics` for some clients.
 
     Args:
         scores: how well the model does for each of them: ``train_loss``, ``train_accuracy``, and the same of ``test`` where

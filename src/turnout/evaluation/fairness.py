@@ -30,7 +30,7 @@ def worst(values: Any, fraction: float = 0.1) -> float:
 
 
 def spread(values: Any) -> float:
-    """Standard deviation over the clients, ``sqrt(mean_k (v_k - mean v)^2)`` of ``values [N]``.
+    """Return the standard deviation over the clients, ``sqrt(mean_k (v_k - mean v)^2)`` of ``values [N]``.
 
     It divides by n: the clients are all there are, not a sample. NaN if no client has a value.
     """
@@ -83,7 +83,7 @@ def fairness(accuracies: Any) -> dict[str, float]:
 
 
 def _known(values: Any) -> np.ndarray:
-    """The values that are not NaN, float64."""
+    """Return the values that are not NaN, float64."""
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.ndim != 1:
         raise ConfigurationError(

@@ -42,14 +42,14 @@ class GradientMetrics:
             count("participants", self.participants)
 
     def share(self, cohort_size: int | None, num_clients: int) -> float:
-        """The share of the clients that take part in a round, m / n."""
+        """Return the share of the clients that take part in a round, m / n."""
         return min(self.participants or cohort_size or num_clients, num_clients) / num_clients
 
 
 def gradient_figures(
     models: Models, clients: Callable[[np.ndarray], Clients], num_clients: int, share: float, lanes: int
 ) -> dict[str, float]:
-    """The columns of `GradientMetrics`.
+    """Return the columns of `GradientMetrics`.
 
     Args:
         models: everyone's model.

@@ -33,7 +33,7 @@ class Clip(Guard):
         positive("norm", self.norm)
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
-        """The report with its update clipped; zero stays zero, and NaN stays NaN for the server to drop."""
+        """Return the report with its update clipped; zero stays zero, and NaN stays NaN for the server to drop."""
         del task, memory, clients
         length = torch.linalg.vector_norm(report.delta, dim=1, keepdim=True, dtype=torch.float64)
         factor = torch.where(length > self.norm, self.norm / length, 1.0)

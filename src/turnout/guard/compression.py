@@ -103,7 +103,7 @@ class Compression(Guard):
             memory["error"] -= sent.delta.to(memory["error"].device).where(good, 0.0)
 
     def _coded(self, rows: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, State]:
-        """The rows as they arrive, and what is sent of each; rows that are not finite stay as they are."""
+        """Return the rows as they arrive, and what is sent of each; rows that are not finite stay as they are."""
         good = torch.isfinite(rows.sum(dim=1, keepdim=True))
         code = self.encode(rows.where(good, 0.0), keys)
         arrived = self.decode(code, rows.shape[1], keys, rows.dtype)

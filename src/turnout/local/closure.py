@@ -24,7 +24,7 @@ class StaticCorrections:
     names: tuple[tuple[str, ...], ...]
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[Correction, ...]:
-        """The corrections with these tensors."""
+        """Return the corrections with these tensors."""
         rest = iter(tensors)
         return tuple(
             replace(cast("Any", correction), **{name: next(rest) for name in names}) if names else correction

@@ -38,7 +38,7 @@ class Descent:
     first_gradient: torch.Tensor | None
 
     def part(self, rows: slice, state: StepState, x: torch.Tensor, y: torch.Tensor, alone: bool) -> Part:
-        """Some of the clients, with everything cut to size: threads that take steps should not wait for each other's Python.
+        """Cut out some of the clients: threads that take steps should not wait for each other's Python.
 
         Args:
             rows: which.

@@ -26,7 +26,7 @@ Direction = Callable[[torch.Tensor, GradientAt], tuple[torch.Tensor, torch.Tenso
 
 
 def steepest(params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradient on the step's one minibatch."""
+    """Return the gradient on the step's one minibatch."""
     return gradient(params, 0)
 
 
@@ -151,7 +151,7 @@ class LocalStep:
         loss: torch.Tensor,
         gradient: torch.Tensor,
     ) -> torch.Tensor:
-        """The step with a loss ``[B]`` and a direction ``[B, P]`` that are known."""
+        """Return the step with a loss ``[B]`` and a direction ``[B, P]`` that are known."""
         total += loss
         if self.weight_decay:
             gradient = gradient.add(params, alpha=self.weight_decay)

@@ -24,7 +24,7 @@ class StartLoss(Measurement):
     gives: ClassVar[tuple[str, ...]] = ("start_loss",)
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """The full local loss."""
+        """Return the full local loss."""
         del delta, corrections
         return {"start_loss": start.loss}
 
@@ -49,7 +49,7 @@ class AppealGap(Measurement):
     tuning: Sgd | None = None
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """The gap to what the clients require."""
+        """Return the gap to what the clients require."""
         del delta, corrections
         clients, requirement = start.clients, start.clients.requirement
         if requirement is None:
@@ -68,7 +68,7 @@ class StartGradient(Measurement):
     gives: ClassVar[tuple[str, ...]] = ("start_gradient",)
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """The full local gradient."""
+        """Return the full local gradient."""
         del delta, corrections
         return {"start_gradient": start.gradient}
 
@@ -80,7 +80,7 @@ class GradientNorm(Measurement):
     gives: ClassVar[tuple[str, ...]] = ("start_gradient_norm",)
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """The norm of the full local gradient."""
+        """Return the norm of the full local gradient."""
         del delta, corrections
         return {"start_gradient_norm": _norms(start.gradient)}
 
@@ -105,7 +105,7 @@ class Inexactness(Measurement):
     clip: bool = False
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """The ratio of the two norms."""
+        """Return the ratio of the two norms."""
         assert delta is not None
         first = start.params.expand_as(delta)
         end = first + delta

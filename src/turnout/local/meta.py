@@ -49,7 +49,7 @@ class Meta(Sgd):
 
     @classmethod
     def of(cls, local: Sgd, alpha: float, hessian: Hessian, delta: float = 1e-3) -> Meta:
-        """The same steps and minibatches, with a meta-gradient."""
+        """Return the same steps and minibatches, with a meta-gradient."""
         own = {field.name: getattr(local, field.name) for field in fields(Sgd)}
         return cls(**own, alpha=alpha, hessian=hessian, delta=delta)
 
@@ -64,7 +64,7 @@ class Meta(Sgd):
         return Sgd(**own).alone(steps)
 
     def tuning(self, steps: int) -> Sgd:
-        """Steps of adaptation, of size alpha."""
+        """Return steps of adaptation, of size alpha."""
         return replace(self.alone(steps), lr=self.alpha)
 
     @property
@@ -72,7 +72,7 @@ class Meta(Sgd):
         return _MetaGradient(self.alpha, self.hessian, self.delta)
 
     def _known(self, clients: Clients) -> None:
-        """The first gradient is not the direction of the first step."""
+        """Know nothing: the first gradient is not the direction of the first step."""
         del clients
 
 

@@ -83,12 +83,12 @@ class Sgd(Local):
         return 1
 
     def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """The number of minibatches a client has used in its life: where its pass goes on."""
+        """Return the number of minibatches a client has used in its life: where its pass goes on."""
         del num_params
         return {"steps_done": ((), torch.int64)} if self.sampling == "pass" else {}
 
     def alone(self, steps: int) -> Sgd:
-        """The same steps, in passes that start anew."""
+        """Return the same steps, in passes that start anew."""
         sampling = "fresh" if self.sampling == "pass" else self.sampling
         return replace(self, steps=steps, epochs=None, sampling=sampling)
 
@@ -119,7 +119,7 @@ class Sgd(Local):
         return amount * batches_per_pass(sizes, self.batch_size, self._drops_last)
 
     def plan(self, task: Task, memory: State, clients: Clients) -> Plan:
-        """The minibatches of this round, `per_step` for each step."""
+        """Return the minibatches of this round, `per_step` for each step."""
         sizes = clients.num_examples
         done = memory["steps_done"].numpy() if self.sampling == "pass" else np.zeros_like(sizes)
         return plan(

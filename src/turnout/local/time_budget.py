@@ -60,7 +60,7 @@ class TimeBudget(Work):
         return True
 
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
-        """The local steps of these clients, int64 ``[B]``, with messages as large as the model."""
+        """Return the local steps of these clients, int64 ``[B]``, with messages as large as the model."""
         if clients.speed is None:
             raise ConfigurationError(
                 "TimeBudget turns seconds into local steps, and nobody says how fast the clients are: give the population "
@@ -70,7 +70,7 @@ class TimeBudget(Work):
         return _steps(self, clients.speed, size)[clients.ids]
 
     def steps(self, speed: BoundSpeed, bytes_up: int = 0, bytes_down: int = 0) -> np.ndarray:
-        """The local steps of each client, int64 ``[N]``; 0 where none fits, unless `least` is more.
+        """Return the local steps of each client, int64 ``[N]``; 0 where none fits, unless `least` is more.
 
         Args:
             speed: how fast the clients are.
@@ -95,5 +95,5 @@ class TimeBudget(Work):
 
 @lru_cache(maxsize=8)
 def _steps(budget: TimeBudget, speed: BoundSpeed, size: int) -> np.ndarray:
-    """The steps of all clients, once for a run: they do not change from round to round."""
+    """Return the steps of all clients, once for a run: they do not change from round to round."""
     return budget.steps(speed, bytes_up=size, bytes_down=size)

@@ -13,7 +13,7 @@ from turnout.slots import Local
 
 
 def tuned(rule: Local, task: Task, clients: Clients, purpose: str) -> Task:
-    """The task with a model for each of B clients, ``[B, P]``: what it holds, after the local steps of `rule`.
+    """Return the task with a model for each of B clients, ``[B, P]``: what it holds, after the local steps of `rule`.
 
     Args:
         rule: steps that need no memory, see `Local.alone` and `Local.tuning`.

@@ -28,7 +28,7 @@ class Work(ABC):
 
     @abstractmethod
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
-        """The amounts of B clients, int64 ``[B]``."""
+        """Return the amounts of B clients, int64 ``[B]``."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class ShareOfWork(Work):
         return isinstance(self.of, Work) and self.of.counts_steps
 
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
-        """The amounts of this round."""
+        """Return the amounts of this round."""
         if "share" not in task.own:
             raise ConfigurationError(
                 "nobody tells clients their share of the work: add MultiplicativeWeights() to the pieces"
@@ -88,6 +88,6 @@ class UniformWork(Work):
             raise refuse("most", given=self.most, needed=f"a whole number >= least = {self.least}")
 
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
-        """The draws of this round."""
+        """Return the draws of this round."""
         bits = fold(stream("work", task.seed), task.versions(len(clients)), clients.ids)
         return self.least + below(bits, self.most - self.least + 1)

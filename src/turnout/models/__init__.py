@@ -28,7 +28,7 @@ MODELS: dict[str, type[ModelSpec]] = {
 
 
 def model(name: str, **options: Any) -> ModelSpec:
-    """A model by name, with options as they come from files: ``model("mlp", hidden=[64, 30])``; lists become tuples.
+    """Return a model by name, with options as they come from files: ``model("mlp", hidden=[64, 30])``; lists become tuples.
 
     Raises:
         ConfigurationError: for a name or an option that is not known, naming the nearest that is, and for bad values.

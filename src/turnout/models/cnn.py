@@ -62,7 +62,7 @@ class Cnn(ModelSpec):
 
     @classmethod
     def fashion_mnist(cls) -> Cnn:
-        """The network for Fashion-MNIST in FedAU's code: 211,690 parameters on 1 x 28 x 28 images of 10 classes."""
+        """Return the network for Fashion-MNIST in FedAU's code: 211,690 parameters on 1 x 28 x 28 images of 10 classes."""
         return cls(hidden=(128,))
 
     @property

@@ -46,7 +46,7 @@ class CharLstm(ModelSpec):
         not_negative("forget_bias", self.forget_bias)
 
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-        """A `NextCharacter` over `num_classes` symbols."""
+        """Return a `NextCharacter` over `num_classes` symbols."""
         if len(input_shape) != 1:
             raise refuse(
                 "input_shape of CharLstm",
@@ -116,7 +116,7 @@ class Lstm(nn.Module):
                 self.register_parameter(f"{name}_l{layer}", nn.Parameter(weights))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Outputs of the last layer at every step."""
+        """Return outputs of the last layer at every step."""
         parts = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         weights = [[getattr(self, f"{part}_l{layer}") for part in parts] for layer in range(self.layers)]
         if self.alone:

@@ -56,7 +56,7 @@ class SplitLogistic(ModelSpec):
         not_negative("rho", self.rho)
 
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-        """A `TwoParts` over the flattened input."""
+        """Return a `TwoParts` over the flattened input."""
         if num_classes != 2:
             raise refuse(
                 "num_classes of SplitLogistic", given=num_classes, needed="2", instead="Use Logistic() for more"

@@ -46,7 +46,7 @@ class TextLstm(ModelSpec):
         not_negative("forget_bias", self.forget_bias)
 
     def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
-        """A `TextClassifier` of texts of T words with D numbers each."""
+        """Return a `TextClassifier` of texts of T words with D numbers each."""
         if len(input_shape) != 2:
             raise refuse(
                 "input_shape of TextLstm",

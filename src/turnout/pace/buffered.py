@@ -167,7 +167,7 @@ class BoundBuffered(BoundPace):
         return [*self.open.of, *self.waiting]
 
     def versions(self) -> set[int]:
-        """The versions that open tasks and buffered reports were trained from, and the present one."""
+        """Return the versions that open tasks and buffered reports were trained from, and the present one."""
         return self.open.versions() | {version for _, _, version in self._buffer} | {self.version}
 
     def in_hand(self) -> list[tuple[int, int, int]]:

@@ -59,7 +59,7 @@ class BoundPace(ABC):
 
     @abstractmethod
     def chosen(self, time: float, clients: Sequence[int]) -> list[Action]:
-        """These clients were chosen, in answer to the last `Choose`.
+        """Take the clients who were chosen, in answer to the last `Choose`.
 
         Raises:
             ConfigurationError: for a client that is not idle, more clients than were wanted, or an answer to no question.
@@ -67,10 +67,10 @@ class BoundPace(ABC):
 
     @abstractmethod
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
-        """A client has sent the report of a task, trained from `version`."""
+        """Take the report of a task, trained from `version`."""
 
     def died(self, time: float, client: int, task: int) -> list[Action]:
-        """A client dropped out in the middle of a task; it is there and may be chosen again."""
+        """Note that a client dropped out in the middle of a task; it is there and may be chosen again."""
         if (reason := self.open.why_not(task, client)) is not None:
             return [Ignore(task, client, reason)]
         self.open.end(task)
@@ -88,7 +88,7 @@ class BoundPace(ABC):
 
     @abstractmethod
     def expired(self, time: float, timer: int) -> list[Action]:
-        """A timer has run out."""
+        """Note that a timer has run out."""
 
     def grow(self, num_clients: int) -> None:
         """Go on with so many clients: more than before."""
@@ -104,7 +104,7 @@ class BoundPace(ABC):
 
     @abstractmethod
     def versions(self) -> set[int]:
-        """The versions that open tasks and reports in hand were trained from, and the present one."""
+        """Return the versions that open tasks and reports in hand were trained from, and the present one."""
 
     @abstractmethod
     def in_hand(self) -> list[tuple[int, int, int]]:
@@ -120,8 +120,8 @@ class BoundPace(ABC):
 
     @abstractmethod
     def _freed(self, time: float, clients: Sequence[int]) -> list[Action]:
-        """What follows when these clients, who are still there, no longer work."""
+        """Return what follows when these clients, who are still there, no longer work."""
 
     @abstractmethod
     def _gone(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
-        """What follows when these clients went away, of whom some were working."""
+        """Return what follows when these clients went away, of whom some were working."""

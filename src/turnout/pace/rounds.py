@@ -132,7 +132,7 @@ class BoundRounds(BoundPace):
         return [] if self.running else [self._choose()]
 
     def expired(self, time: float, timer: int) -> list[Action]:
-        """The deadline that `timer` was set for has passed."""
+        """Close the phase whose deadline `timer` was set for."""
         del time
         return self._close() if self.running and timer == self._begun else []
 
@@ -145,7 +145,7 @@ class BoundRounds(BoundPace):
         return list(self.open.of)
 
     def versions(self) -> set[int]:
-        """The present version: nobody trains from another one."""
+        """Return the present version: nobody trains from another one."""
         return {self.version}
 
     def in_hand(self) -> list[tuple[int, int, int]]:

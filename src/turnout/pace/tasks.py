@@ -85,7 +85,7 @@ class OpenTasks:
         return tasks, working
 
     def versions(self) -> set[int]:
-        """The versions that are being trained from."""
+        """Return the versions that are being trained from."""
         return set(self._number)
 
     def state(self) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ class OnOwnPart(Local):
     columns: tuple[Correction, ...]
 
     def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """What the rule remembers."""
+        """Return what the rule remembers."""
         return self.rule.memory(num_params)
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:

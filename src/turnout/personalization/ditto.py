@@ -52,17 +52,17 @@ class Ditto(Personalization):
         return frozenset()
 
     def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
-        """The model's first parameters, ``[P]``."""
+        """Return the model's first parameters, ``[P]``."""
         del num_shared
         return initial
 
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """What clients train is the shared model."""
+        """Return the shared model, which is what clients train."""
         del memory
         return params
 
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """The model of each client, ``[B, P]``: its own."""
+        """Return the model of each client, ``[B, P]``: its own."""
         return to_device(memory["personal"], params.device)
 
     def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
@@ -78,14 +78,14 @@ class Ditto(Personalization):
     def beside(
         self, local: Local, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]
     ) -> torch.Tensor:
-        """The update of every client's own model, ``[B, P]``."""
+        """Return the update of every client's own model, ``[B, P]``."""
         way = tuple(correction for correction in corrections if not correction.of_objective)
         rows = {name: value.clone() for name, value in memory.items() if name != "personal"}
         own = replace(task, params=self.serving(task.params, memory))
         return local.train(own, rows, clients, (*way, _Near(self.proximal, task.params))).updates.gathered()
 
     def adapting(self, local: Local, steps: int) -> Local:
-        """The rule by which a client that never trained makes a model of its own from the shared one."""
+        """Return the rule by which a client that never trained makes a model of its own from the shared one."""
         return OnOwnPart(local.tuning(steps), (_Near(self.proximal),))
 
 
@@ -102,6 +102,6 @@ class _Near(Correction):
         return self if self.centre is None or self.centre.dim() == 1 else replace(self, centre=lanes.of(self.centre))
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """The gradient of the objective with its proximal term."""
+        """Return the gradient of the objective with its proximal term."""
         centre = start if self.centre is None else self.centre
         return gradient + self.factor * (params - (centre if centre.dim() == 1 else centre[: len(params)]))

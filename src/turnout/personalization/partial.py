@@ -92,7 +92,7 @@ class Personal(Personalization):
             )
 
     def chosen(self, module: nn.Module) -> frozenset[str]:
-        """The names of the personal ones among a model's trainable parameters.
+        """Return the names of the personal ones among a model's trainable parameters.
 
         Raises:
             ConfigurationError: where a pattern or kind matches none of them, or all of them without being ``"all"``.
@@ -110,27 +110,27 @@ class Personal(Personalization):
         return chosen
 
     def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
-        """The personal ones among the model's first parameters, ``[P_v]``."""
+        """Return the personal ones among the model's first parameters, ``[P_v]``."""
         return initial[num_shared:]
 
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """The model of each client, ``[B, P]``: what it received, ``[P_u]`` or ``[B, P_u]``, and its own part."""
+        """Return the model of each client, ``[B, P]``: what it received, ``[P_u]`` or ``[B, P_u]``, and its own part."""
         own = to_device(memory["personal"], params.device)
         return torch.cat([params.expand(len(own), -1), own], dim=1)
 
     serving = join
 
     def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        """The shared part and the first own one."""
+        """Return the shared part and the first own one."""
         return torch.cat([params, first.to(params.device)])
 
     def split(self, report: Report, num_shared: int) -> tuple[Report, torch.Tensor]:
-        """The report without anything personal, and the update of the personal part, ``[B, P_v]``."""
+        """Return the report without anything personal, and the update of the personal part, ``[B, P_v]``."""
         seen = {name: value[:, :num_shared] if value.dim() > 1 else value for name, value in report.seen.items()}
         return replace(report, delta=report.delta[:, :num_shared], seen=seen), report.delta[:, num_shared:]
 
     def adapting(self, local: Local, steps: int) -> Local:
-        """The rule by which a client that never trained fits its own part to its data, the shared part frozen."""
+        """Return the rule by which a client that never trained fits its own part to its data, the shared part frozen."""
         return OnOwnPart(local.tuning(steps), replace(self, alternate=1.0).columns)
 
     @property
@@ -140,7 +140,7 @@ class Personal(Personalization):
 
 
 def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[str]:
-    """The names that a function says yes to: some, and not all."""
+    """Return the names that a function says yes to: some, and not all."""
     chosen = frozenset(name for name in names if function(name))
     if 0 < len(chosen) < len(names):
         return chosen
@@ -151,7 +151,7 @@ def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[s
 
 
 def _part(part: str, module: nn.Module, names: list[str]) -> set[str]:
-    """The names that one kind or pattern matches; at least one, unless it is ``"none"``."""
+    """Return the names that one kind or pattern matches; at least one, unless it is ``"none"``."""
     found = set(names) if part == "all" else set(_matching(part, module, names))
     if not found and part != "none":
         what = "it has no such layer" if part in KINDS else f"its parameters are {', '.join(names)}"
@@ -160,7 +160,7 @@ def _part(part: str, module: nn.Module, names: list[str]) -> set[str]:
 
 
 def _matching(part: str, module: nn.Module, names: list[str]) -> Iterator[str]:
-    """The parameters of a kind, or whose names match a pattern."""
+    """Yield the parameters of a kind, or whose names match a pattern."""
     if part in ("none", "head", "first", "norms"):
         layers = [(name, layer) for name, layer in module.named_modules() if _own(name, layer, names)]
         some = {"none": [], "head": layers[-1:], "first": layers[:1]}.get(part)
@@ -171,13 +171,13 @@ def _matching(part: str, module: nn.Module, names: list[str]) -> Iterator[str]:
 
 
 def _own(name: str, layer: nn.Module, names: list[str]) -> list[str]:
-    """The trainable parameters of a layer itself, not of those inside it."""
+    """Return the trainable parameters of a layer itself, not of those inside it."""
     own = (f"{name}.{own}" if name else own for own, _ in layer.named_parameters(recurse=False))
     return [parameter for parameter in own if parameter in names]
 
 
 def _rules_about_updates(algorithm: Slots) -> str:
-    """The pieces that act on updates, by name; plain averaging does no harm where there are none."""
+    """Return the pieces that act on updates, by name; plain averaging does no harm where there are none."""
     from turnout.aggregation import WeightedSum
     from turnout.slots import Normaliser
     from turnout.weighting import ByExamples
@@ -229,7 +229,7 @@ class _Paced(Correction):
     step: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """The gradient times the factor, and zero for the part whose turn it is not."""
+        """Return the gradient times the factor, and zero for the part whose turn it is not."""
         del params, start
         direction = gradient * self.factor
         if self.alone is None:

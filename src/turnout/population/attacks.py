@@ -123,7 +123,7 @@ class WorstCase(Attack):
         return max(found, key=lambda each: each[0])[1]
 
     def _farthest(self, honest: Honest, mean: torch.Tensor, d: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """The largest distance that was found along d, and the update."""
+        """Return the largest distance that was found along d, and the update."""
 
         def distance(a: float) -> float:
             return float((honest.direction(mean + a * d).double() - mean).norm())

@@ -226,7 +226,7 @@ class BoundAttack:
 
 
 def _replaced(rows: Any, which: torch.Tensor, vector: torch.Tensor) -> Any:
-    """The rows, with `vector` in place of those in `which`, bool ``[B]``."""
+    """Return the rows, with `vector` in place of those in `which`, bool ``[B]``."""
     if isinstance(rows, Sharded):
         return Sharded(_replaced(rows.own, which[rows.place], vector), rows.place, len(rows))
     return torch.where(which[:, None], vector.to(rows.dtype), rows)

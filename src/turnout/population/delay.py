@@ -18,12 +18,12 @@ from turnout.core.random import fold, uniform
 
 
 def _infinite() -> np.errstate:
-    """What is beyond floating point takes for ever: durations are infinite there, as at q = 1."""
+    """Ignore overflow: what is beyond floating point takes for ever, and durations are infinite there, as at q = 1."""
     return np.errstate(divide="ignore", over="ignore")
 
 
 def standard_normal(q: np.ndarray | float) -> np.ndarray:
-    """The quantile function of N(0, 1); -inf at 0 and inf at 1. Shape is kept."""
+    """Return the quantile function of N(0, 1); -inf at 0 and inf at 1. Shape is kept."""
     return torch.special.ndtri(torch.from_numpy(np.array(q, dtype=np.float64))).numpy()
 
 
@@ -33,10 +33,10 @@ class Delay(ABC):
 
     @abstractmethod
     def mean(self) -> float:
-        """The expected duration; inf where there is none."""
+        """Return the expected duration; inf where there is none."""
 
     def quantile(self, q: np.ndarray | float) -> np.ndarray:
-        """The least duration that a draw stays within with probability q in [0, 1]; float64 of q's shape.
+        """Return the least duration that a draw stays within with probability q in [0, 1]; float64 of q's shape.
 
         Raises:
             ConfigurationError: for q outside [0, 1].
@@ -224,7 +224,7 @@ class Pareto(Delay):
 
 
 def quantile_of_sum(one: Delay, other: Delay, q: float) -> float:
-    """The q-quantile of the sum of two independent delays; exact where one is constant, else within 1e-4 of q.
+    """Return the q-quantile of the sum of two independent delays; exact where one is constant, else within 1e-4 of q.
 
     Solves ``P(X + Y <= s) = mean over p of P(Y <= s - x(p)) = q`` for s by bisection, x being the quantile function of
     X and P(Y <= y) read from a table of Y's quantiles.

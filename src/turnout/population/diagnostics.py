@@ -14,7 +14,7 @@ from turnout.population.availability import BoundAvailability
 def participation_table(
     rounds: Sequence[np.ndarray] | tuple[np.ndarray, np.ndarray], num_clients: int, num_rounds: int
 ) -> dict[str, np.ndarray]:
-    """The realised participation of each of N clients over R rounds.
+    """Return the realised participation of each of N clients over R rounds.
 
     Args:
         rounds: who took part, a list of R arrays of client numbers; or a tuple (ids, offsets), where round t is

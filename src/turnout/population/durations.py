@@ -85,7 +85,7 @@ class BoundSpeed(ABC):
 
     @abstractmethod
     def communication_quantile(self, q: float, bytes_up: int = 0, bytes_down: int = 0) -> Seconds:
-        """The q-quantile of each client's time for download and upload together, float64 ``[N]``.
+        """Return the q-quantile of each client's time for download and upload together, float64 ``[N]``.
 
         FOLB's T_k^c is the one at q = 0.99 (section V-A).
 

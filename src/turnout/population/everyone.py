@@ -29,6 +29,6 @@ class BoundEveryone(BoundAvailability):
     rates: np.ndarray
 
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """True for each of `clients`, bool ``[B]``."""
+        """Return True for each of `clients`, bool ``[B]``."""
         del round
         return np.ones(len(clients), dtype=bool)

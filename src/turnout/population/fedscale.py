@@ -96,7 +96,7 @@ def fedscale_speed(
 
 
 def _clients(path: str | Path, sha256: str | None, what: str) -> list[Any]:
-    """The values of the file's dictionary, in its order."""
+    """Return the values of the file's dictionary, in its order."""
     file = Path(path)
     if not file.is_file():
         raise DataError(f"FedScale's {what} {file}: no such file")

@@ -64,7 +64,7 @@ def check_delay(place: str, given: object, *, optional: bool = False) -> None:
 
 
 def assign(groups: Sequence[Group], num_clients: int, shuffled: bool, seed: int) -> np.ndarray:
-    """The group of each of N clients, int64 ``[N]``.
+    """Return the group of each of N clients, int64 ``[N]``.
 
     Clients that groups name go there. The others are given to the remaining groups in the order of client numbers, so
     that the last group holds the last ones; group g ends at client ``round(N * (share_1 + ... + share_g) / total)`` of
@@ -90,7 +90,7 @@ def assign(groups: Sequence[Group], num_clients: int, shuffled: bool, seed: int)
 
 
 def _named(groups: Sequence[Group], num_clients: int) -> np.ndarray:
-    """The group that names each client, -1 where none does, int64 ``[N]``."""
+    """Return the group that names each client, -1 where none does, int64 ``[N]``."""
     group = np.full(num_clients, -1, dtype=np.int64)
     for g, members in enumerate(groups):
         if members.clients is None:

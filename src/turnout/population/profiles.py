@@ -16,7 +16,7 @@ _COLUMNS = (*_NUMBERS, "clients")
 
 
 def device_profiles(table: str | os.PathLike[str] | Mapping[str, Mapping[str, Any]]) -> tuple[Group, ...]:
-    """Groups of clients from a table of device profiles, one group for each row.
+    """Make groups of clients from a table of device profiles, one for each row.
 
     Args:
         table: path of a CSV or Parquet file with a column ``profile`` (a name) and the columns below, or a mapping from

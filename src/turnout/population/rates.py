@@ -77,7 +77,7 @@ def needed_labels(label_counts: np.ndarray | None, num_clients: int, alpha: floa
 
 
 def everyone_at(rate: float, num_clients: int) -> np.ndarray:
-    """The same rate for N clients, ``[N]``, read-only, at the memory of one number."""
+    """Return the same rate for N clients, ``[N]``, read-only, at the memory of one number."""
     return np.broadcast_to(np.float64(rate), (num_clients,))
 
 

@@ -143,7 +143,7 @@ class BoundRecordedSpeed(BoundSpeed):
         return (sums[self.start + self.length] - sums[self.start]) / self.length
 
     def communication_quantile(self, q: float, bytes_up: int = 0, bytes_down: int = 0) -> Seconds:
-        """The least recorded time for download and upload together that a fraction q of the rows stays within, ``[N]``."""
+        """Return the least recorded time of download and upload that a fraction q of the rows stays within, ``[N]``."""
         del bytes_up, bytes_down
         probability("q", q)
         total = self.rows[:, 0] + self.rows[:, 2]

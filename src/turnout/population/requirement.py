@@ -31,7 +31,7 @@ class Requirement(ABC):
 
     @abstractmethod
     def solo(self, local: Local) -> Local | None:
-        """The rule by which every client trains a model of its own before the first round; None if there is no need."""
+        """Return the rule by which clients train models of their own before the first round; None if there is no need."""
 
     @abstractmethod
     def bind(self, num_clients: int, solo: Solo | None, unseen: bool = False) -> BoundRequirement | None:
@@ -105,7 +105,7 @@ class WarmUp(Requirement):
             count("batch_size", self.batch_size)
 
     def solo(self, local: Local) -> Local:
-        """The algorithm's local rule for so many steps."""
+        """Return the algorithm's local rule for so many steps."""
         rule, own = local.alone(self.steps), {"lr": self.lr, "batch_size": self.batch_size}
         own = {name: value for name, value in own.items() if value is not None}
         if missing := own.keys() - {field.name for field in fields(rule)}:  # type: ignore[arg-type]
@@ -113,7 +113,7 @@ class WarmUp(Requirement):
         return replace(rule, **own)  # type: ignore[type-var]
 
     def bind(self, num_clients: int, solo: Solo | None, unseen: bool = False) -> BoundRequirement:
-        """What the own models reach."""
+        """Return what the own models reach."""
         del num_clients, unseen
         assert solo is not None
         test = solo.get(f"test_{self.measure}")
@@ -166,7 +166,7 @@ class GivenRequirement(Requirement):
         del local
 
     def bind(self, num_clients: int, solo: Solo | None, unseen: bool = False) -> BoundRequirement | None:
-        """The given numbers."""
+        """Return the given numbers."""
         del solo
         given = self.unseen if unseen else self.table
         if given is None:
@@ -181,7 +181,7 @@ class GivenRequirement(Requirement):
 
 
 def _read(path: str, num_clients: int) -> list[float]:
-    """The requirements in a file, by client."""
+    """Return the requirements in a file, by client."""
     columns = read_table(path, "requirements", ("client", "requirement"))
     clients = numbers(columns["client"], "client", f"requirements {path}", whole=True)
     values = numbers(columns["requirement"], "requirement", f"requirements {path}")

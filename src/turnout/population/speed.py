@@ -104,7 +104,7 @@ class Speed(SpeedModel):
         return BoundDelays(num_clients, self, self._resolved(groups), group, keys)
 
     def _resolved(self, groups: tuple[Group, ...]) -> tuple[Group, ...]:
-        """The groups with nothing left out; a single one without groups."""
+        """Return the groups with nothing left out; a single one without groups."""
         whole = []
         for group in groups or (Group(),):
             own = {
@@ -185,7 +185,7 @@ class BoundDelays(BoundSpeed):
         return means[self.group] * self._factor("speed factor", self.options.spread, np.arange(self.num_clients))
 
     def communication_quantile(self, q: float, bytes_up: int = 0, bytes_down: int = 0) -> Seconds:
-        """The q-quantile of each client's time for download and upload together, float64 ``[N]``."""
+        """Return the q-quantile of each client's time for download and upload together, float64 ``[N]``."""
         probability("q", q)
         latency = np.array([quantile_of_sum(device[0], device[2], q) for device in map(_delays, self.devices)])
         transfer = self._transfer("download_bandwidth", bytes_down) + self._transfer("upload_bandwidth", bytes_up)
@@ -193,12 +193,12 @@ class BoundDelays(BoundSpeed):
         return link * (latency + transfer)[self.group]
 
     def _transfer(self, place: str, num_bytes: int) -> Seconds:
-        """What bytes take in each group, in seconds."""
+        """Return what bytes take in each group, in seconds."""
         widths = [getattr(device, place) for device in self.devices]
         return np.array([num_bytes / width if width else 0.0 for width in widths])
 
     def _factor(self, purpose: str, spread: float, clients: np.ndarray) -> np.ndarray | float:
-        """The factors of `clients`, ``[B]``; 1 where all are alike."""
+        """Return the factors of `clients`, ``[B]``; 1 where all are alike."""
         if spread == 0:
             return 1.0
         # The centre of the cell of a 53-bit number, so that no client is infinitely fast.

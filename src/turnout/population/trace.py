@@ -108,7 +108,7 @@ def _is_index(value: object) -> bool:
 
 
 def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The union of intervals [start, end) as ascending intervals that do not overlap; touching ones stay apart."""
+    """Return the union of intervals [start, end) as ascending intervals that do not overlap; touching ones stay apart."""
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(end[order])
     first = np.flatnonzero(np.concatenate([[True], start[1:] >= reach[:-1]]))

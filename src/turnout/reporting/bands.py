@@ -16,12 +16,12 @@ Samples = list[tuple[np.ndarray, np.ndarray]]
 
 
 def window_of(records: Sequence[RunRecord]) -> int:
-    """The window of smoothed curves: 3 % of the rounds, as in the figures of the FedAU paper (appendix D.2)."""
+    """Return the window of smoothed curves: 3 % of the rounds, as in the figures of the FedAU paper (appendix D.2)."""
     return max(1, round(0.03 * max(record.history.last_round for record in records)))
 
 
 def band(samples: Samples, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rounds, mean and sample standard deviation (0 for one sample) over all samples in (round - window, round]."""
+    """Return rounds, mean and sample standard deviation (0 for one) over all samples in (round - window, round]."""
     if not samples:
         return np.array([]), np.array([]), np.array([])
     rounds, values = (np.concatenate(part) for part in zip(*samples, strict=True))
@@ -39,7 +39,7 @@ def band(samples: Samples, window: int) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def quartile_band(samples: Samples) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Rounds at which all seeds were evaluated, and the quartiles over seeds there: low, median, high.
+    """Return rounds at which all seeds were evaluated, and the quartiles over seeds there: low, median, high.
 
     Where a seed has no finite value there is none (NaN).
     """

@@ -84,7 +84,7 @@ def _spread_out(axes: Axes) -> None:
 
 
 def spent_at(record: RunRecord, cost: str, rounds: np.ndarray) -> np.ndarray:
-    """What a run had spent until the end of each of `rounds`."""
+    """Return what a run had spent until the end of each of `rounds`."""
     spent = record.history.spent(cost)
     assert spent is not None
     return np.interp(rounds, record.history.column("round")[0], spent)

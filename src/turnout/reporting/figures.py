@@ -38,7 +38,7 @@ MOST_BINS = 600  # columns of a raster
 
 
 def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> Figure:
-    """A recorded column against rounds: for each algorithm the mean over seeds, and a band of one standard deviation.
+    """Return a recorded column against rounds: for each algorithm the mean over seeds, and a band of one standard deviation.
 
     With `smooth`, mean and standard deviation at a round are those of all samples, of all seeds, in the window that ends
     there and spans 3 % of the rounds, as in the figures of the FedAU paper (appendix D.2). A gap means that a run had

@@ -110,7 +110,7 @@ class Sweep:
         ]
 
     def best_for(self, axis: str) -> dict[str, str]:
-        """The name of the best point for every value of one axis, the value as it is written."""
+        """Return the name of the best point for every value of one axis, the value as it is written."""
         ranking = [name for name in self.ranking if math.isfinite(self.scores[name].value)]
         found: dict[str, str] = {}
         for name in ranking:
@@ -134,7 +134,7 @@ def are_numbers(values: Sequence[Any]) -> bool:
 
 
 def written(value: Any) -> str:
-    """A value as it is written on the command line: a list as ``64,30``, a table as ``{kind = "cosine"}``."""
+    """Return a value as it is written on the command line: a list as ``64,30``, a table as ``{kind = "cosine"}``."""
     if isinstance(value, list | tuple):
         return ",".join(map(written, value))
     if isinstance(value, Mapping):
@@ -143,7 +143,7 @@ def written(value: Any) -> str:
 
 
 def assignments(point: Mapping[str, Any]) -> str:
-    """The values of a point as settings, ready for a shell: ``local.lr=0.03 also.prox.mu=0.1``."""
+    """Return the values of a point as settings, ready for a shell: ``local.lr=0.03 also.prox.mu=0.1``."""
     return " ".join(shlex.quote(f"{axis}={written(value)}") for axis, value in point.items())
 
 

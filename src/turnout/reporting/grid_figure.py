@@ -21,7 +21,7 @@ _COLUMNS = 3
 
 
 def grid_figure(sweep: Sweep) -> Figure:
-    """The figure of every point; the best is ringed.
+    """Return the figure of every point; the best is ringed.
 
     Raises:
         DataError: where no point has a finite figure.
@@ -92,13 +92,13 @@ def _map(axes: Axes, sweep: Sweep, down: str, across: str, fixed: Mapping[str, A
 
 
 def _finite(sweep: Sweep, name: str) -> float:
-    """The figure of a point; NaN where there is none, or it is infinite."""
+    """Return the figure of a point; NaN where there is none, or it is infinite."""
     value = sweep.scores[name].value if name in sweep.scores else math.nan
     return value if math.isfinite(value) else math.nan
 
 
 def _values(sweep: Sweep, down: str, across: str, fixed: Mapping[str, Any]) -> np.ndarray:
-    """The figures over two axes, where the others are fixed; NaN where there is none."""
+    """Return the figures over two axes, where the others are fixed; NaN where there is none."""
     values = np.full((len(sweep.axes[down]), len(sweep.axes[across])), np.nan)
     for name, point in sweep.points.items():
         if name in sweep.scores and _holds(point, fixed):

@@ -77,7 +77,7 @@ def three_clients_figure() -> Figure:
 
 
 def _objective(axes: Axes, estimated: Sequence[float], colour: str, alpha: float = 1.0) -> None:
-    """The objective's curve and its minima."""
+    """Draw the objective's curve and its minima."""
     places = np.array(estimated)
     w = np.linspace(places.min() - 2.5, places.max() + 2.5, 600)
     axes.plot(w, objective(w, places), linewidth=1.6, color=colour, alpha=alpha)

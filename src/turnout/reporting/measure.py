@@ -18,7 +18,7 @@ from turnout.reporting.target import COSTS, Target, number, shown
 
 
 def _largest_fall(history: History, metric: str) -> float:
-    """The largest change for the worse from one evaluation to the next, in the second half of the rounds."""
+    """Return the largest change for the worse from one evaluation to the next, in the second half of the rounds."""
     rounds, values = history.column(metric)
     late = values[rounds > history.last_round / 2]
     worse = np.diff(late) if less_is_better(metric) else -np.diff(late)
@@ -85,7 +85,7 @@ class Measure:
         return self.metric is None or self.kind == "largest_fall" or less_is_better(self.metric)
 
     def of(self, record: RunRecord, target: Target | None = None) -> float:
-        """The figure of a run, as bad as can be (infinite) where it diverged or did not reach the target.
+        """Return the figure of a run, as bad as can be (infinite) where it diverged or did not reach the target.
 
         Raises:
             ConfigurationError: where the run has no such column or evaluation, or no target was given that is needed.

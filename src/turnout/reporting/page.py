@@ -42,7 +42,7 @@ def draw(title: str, caption: str, alt: str, make: Callable[[], Figure]) -> Draw
 
 
 def render_page(template: str, **values: Any) -> str:
-    """A page from its template in this folder.
+    """Return a page from its template in this folder.
 
     Raises:
         ConfigurationError: where Jinja2 is not installed.
@@ -57,7 +57,7 @@ def render_page(template: str, **values: Any) -> str:
 
 
 def _with_contents(page: str) -> str:
-    """The page with a list of its sections in the place for it, and an id for each to go to."""
+    """Return the page with a list of its sections in the place for it, and an id for each to go to."""
     entries: list[str] = []
 
     def numbered(heading: re.Match[str]) -> str:

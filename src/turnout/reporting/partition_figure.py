@@ -79,7 +79,7 @@ def _bubbles(counts: np.ndarray) -> Figure:
 
 
 def _bubble_key(figure: Figure, axes: Axes, pitch: float, largest: int) -> None:
-    """What a bubble's area means: three sizes, from a small one to the largest."""
+    """Say what a bubble's area means: three sizes, from a small one to the largest."""
     shown = sorted({max(1, round(largest * share)) for share in (0.1, 0.4, 1.0)})
     handles = [
         axes.scatter([], [], s=(1.15 * pitch) ** 2 * n / largest, color=PALETTE[0], linewidths=0, label=f"{n:,}")

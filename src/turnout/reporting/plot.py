@@ -60,7 +60,7 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
 
 
 def _records(runs: Mapping[str, HasHistory] | Sequence[RunRecord]) -> list[RunRecord]:
-    """Runs as reports have them."""
+    """Return runs as reports have them."""
     if isinstance(runs, Mapping):
         runs = [RunRecord(name, 0, _history(name, result)) for name, result in runs.items()]
     if not runs or not all(isinstance(run, RunRecord) for run in runs):
@@ -71,14 +71,14 @@ def _records(runs: Mapping[str, HasHistory] | Sequence[RunRecord]) -> list[RunRe
 
 
 def _history(name: str, result: Any) -> History:
-    """The tables of a result."""
+    """Return the tables of a result."""
     if not isinstance(history := getattr(result, "history", None), History):
         raise ConfigurationError(f"plot() takes results, which Experiment.run() gives, got {result!r} as {name!r}")
     return history
 
 
 def _judged(records: Sequence[RunRecord]) -> str:
-    """What runs are judged by: the first of these columns that some run recorded."""
+    """Return what runs are judged by: the first of these columns that some run recorded."""
     for name in BY_IMPORTANCE:
         if any(name in r.history.column_names and len(r.history.column(name)[1]) for r in records):
             return name

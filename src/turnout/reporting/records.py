@@ -51,7 +51,7 @@ class RunRecord:
 
 
 def by_algorithm(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
-    """Runs by algorithm, in the order in which the algorithms first appear.
+    """Group runs by algorithm, in the order in which the algorithms first appear.
 
     Raises:
         ConfigurationError: where there is no run, or an algorithm has two with the same seed.

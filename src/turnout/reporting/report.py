@@ -79,7 +79,7 @@ def render(
     environment: Mapping[str, str] | None,
     to_accuracy: float | None,
 ) -> str:
-    """The page that `write_report` writes."""
+    """Return the page that `write_report` writes."""
     rows = comparison(records, window)
     looks = styles(records)
     target = None if to_accuracy is None else accuracy_target(records, to_accuracy)
@@ -115,7 +115,7 @@ def render(
 
 
 def _lead(records: Sequence[RunRecord], rows: Sequence[Row], data: FederatedData | None) -> str:
-    """What was run, in a sentence or two."""
+    """Return what was run, in a sentence or two."""
     names, clients = list(by_algorithm(records)), max(len(record.history.clients) for record in records)
     rounds, seeds = (sorted({pick(record) for record in records}) for pick in (_last_round, _seed))
     parts = [
@@ -128,7 +128,7 @@ def _lead(records: Sequence[RunRecord], rows: Sequence[Row], data: FederatedData
 
 
 def _best(rows: Sequence[Row]) -> str:
-    """The best figure of the first metric that there is, on test examples if any, in a sentence."""
+    """Return the best figure of the first metric that there is, on test examples if any, in a sentence."""
     for key in (f"{split}_{metric}" for metric in METRICS for split in ("test", "train")):
         found = [row for row in rows if key in row.figures and row.figures[key].mean > 0]
         if not found:
@@ -200,7 +200,7 @@ def _by_labels(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawin
 
 
 def _standing(records: Sequence[RunRecord]) -> list[Drawing]:
-    """What clients require, against rounds: the columns that some run recorded."""
+    """Return what clients require, against rounds: the columns that some run recorded."""
     recorded = {name for record in records for name in record.history.column_names}
     names = [name for keys in APPEAL.values() for name in keys if name in recorded]
     return [

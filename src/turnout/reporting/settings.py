@@ -15,13 +15,13 @@ PACKAGES = ("turnout", "torch", "numpy", "pyarrow", "matplotlib")
 
 
 def environment() -> dict[str, str]:
-    """What this process runs on: Python, operating system, processors and the versions of the packages that matter."""
+    """Return what this process runs on: Python, operating system, processors and the versions of the packages that matter."""
     system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors"
     return {"python": platform.python_version(), "system": system, **{name: _version(name) for name in PACKAGES}}
 
 
 def settings(records: Sequence[RunRecord]) -> dict[str, str]:
-    """Configurations as TOML: what all runs share under ``"all runs"``, then for each algorithm what is its own.
+    """Write configurations as TOML: what all runs share under ``"all runs"``, then for each algorithm what is its own.
 
     Settings that differ between seeds of an algorithm are those of its first run.
     """

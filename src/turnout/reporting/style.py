@@ -50,7 +50,7 @@ _APPEAL = {
 
 
 def name_of(metric: str) -> str:
-    """What a recorded column is called where people read it: ``"test accuracy"``."""
+    """Return what a recorded column is called where people read it: ``"test accuracy"``."""
     for prefix, kind in JUDGED.items():
         if (name := _APPEAL.get(metric.removeprefix(prefix))) and metric.startswith(prefix):
             return f"{name}, {kind}" if kind else name
@@ -61,12 +61,12 @@ def name_of(metric: str) -> str:
 
 
 def scale_of(metric: str) -> float:
-    """What a recorded column is multiplied by where it is shown: accuracies are shown in percent."""
+    """Return what a recorded column is multiplied by where it is shown: accuracies are shown in percent."""
     return 100.0 if metric.partition("_of_")[0].endswith("accuracy") else 1.0
 
 
 def label(metric: str) -> str:
-    """The name of a recorded column with its unit, for an axis: ``"test accuracy (%)"``."""
+    """Return the name of a recorded column with its unit, for an axis: ``"test accuracy (%)"``."""
     return f"{name_of(metric)} (%)" if scale_of(metric) == 100.0 else name_of(metric)
 
 
@@ -89,7 +89,7 @@ def looks_of(names: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 @cache
 def _shown_in_notebooks(kind: type[Figure]) -> type[Figure]:
-    """A kind of figure that notebooks draw, also where pyplot was never imported."""
+    """Return a kind of figure that notebooks draw, also where pyplot was never imported."""
 
     class NotebookFigure(kind):
         """A figure with a picture of its own."""
@@ -103,7 +103,7 @@ def _shown_in_notebooks(kind: type[Figure]) -> type[Figure]:
 
 
 def new_figure(width: float = SIZE[0], height: float = SIZE[1]) -> Figure:
-    """An empty figure.
+    """Return an empty figure.
 
     Raises:
         ConfigurationError: where matplotlib is not installed.
@@ -116,7 +116,7 @@ def new_figure(width: float = SIZE[0], height: float = SIZE[1]) -> Figure:
 
 
 def needs_extra(package: str) -> ConfigurationError:
-    """The error where a package is missing that only reports need."""
+    """Return the error where a package is missing that only reports need."""
     return ConfigurationError(
         f"figures and reports need {package}, which is not installed: pip install 'turnout[report]'"
     )
@@ -155,7 +155,7 @@ def few_ticks(axis: Axis, whole: bool = False) -> None:
 
 
 def legend(figure: Figure, looks: dict[str, dict[str, Any]]) -> None:
-    """A legend of algorithms below the axes, where there is more than one."""
+    """Add a legend of algorithms below the axes, where there is more than one."""
     if len(looks) < 2:
         return
     from matplotlib.lines import Line2D

@@ -53,7 +53,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
 
 
 def _attributes(figure: Figure, panels: list[Axes], description: str) -> Iterator[str]:
-    """What the drawing says of itself."""
+    """Yield what the drawing says of itself."""
     width = figure.get_figwidth()  # bounds, so that text is as large in all figures of a page
     yield f'role="img" aria-label="{html.escape(description)}"'
     yield f'style="max-width: {_REM * width:.0f}rem; min-width: {_LEAST_REM * width:.0f}rem"'
@@ -75,7 +75,7 @@ def _panel(figure: Figure, axes: Axes) -> dict[str, Any]:
 
 
 def _marked(group: re.Match[str]) -> str:
-    """A group with what the page goes by in place of its id."""
+    """Return a group with what the page goes by in place of its id."""
     name = group[1]
     if name.startswith(SERIES):
         return f'<g data-series="{name.removeprefix(SERIES)}"'

@@ -44,7 +44,7 @@ def write_sweep(sweep: Sweep, path: str | Path, title: str = "Sweep") -> Path:
 
 
 def edge_note(sweep: Sweep) -> str:
-    """A warning where the best value of an axis is its least or greatest; empty otherwise."""
+    """Return a warning where the best value of an axis is its least or greatest; empty otherwise."""
     edges = sweep.at_the_edge
     if not edges:
         return ""
@@ -52,7 +52,7 @@ def edge_note(sweep: Sweep) -> str:
 
 
 def _curve(sweep: Sweep, metric: str) -> Drawing:
-    """A column on the way, for the best points."""
+    """Return a column on the way, for the best points."""
     records = [record for name in sweep.ranking[:MOST_LINES] for record in sweep.records[name]]
     title = name_of(metric).capitalize()
     alt = f"{title} against rounds, for the best points of the grid."

@@ -61,17 +61,17 @@ class Column:
     exceptional: bool = False
 
     def show(self, figure: Measured) -> str:
-        """The figure as ``77.1 ± 0.4``."""
+        """Return the figure as ``77.1 ± 0.4``."""
         if figure.std is None or not self.spread or not math.isfinite(figure.mean):
             return self.mean(figure)
         return f"{self.mean(figure)} ± {self._rounded(figure.std)}"
 
     def mean(self, figure: Measured) -> str:
-        """The mean alone, rounded as it is shown."""
+        """Return the mean alone, rounded as it is shown."""
         return self._rounded(figure.mean)
 
     def _rounded(self, value: float) -> str:
-        """A number as it is shown: losses and errors below the last decimal keep two digits, for none of them is zero."""
+        """Write a number as it is shown: losses and errors below the last decimal keep two digits, for none is zero."""
         shown = f"{self.scale * value:,.{self.decimals}f}"
         return f"{value:.2g}" if self.decimals == 3 and value and not float(shown.replace(",", "")) else shown
 
@@ -86,7 +86,7 @@ _APPEAL = {
 
 
 def _of_clients(split: str) -> dict[str, Column]:
-    """The columns of figures over clients, of their accuracy on training or on test examples."""
+    """Return the columns of figures over clients, of their accuracy on training or on test examples."""
     of = name_of(f"{split}_accuracy")
     return {
         f"client_{split}_mean": Column(f"{of}, mean over clients (%)", f"{split} %,\nclient mean", **_PERCENT),
@@ -208,7 +208,7 @@ def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[tu
 
 
 def rich_tables(rows: Sequence[Row]) -> Group:
-    """The comparison for a terminal: results, and what clients require and how they are heard, where it was recorded."""
+    """Return the comparison for a terminal: results, and what clients require and how they are heard, if recorded."""
     heard = [rich_table(rows, INFLUENCE, "Influence of a client (fair share = 1)")] if cells(rows, INFLUENCE)[0] else []
     required = [rich_table(rows, APPEAL[title], title) for title in appeal_cells(rows)]
     groups = [rich_table(rows, keys, BY_LABELS)] if (keys := by_labels(rows)) else []
@@ -216,7 +216,7 @@ def rich_tables(rows: Sequence[Row]) -> Group:
 
 
 def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = "") -> TextTable:
-    """Some columns of the comparison for a terminal; in bold what leads by more than the spread."""
+    """Return some columns of the comparison for a terminal; in bold what leads by more than the spread."""
     keys, lines = cells(rows, keys)
     titles = ["algorithm", *(column_of(key).short for key in keys)]
     shown = [[Text(row.algorithm), *emphasised(line)] for row, line in zip(rows, lines, strict=True)]
@@ -224,7 +224,7 @@ def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = 
 
 
 def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> str:
-    """The comparison as a Markdown table; in bold what leads its column by more than the spread."""
+    """Return the comparison as a Markdown table; in bold what leads its column by more than the spread."""
     keys, lines = cells(rows, keys)
     text = [f"| algorithm | {' | '.join(column_of(key).title for key in keys)} |", f"|---|{'---:|' * len(keys)}"]
     for row, line in zip(rows, lines, strict=True):
@@ -296,7 +296,7 @@ def _worth_showing(key: str, rows: Sequence[Row]) -> bool:
 
 
 def _leader(key: str, rows: Sequence[Row]) -> Measured | None:
-    """The figure of a column that is better than every other by more than the spread of either; None without one."""
+    """Return the figure of a column that is better than every other by more than the spread of either; None without one."""
     column = column_of(key)
     figures = [row.figures[key] for row in rows if key in row.figures and math.isfinite(row.figures[key].mean)]
     if column.better is None or len(figures) < 2 or any(figure.std is None for figure in figures):

@@ -51,7 +51,7 @@ class Cost:
 
 
 def accuracy_target(records: Sequence[RunRecord], accuracy: float) -> Target:
-    """The target of an accuracy: of test accuracy, or of training accuracy if no run was tested.
+    """Return the target of an accuracy: of test accuracy, or of training accuracy if no run was tested.
 
     Raises:
         ConfigurationError: for an accuracy outside (0, 1].
@@ -70,7 +70,7 @@ def check_accuracy(accuracy: Any, name: str = "to_accuracy") -> None:
 
 
 def costs(records: Sequence[RunRecord], target: Target) -> list[Cost]:
-    """What every algorithm spent until it reached `target`, in the order of first appearance.
+    """Return what every algorithm spent until it reached `target`, in the order of first appearance.
 
     Raises:
         ConfigurationError: for a column that no run has.
@@ -92,7 +92,7 @@ def shown(figure: Quartiles, scale: float = 1.0) -> str:
 
 
 def number(value: float) -> str:
-    """A number with about three digits, and all of those before the point."""
+    """Return a number with about three digits, and all of those before the point."""
     if not math.isfinite(value) or value == round(value):
         return f"{value:,.0f}"
     if abs(value) < 0.01:  # such as gradient norms
@@ -116,7 +116,7 @@ def cost_cells(rows: Sequence[Cost]) -> tuple[list[str], list[list[tuple[str, bo
 
 
 def cost_table(rows: Sequence[Cost], target: Target) -> TextTable:
-    """The costs for a terminal; in bold what is less than all others by more than the spread."""
+    """Return the costs for a terminal; in bold what is less than all others by more than the spread."""
     titles, lines = cost_cells(rows)
     seeds = max(row.figures["rounds"].num for row in rows)
     caption = f"median (quartiles) over {seeds} seeds" if seeds > 1 else ""
@@ -143,7 +143,7 @@ def spent_until(record: RunRecord, target: Target, cost: str) -> float:
 
 
 def _leader(key: str, rows: Sequence[Cost]) -> Quartiles | None:
-    """The figure of a column whose quartiles are all below those of every other; None without one, and with one seed."""
+    """Return the figure of a column whose quartiles are below those of every other; None without one, and with one seed."""
     figures = [row.figures[key] for row in rows if key in row.figures]
     if len(figures) < 2 or any(figure.num < 2 for figure in figures):
         return None

@@ -19,7 +19,7 @@ SPEEDS = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def throttling_figure(steps: int = 1000, seeds: Sequence[int] = (0,), speeds: Sequence[float] = SPEEDS) -> Figure:
-    """Utility of one fast client against the speed it reports; it gains from lying where a line rises to the left.
+    """Draw the utility of one fast client against the speed it reports; it gains from lying where a line rises to the left.
 
     Lines are formulas for memoryless clients, dots means over schedules in virtual time, one for each seed: on the left of
     such clients, on the right of clients whose tasks take about the same time each, as in the paper's experiments. The

@@ -78,7 +78,7 @@ class _Limits:
 
     @classmethod
     def of(cls, kind: str, table: Any, names: tuple[str, ...]) -> _Limits:
-        """The limits of a table that has these names too.
+        """Return the limits of a table that has these names too.
 
         Raises:
             ConfigurationError: for anything else.
@@ -120,7 +120,7 @@ class Bound(Check):
         self.algorithms = (bound["of"],)
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """The figure itself."""
+        """Return the figure itself."""
         del measure
         return self.limits.include(figures[0][self.algorithms[0]])
 
@@ -181,7 +181,7 @@ CHECKS: Mapping[str, type[Check]] = {
 
 
 def check_of(table: Mapping[str, Any]) -> Check:
-    """The check of a claim, from the one key that names it.
+    """Return the check of a claim, from the one key that names it.
 
     Raises:
         ConfigurationError: where there is none, or more than one.

@@ -111,11 +111,11 @@ class Reproduction:
         return list(self.common["algorithms"])
 
     def of(self, panel: Panel) -> list[str]:
-        """The names of the algorithms in a panel."""
+        """Return the names of the algorithms in a panel."""
         return [name for name in self.algorithms if panel.only is None or name in panel.only]
 
     def chosen(self, names: list[str] | None) -> list[Panel]:
-        """The panels to run: those named, or all that are not optional.
+        """Return the panels to run: those named, or all that are not optional.
 
         Raises:
             ConfigurationError: for a panel that does not exist, or in which no algorithm is left.
@@ -131,7 +131,7 @@ class Reproduction:
         return [having[name] for name in found]
 
     def narrowed(self, names: list[str]) -> Reproduction:
-        """The same with these algorithms alone.
+        """Return the same with these algorithms alone.
 
         Raises:
             ConfigurationError: for an algorithm that does not exist.

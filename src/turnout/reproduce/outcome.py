@@ -79,12 +79,12 @@ class Outcome:
         return [panel for name, panel in self.reproduction.panels.items() if name in self.records]
 
     def target(self, panel: Panel) -> Target | None:
-        """What the runs of a panel are to reach."""
+        """Return what the runs of a panel are to reach."""
         records = self.records[panel.name]
         return None if panel.to_accuracy is None or not records else accuracy_target(records, panel.to_accuracy)
 
     def figures(self, panel: Panel, measure: Measure) -> Figures:
-        """A figure for each algorithm and seed."""
+        """Return a figure for each algorithm and seed."""
         records, target = self.records[panel.name], self.target(panel)
         found: dict[str, dict[int, float]] = {name: {} for name in self.reproduction.of(panel)}
         for record in records:
@@ -92,7 +92,7 @@ class Outcome:
         return found
 
     def lines(self) -> list[Line]:
-        """The table: every algorithm of every panel."""
+        """Return the table: every algorithm of every panel."""
         measures, lines = self.reproduction.measures, []
         for panel in self.panels:
             found = [self.figures(panel, measure) for measure in measures]
@@ -104,7 +104,7 @@ class Outcome:
         return lines
 
     def findings(self) -> list[Finding]:
-        """What became of every claim, in every panel that it is about."""
+        """Return what became of every claim, in every panel that it is about."""
         return [finding for claim in self.reproduction.claims for finding in self._of(claim)]
 
     def _of(self, claim: Claim) -> list[Finding]:
@@ -117,7 +117,7 @@ class Outcome:
         return [self._finding(claim, [panel], measure) for panel in having if panel.name in self.records]
 
     def _across(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> Finding:
-        """What became of a claim that compares panels."""
+        """Return what became of a claim that compares panels."""
         run = {name for panel in panels for name in self.reproduction.of(panel)}
         missing = [panel.title for panel in panels if panel.name not in self.records]
         if missing := [*missing, *(name for name in claim.check.algorithms if name not in run)]:
@@ -157,7 +157,7 @@ class Outcome:
 
 
 def verdict(truths: Sequence[bool | None]) -> tuple[str, str]:
-    """What seeds say together: the verdict, and the reason."""
+    """Return what seeds say together: the verdict, and the reason."""
     total, true, unknown = len(truths), truths.count(True), truths.count(None)
     said = f"true of {true} of {total} seed{'s' * (total != 1)}"
     if total < LEAST_SEEDS:

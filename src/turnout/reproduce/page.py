@@ -75,7 +75,7 @@ def _curve(outcome: Outcome, curve: Curve) -> Drawing:
 
 
 def _settings(outcome: Outcome) -> dict[str, str]:
-    """The configurations of every panel."""
+    """Return the configurations of every panel."""
     found = {}
     for panel in outcome.panels:
         if records := outcome.records[panel.name]:

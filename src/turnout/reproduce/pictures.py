@@ -45,7 +45,7 @@ _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 
 
 def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
-    """A recorded column in every panel: the median over seeds and a band from quartile to quartile.
+    """Return a recorded column in every panel: the median over seeds and a band from quartile to quartile.
 
     Without a band, the run of the first seed as it is. The dashed line is the accuracy to reach.
 
@@ -113,13 +113,13 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
 
 
 def paper_number(figure: Any) -> float | None:
-    """The number in a paper's figure, ``77.3`` of ``"77.3 ± 0.3"``; None where there is none."""
+    """Return the number in a paper's figure, ``77.3`` of ``"77.3 ± 0.3"``; None where there is none."""
     found = re.match(r"\s*[-+]?\d+(\.\d+)?", str(figure))
     return float(found[0]) if found else None
 
 
 def evenly_wrapped(title: str, most: int) -> list[str]:
-    """A title in as few lines of at most so many letters as will do, of about the same length; a longer word stays whole."""
+    """Wrap a title in as few lines of at most so many letters as will do, of about the same length; long words stay whole."""
     whole = title.replace(" = ", _EQUALS)  # is not to be torn apart
     wrapped = [wrap(whole, width, break_long_words=False) for width in range(1, most + 1)]
     lines = next(each for each in wrapped if len(each) == len(wrapped[-1]))
@@ -146,7 +146,7 @@ def _line(group: Sequence[RunRecord], curve: Curve) -> tuple[np.ndarray, np.ndar
 
 
 def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: bool = False) -> tuple[Figure, list[Axes]]:
-    """A figure with a set of axes for each title, with the same heights where `alike`; the last row may have fewer."""
+    """Return a figure with a set of axes for each title, with the same heights where `alike`; the last row may have fewer."""
     columns = min(_COLUMNS, max(1, len(titles)))
     rows = max(1, -(-len(titles) // columns))
     lines = max((title.count("\n") for title in titles), default=0)
@@ -213,5 +213,5 @@ def _quartiles(line: Line, place: int) -> tuple[float, float, float]:
 
 
 def _titled(panel: Panel, measure: Measure) -> str:
-    """The title of a panel, with the accuracy to reach where the measure counts until it."""
+    """Return the title of a panel, with the accuracy to reach where the measure counts until it."""
     return panel.title if measure.metric is not None else f"{panel.title}, {100 * (panel.to_accuracy or 0):g} %"

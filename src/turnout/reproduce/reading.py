@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """The reproductions that come with the package: ``"folb/table-1"``, ..."""
+    """Return the reproductions that come with the package: ``"folb/table-1"``, ..."""
     return sorted(str(path.relative_to(HERE).with_suffix("")) for path in HERE.glob("*/*.toml"))
 
 
@@ -32,7 +32,7 @@ def other_names() -> dict[str, str]:
 
 
 def load(name: str) -> Reproduction:
-    """A reproduction that comes with the package, or one from a TOML file of the user's own.
+    """Return a reproduction that comes with the package, or one from a TOML file of the user's own.
 
     Raises:
         ConfigurationError: where there is none of that name, or the file declares none.
@@ -45,7 +45,7 @@ def load(name: str) -> Reproduction:
 
 
 def read(path: Path, name: str) -> Reproduction:
-    """The reproduction that a file declares.
+    """Return the reproduction that a file declares.
 
     Raises:
         ConfigurationError: where it cannot be read or something in it is wrong; says where.
@@ -119,7 +119,7 @@ def _panel(
 
 
 def _paper(place: str, table: Mapping[str, Any], most: int) -> dict[str, tuple[Any, ...]]:
-    """The paper's figures, at most one for each measure."""
+    """Return the paper's figures, at most one for each measure."""
     paper = {name: tuple(figure) if isinstance(figure, list) else (figure,) for name, figure in table.items()}
     for name, figures in paper.items():
         if len(figures) > most:

@@ -18,7 +18,7 @@ STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 
 
 def titles(outcome: Outcome) -> list[str]:
-    """The columns after panel and algorithm: for every measure the paper's figure, if there is any, and ours."""
+    """Return the columns after panel and algorithm: for every measure the paper's figure, if there is any, and ours."""
     several = len(outcome.reproduction.measures) > 1
     found = []
     for place, measure in enumerate(outcome.reproduction.measures):
@@ -30,7 +30,7 @@ def titles(outcome: Outcome) -> list[str]:
 
 
 def cells(outcome: Outcome, line: Line) -> list[str]:
-    """What stands in these columns for one algorithm in one panel."""
+    """Return what stands in these columns for one algorithm in one panel."""
     found = []
     for place, measure in enumerate(outcome.reproduction.measures):
         if has_paper(outcome, place):
@@ -43,7 +43,7 @@ def cells(outcome: Outcome, line: Line) -> list[str]:
 
 
 def written(paper: Any) -> str:
-    """A figure of the paper as it was declared."""
+    """Return a figure of the paper as it was declared."""
     return "–" if paper is None else f"{paper:,}" if isinstance(paper, int) else str(paper)
 
 
@@ -58,13 +58,13 @@ def reaches(outcome: Outcome) -> bool:
 
 
 def panel_title(outcome: Outcome, line: Line) -> str:
-    """A panel with the accuracy to reach, if there is one."""
+    """Return a panel with the accuracy to reach, if there is one."""
     accuracy = line.panel.to_accuracy
     return line.panel.title if accuracy is None or not reaches(outcome) else f"{line.panel.title}, {100 * accuracy:g} %"
 
 
 def rich_table(outcome: Outcome) -> TextTable:
-    """The figures for a terminal."""
+    """Return the figures for a terminal."""
     rows, sections, before = [], [], None
     for line in outcome.lines():
         begins = line.panel is not before
@@ -79,7 +79,7 @@ def rich_table(outcome: Outcome) -> TextTable:
 
 
 def rich_findings(findings: Sequence[Finding]) -> Table:
-    """The findings for a terminal."""
+    """Return the findings for a terminal."""
     table = Table(box=SIMPLE_HEAD)
     for title in ("claim", "where", "finding", "seeds"):
         table.add_column(title, no_wrap=title == "finding")

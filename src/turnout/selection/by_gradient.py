@@ -36,7 +36,7 @@ class _ByScore(Selection):
         return candidates.everyone()
 
     def select(self, candidates: Candidates) -> np.ndarray:
-        """The draws, ascending, int64 ``[K]``; empty if nobody is there."""
+        """Return the draws, ascending, int64 ``[K]``; empty if nobody is there."""
         assert candidates.measured is not None
         measured, _ = candidates.measured.screened()
         if not len(measured):

@@ -27,7 +27,7 @@ class RandomOrder:
         self._keys = np.empty(0, dtype=np.int64)
 
     def take(self, size: int) -> np.ndarray:
-        """The next clients in the order, int64: at most `size`, and maybe none before the last of N has been taken."""
+        """Return the next clients in the order, int64: at most `size`, and maybe none before the last of N has been taken."""
         start = len(self._drawn)
         if start < self._num_draws:
             numbers = np.arange(start, min(start + size, self._num_draws))

@@ -51,7 +51,7 @@ class Uniform(Selection):
             )
 
     def select(self, candidates: Candidates) -> np.ndarray:
-        """The cohort, ascending, int64 ``[B]``."""
+        """Return the cohort, ascending, int64 ``[B]``."""
         num_clients = candidates.num_clients
         order = RandomOrder(stream("selection", candidates.seed, candidates.round), num_clients)
         found = [np.empty(0, dtype=np.int64)]

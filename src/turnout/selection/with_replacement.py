@@ -31,7 +31,7 @@ class WithReplacement(Selection):
         count("cohort_size", self.cohort_size)
 
     def select(self, candidates: Candidates) -> np.ndarray:
-        """The draws, ascending, int64 ``[K]``."""
+        """Return the draws, ascending, int64 ``[K]``."""
         return uniform_draws(candidates, self.cohort_size, "selection")
 
 
@@ -46,7 +46,7 @@ class TwoCohorts(WithReplacement):
     measurements: ClassVar[tuple[Measurement, ...]] = (StartGradient(),)
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
-        """The draws of S_2, ascending, int64 ``[K]``."""
+        """Return the draws of S_2, ascending, int64 ``[K]``."""
         return uniform_draws(candidates, self.cohort_size, "second cohort")
 
 

@@ -45,7 +45,7 @@ class Requirements:
         self._bound: dict[str, BoundRequirement | None] = {}
 
     def of(self, kind: str) -> BoundRequirement | None:
-        """What the clients of a kind require; None where there are none, or nothing is known of them."""
+        """Return what the clients of a kind require; None where there are none, or nothing is known of them."""
         if kind not in self._bound:
             group = self._group(kind)
             self._bound[kind] = None if group is None else self._bind(kind, group)
@@ -59,7 +59,7 @@ class Requirements:
         return self._requirement.bind(group.num_clients, self._solo.get(kind), unseen=kind == "unseen")
 
     def state(self) -> State:
-        """What own models reached, as far as it is known."""
+        """Return what own models reached, as far as it is known."""
         return {
             f"{kind}.{name}": torch.from_numpy(values)
             for kind, scores in self._solo.items()

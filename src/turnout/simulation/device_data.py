@@ -30,7 +30,7 @@ class DeviceData:
         self.test = None if held_out is None else self(held_out)
 
     def __call__(self, shards: Shards) -> Shards:
-        """Some of the experiment's shards, on the device."""
+        """Return some of the experiment's shards, on the device."""
         if shards not in self._on_device:
             self._on_device[shards] = self._place(shards)[0]
         return self._on_device[shards]

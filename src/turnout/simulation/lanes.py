@@ -20,5 +20,5 @@ def lanes_per_chunk(objective: Objective, x: torch.Tensor, y: torch.Tensor, memo
 
 
 def chunks(rows: slice, lanes: int) -> Iterator[slice]:
-    """A stretch of clients in stretches of at most so many."""
+    """Yield a stretch of clients in stretches of at most so many."""
     return (slice(low, min(low + lanes, rows.stop)) for low in range(rows.start, rows.stop, lanes))

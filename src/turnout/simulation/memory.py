@@ -42,7 +42,7 @@ class ClientMemory:
         return self._first
 
     def gather(self, clients: np.ndarray) -> State:
-        """Copies of the rows of `clients`, ``[B, ...]``; first rows for those who have none yet, and get none by this."""
+        """Copy the rows of `clients`, ``[B, ...]``; first rows for those who have none yet, and get none by this."""
         rows = self._row[clients] if self._tables else clients
         known = rows >= 0
         if self._tables and not known.all():
@@ -82,7 +82,7 @@ class ClientMemory:
             self._tables[name] = self._filed(name) if in_file else _grown(table, self._room)
 
     def _filed(self, name: str) -> torch.Tensor:
-        """The table as a file that has room; an address for every client there is costs nothing until it is used."""
+        """Return the table as a file that has room; an address for every client there is costs nothing until it is used."""
         row, table = self._first[name], self._tables[name]
         if row.nbytes == 0:
             return _grown(table, self._room)
@@ -130,14 +130,14 @@ class ClientMemory:
 
 
 def _grown(table: torch.Tensor, rows: int) -> torch.Tensor:
-    """The table with room for so many rows."""
+    """Return the table with room for so many rows."""
     grown = table.new_empty((rows, *table.shape[1:]))  # whoever gets a row writes it first
     grown[: len(table)] = table
     return grown
 
 
 def _file(row: torch.Tensor, num_rows: int) -> tuple[int, torch.Tensor]:
-    """A new file without a name, and a table of so many rows that is mapped to it."""
+    """Return a new file without a name, and a table of so many rows that is mapped to it."""
     file, path = tempfile.mkstemp(prefix="turnout-")
     try:
         mapped = torch.from_file(path, shared=True, size=num_rows * row.numel(), dtype=row.dtype)

@@ -115,7 +115,7 @@ class OptIn:
         return np.where(group.tested, happy, content(self._present_scores(group, "train"), requirement, "train"))
 
     def figures(self, version: int) -> dict[str, float]:
-        """The columns of `AppealMetrics` at the present model, if the experiment has them."""
+        """Return the columns of `AppealMetrics` at the present model, if the experiment has them."""
         metrics, row = self._appeal, {}
         if metrics is None:
             return row
@@ -140,12 +140,12 @@ class OptIn:
         return found
 
     def client_columns(self) -> dict[str, Any]:
-        """The columns of the table of clients that are about requirements."""
+        """Return the columns of the table of clients that are about requirements."""
         requirement = self.requirement
         return {} if requirement is None else {"requirement": requirement.train}
 
     def state(self) -> State:
-        """What is worth saving."""
+        """Return what is worth saving."""
         state = {} if self._requirements is None else self._requirements.state()
         return state if self._pool is None else state | {f"pool.{k}": v for k, v in self._pool.state().items()}
 

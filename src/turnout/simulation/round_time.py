@@ -12,7 +12,7 @@ from turnout.slots.algorithm import Algorithm
 def round_seconds(
     speed: BoundSpeed, algorithm: Algorithm, reports: Report, version: int, bytes_down: int, least: float = 0.0
 ) -> float:
-    """Simulated seconds of a round: the server waits for the slowest of its cohort.
+    """Return the simulated seconds of a round: the server waits for the slowest of its cohort.
 
     Where the local rule has a `deadline` (`TimeBudget`'s tau), a round lasts so long, whoever is there. Measuring before
     the selection takes one more trip to whoever is slowest there, with the time of one local step for a client's gradient.
@@ -37,6 +37,6 @@ def round_seconds(
 
 
 def _slowest(speed: BoundSpeed, reports: Report, version: int, bytes_down: int, num_steps: np.ndarray) -> float:
-    """The longest of the tasks behind some reports."""
+    """Return the longest of the tasks behind some reports."""
     tasks = np.full(len(reports), version)
     return float(speed.seconds(reports.client, tasks, num_steps, reports.nbytes, bytes_down).total.max())

@@ -38,7 +38,7 @@ class Timeline:
         return self.tasks["stepped"] >= 0
 
     def contributions(self) -> dict[str, np.ndarray]:
-        """What each client contributed.
+        """Return what each client contributed.
 
         Returns:
             Columns ``[N]``: `client`; `tasks` (ended); `contributions` (used); `share` (of all contributions, NaN if there

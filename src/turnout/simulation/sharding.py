@@ -71,14 +71,14 @@ _NUMBERS = ("client", "version", "num_examples", "num_steps")
 
 
 def _scalars(report: Report) -> dict[str, torch.Tensor]:
-    """What a report has one number of for each client, by name."""
+    """Return what a report has one number of for each client, by name."""
     numbers = {name: torch.from_numpy(np.ascontiguousarray(getattr(report, name))) for name in _NUMBERS}
     seen = {f"seen.{name}": value for name, value in report.seen.items() if value.dim() == 1}
     return numbers | {"good": torch.from_numpy(report.finite())} | seen
 
 
 def _vectors(report: Report) -> dict[str, torch.Tensor | Updates]:
-    """What a report has a vector of for each client, by name."""
+    """Return what a report has a vector of for each client, by name."""
     extra = {f"extra.{name}": value for name, value in report.extra.items()}
     seen = {f"seen.{name}": value for name, value in report.seen.items() if value.dim() > 1}
     return {"delta": report.delta} | extra | seen
@@ -119,5 +119,5 @@ def _bits(values: torch.Tensor) -> torch.Tensor:
 
 
 def _value(bits: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What `_bits` was made of."""
+    """Return what `_bits` was made of."""
     return bits.contiguous().view(torch.float64).to(dtype) if dtype.is_floating_point else bits.to(dtype)

@@ -94,7 +94,7 @@ class Simulation:
         self.driver: Driver = InStep(scheduler) if choice is None else self._by_the_clock(scheduler, choice)
 
     def _begin(self) -> tuple[Federation, torch.Tensor, State]:
-        """What the server knows of its clients, the first shared parameters, and what clients remember at first."""
+        """Return what the server knows of its clients, the first shared parameters, and what clients remember at first."""
         experiment, initial, num_shared = self.experiment, self.objective.initial, self.objective.layout.num_shared
         rates = self.availability.rates if experiment.everyone_available_takes_part else None
         n, personal = experiment.data.num_clients, experiment.algorithm.personal
@@ -103,7 +103,7 @@ class Simulation:
         return federation, initial[:num_shared].clone(), experiment.algorithm.memory(federation, first)
 
     def _scheduled(self, clock: bool) -> tuple[Scheduler, Choice | None]:
-        """The pace and whom it asks; by a clock they are drawn from those who are there, by what is given beside it."""
+        """Return the pace and whom it asks; by a clock they are drawn from those who are there, by what comes with it."""
         experiment, selection = self.experiment, self.experiment.algorithm.selection
         if clock:
             phases, seconds = experiment.algorithm.phases, experiment.population.seconds_per_round
@@ -137,7 +137,7 @@ class Simulation:
         return lanes_per_chunk(self.objective, x[0], y[0], self.experiment.memory_budget)
 
     def _by_the_clock(self, scheduler: Scheduler, choice: Choice) -> ByTheClock:
-        """The driver of a run that goes by the clock; one client does its task, to see how large a report is."""
+        """Return the driver of a run that goes by the clock; one client does its task, to see how large a report is."""
         algorithm, population, seed = self.experiment.algorithm, self.experiment.population, self.experiment.seed
         assert self.speed is not None
         dropout = None if population.dropout is None else population.dropout.bind(seed)
@@ -159,7 +159,7 @@ class Simulation:
         return ByTheClock(VirtualTime(scheduler, choice, work, population.seconds_per_round))
 
     def _nbytes(self, phase: Phase) -> tuple[int, int]:
-        """The size of a report of a phase, and of what a client receives; one client does its task, to see."""
+        """Return the size of a report of a phase, and of what a client receives; one client does its task, to see."""
         algorithm, state, seed = self.experiment.algorithm, self.state, self.experiment.seed
         smallest = np.array([self.workspace.data.train.sizes.argmin()])
         told = algorithm.per_client_inputs(smallest, state, self.coordinator.federation)
@@ -234,7 +234,7 @@ class Simulation:
             self.coordinator.gathered(batch, reports)
 
     def _figures(self, stepped: Stepped) -> dict[str, Any]:
-        """The columns that only a round has, in which everybody reports."""
+        """Return the columns that only a round has, in which everybody reports."""
         row: dict[str, Any] = {}
         if not isinstance(self.driver, InStep):
             return row
@@ -275,7 +275,7 @@ class Simulation:
 
 
 def _workspace(experiment: Configuration) -> Workspace:
-    """An experiment's model and data, where they compute."""
+    """Return an experiment's model and data, where they compute."""
     module, personal, device = experiment.build_model(), experiment.algorithm.personal, torch.device(experiment.device)
     own = frozenset() if personal is None else personal.chosen(module)
     objective = Objective(module, experiment.loss, experiment.engine, device, own)

@@ -25,7 +25,7 @@ class TaskLog:
         self._steps = array("d")
 
     def used(self, step: Step, asked: list[float], arrived: list[float], time: float) -> None:
-        """A server step, and the reports it used."""
+        """Log a server step, and the reports it used."""
         size = len(step.tasks)
         self._extend(
             task=step.tasks,
@@ -56,7 +56,7 @@ class TaskLog:
             self._tasks[name].extend(values)  # type: ignore[arg-type]
 
     def take(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """The columns of all tasks and the times of all steps since this was last called."""
+        """Return the columns of all tasks and the times of all steps since this was last called."""
         tasks = {name: np.array(column) for name, column in self._tasks.items()}
         steps = np.array(self._steps)
         self._clear()

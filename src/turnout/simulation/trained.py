@@ -135,7 +135,7 @@ def _state_dict(module: nn.Module) -> tuple[dict[str, str], dict[str, torch.Tens
 
 
 def _spec(experiment: Configuration) -> dict[str, Any] | None:
-    """What a ready-made model is made of, as plain values; None of any other."""
+    """Return what a ready-made model is made of, as plain values; None of any other."""
     model, data = experiment.model, experiment.data
     if type(model) not in MODELS.values():
         return None

@@ -38,7 +38,7 @@ def unseen_figures(
 def _figures(
     own: Personalization, local: Local, steps: int, task: Task, first: torch.Tensor, group: ClientGroup, lanes: int
 ) -> dict[str, float]:
-    """The same after so many steps, by split and figure."""
+    """Return the same after so many steps, by split and figure."""
     whole = own.newcomer(task.params, first)
     rule, row = own.adapting(local, steps), {}
     scores = group.scores_after(rule, lambda _: whole, task, "personal parts of the unseen", lanes)

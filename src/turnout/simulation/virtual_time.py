@@ -168,7 +168,7 @@ class VirtualTime:
         self.clock.set(JOIN, number, time)
 
     def _leave(self, time: float, number: int) -> None:
-        """A round of availability begins; those go who are not there any more."""
+        """Begin a round of availability; those go who are not there any more."""
         self.choice.begin(number)
         self._set_round(number + 1)
         engaged = np.array(self.pace.engaged(), dtype=np.int64)
@@ -207,12 +207,12 @@ class VirtualTime:
         self._measuring = clients if ask.phase == "measure" else set()
 
     def _likely(self) -> list[int]:
-        """Some of those who may be asked next: whom the choice will try, or who will have nothing to do first."""
+        """Return some of those who may be asked next: whom the choice will try, or who will have nothing to do first."""
         tried = self.choice.likely()
         return tried or [self._out[task][0] for kind, task in self.clock.soon(_SOON) if kind in (REPORT, DEATH)]
 
     def _use(self, step: Step) -> None:
-        """The server steps."""
+        """Take a server step."""
         if self._by_version and not step.tasks and self.pace.open.asked == self._asked:
             self._bear(False)
         self._asked = self.pace.open.asked
@@ -221,7 +221,7 @@ class VirtualTime:
         self.sent["train"][1] += len(step.tasks) * self.work.efforts["train"].bytes_up
 
     def _gather(self, gather: Gather) -> None:
-        """A phase is over that no server step follows at once."""
+        """End a phase that no server step follows at once."""
         for task in gather.tasks:
             del self._out[task], self._arrived[task]
         self.sent[gather.phase][1] += len(gather.tasks) * self.work.efforts[gather.phase].bytes_up

@@ -67,7 +67,7 @@ class WorkTimes:
         self._ahead: dict[int, array[float]] = {}  # the next tasks of each client, the last one first
 
     def _checked(self, effort: Effort) -> Effort:
-        """The effort with its numbers of steps as an array, if they are numbers."""
+        """Return the effort with its numbers of steps as an array, if they are numbers."""
         if callable(effort.num_steps):
             return effort
         num_steps = np.asarray(effort.num_steps)

@@ -21,7 +21,7 @@ class Aggregation(Stateful):
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
-        """The direction ``[P]`` and the new state. Called in empty rounds (B = 0) only if `acts_alone`.
+        """Return the direction ``[P]`` and the new state. Called in empty rounds (B = 0) only if `acts_alone`.
 
         As a weighting, it may change rows of tensors with one row a client in place.
         """

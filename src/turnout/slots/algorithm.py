@@ -62,7 +62,7 @@ class Algorithm:
         return f"Algorithm({self.name!r}: {' -> '.join(short(piece) for piece in self.pieces().values())})"
 
     def _repr_html_(self) -> str:
-        """The slots in the order data flows, for notebooks."""
+        """Return the slots in the order data flows, for notebooks."""
         return html_table(f"Algorithm {self.name}", {place: repr(piece) for place, piece in self.pieces().items()})
 
     @property
@@ -122,14 +122,14 @@ class Algorithm:
         return found if self.personal is None else found | {"personal": self.personal}
 
     def init(self, params: torch.Tensor, federation: Federation) -> ServerState:
-        """The server's state before the first round."""
+        """Return the server's state before the first round."""
         self.selection.check(federation.num_clients)
         stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Stateful)}
         slots = {place: piece.init(federation) for place, piece in stateful.items()}
         return ServerState(params, 0, slots | controls.zeros(self.keeps, federation))
 
     def shared(self, state: ServerState) -> State:
-        """What is broadcast beside the model: the means of what clients keep, in the model's type."""
+        """Return what is broadcast beside the model: the means of what clients keep, in the model's type."""
         return controls.broadcast(state.slots, state.params.dtype)
 
     def broadcast_bytes(self, params: torch.Tensor, vectors: int = 1) -> int:
@@ -161,7 +161,7 @@ class Algorithm:
         return self.corrections if self.personal is None else self.corrections + self.personal.columns
 
     def per_client_inputs(self, clients: np.ndarray, state: ServerState, federation: Federation) -> State:
-        """What each of `clients` (int64 ``[B]``) is told with its task, and it alone: ``[B]`` by name."""
+        """Return what each of `clients` (int64 ``[B]``) is told with its task, and it alone: ``[B]`` by name."""
         found: State = {}
         for i, piece in enumerate(self.weighting):
             if isinstance(piece, InformsClients):
@@ -169,7 +169,7 @@ class Algorithm:
         return found
 
     def memory(self, federation: Federation, personal: torch.Tensor) -> State:
-        """What each client remembers before it first takes part: a row by name.
+        """Return what each client remembers before it first takes part: a row by name.
 
         Args:
             personal: what each has of its own at first, if it has any, ``[P_v]``.
@@ -182,7 +182,7 @@ class Algorithm:
         return first if self.personal is None else first | {"personal": personal.cpu()}
 
     def named(self, name: str) -> Algorithm:
-        """The same algorithm under another name."""
+        """Return the same algorithm under another name."""
         return replace(self, name=name)
 
 

@@ -15,7 +15,7 @@ from turnout.slots.local import Correction, Measurement
 
 
 def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
-    """What B clients do with a task: train and measure, or measure only; guard; report. B is 1 between real machines.
+    """Have B clients do a task: train and measure, or measure only; guard; report. B is 1 between real machines.
 
     Returns the reports as they are sent, and the clients' memory (rows ``[B, ...]``) afterwards.
     """
@@ -68,7 +68,7 @@ def _train(algorithm: Algorithm, task: Task, memory: State, clients: Clients) ->
 
 
 def _measure(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
-    """The selection's measurements alone. Nothing is sent of training, if a measurement needs it, and nothing is kept."""
+    """Take the selection's measurements alone. Nothing of training is sent, if it needs any, or kept."""
     (clients, start), asked = clients.at(task), algorithm.selection.measurements
     corrections = _of_objective(algorithm, task, memory, clients)
     seen = _seen(asked, start, None, corrections)
@@ -82,7 +82,7 @@ def _measure(algorithm: Algorithm, task: Task, memory: State, clients: Clients) 
 
 
 def _prepare(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
-    """What corrections keep, from the gradients of a round of local steps that go nowhere."""
+    """Return what corrections keep, from the gradients of a round of local steps that go nowhere."""
     clients, _ = clients.at(task)
     report = algorithm.local.train(task, memory, clients, (*algorithm.steps, _Stay()))
     return replace(report, delta=report.delta[:, :0], seen={}), memory
@@ -102,7 +102,7 @@ _PHASES = {"train": _train, "measure": _measure, "prepare": _prepare}
 
 
 def _of_objective(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Correction, ...]:
-    """The corrections that belong to what these clients minimise, rows as the clients are."""
+    """Return the corrections that belong to what these clients minimise, rows as the clients are."""
     lanes = Lanes(np.arange(len(clients)), np.zeros(len(clients), dtype=np.int64))
     return tuple(piece.begin(task, memory, clients, lanes) for piece in algorithm.corrections if piece.of_objective)
 
@@ -110,6 +110,6 @@ def _of_objective(algorithm: Algorithm, task: Task, memory: State, clients: Clie
 def _seen(
     asked: tuple[Measurement, ...], start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]
 ) -> State:
-    """What is measured before training (`delta` is None) or after it."""
+    """Return what is measured before training (`delta` is None) or after it."""
     due = [measurement for measurement in asked if measurement.of_training == (delta is not None)]
     return {k: v for piece in due for k, v in piece.measure(start, delta, corrections).items()}

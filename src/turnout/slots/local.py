@@ -42,17 +42,17 @@ class Local(Piece, ABC):
         return np.ones(len(clients), dtype=np.int64)
 
     def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """What each client remembers: shape and type by name, zero at first."""
+        """Return what each client remembers: shape and type by name, zero at first."""
         del num_params
         return {}
 
     def alone(self, steps: int) -> Local:
-        """The rule by which a client takes so many steps with a model of its own, and remembers nothing afterwards."""
+        """Return the rule by which a client takes so many steps with a model of its own, and remembers nothing afterwards."""
         del steps
         raise ConfigurationError(f"{type(self).__name__} has no rule for a model of a client's own: use Sgd")
 
     def tuning(self, steps: int) -> Local:
-        """The rule by which a client takes so many steps to fit the model it received to its own data."""
+        """Return the rule by which a client takes so many steps to fit the model it received to its own data."""
         return self.alone(steps)
 
 
@@ -80,13 +80,13 @@ class Correction(Piece, ABC):
         return False
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
-        """The correction for the local steps of these clients in this round, rows in the order of the lanes."""
+        """Return the correction for the local steps of these clients in this round, rows in the order of the lanes."""
         del task, memory, clients, lanes
         return self
 
     @abstractmethod
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """The direction to descend: `gradient` at `params`, of lanes that started at `start`, all ``[B, P]``."""
+        """Return the direction to descend: `gradient` at `params`, of lanes that started at `start`, all ``[B, P]``."""
 
     def changes(self) -> State:
         """By how much what it keeps has changed with the steps since `begin`, ``[B, P]`` by name, in the lanes' order."""
@@ -109,7 +109,7 @@ class Measurement(Piece, ABC):
 
     @abstractmethod
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
-        """What it `gives`, ``[B]`` or ``[B, P]``.
+        """Return what it `gives`, ``[B]`` or ``[B, P]``.
 
         Args:
             start: the clients at the model they received.

@@ -32,32 +32,32 @@ class Personalization(Piece, ABC):
 
     @abstractmethod
     def chosen(self, module: nn.Module) -> frozenset[str]:
-        """The names of the parameters that are not shared."""
+        """Return the names of the parameters that are not shared."""
 
     @abstractmethod
     def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
-        """The row that everyone begins with, of the model's first parameters ``[P]``."""
+        """Return the row that everyone begins with, of the model's first parameters ``[P]``."""
 
     @abstractmethod
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """What each client trains and reports on, from what it received, ``[P_u]`` or ``[B, P_u]``, and its row."""
+        """Return what each client trains and reports on, from what it received, ``[P_u]`` or ``[B, P_u]``, and its row."""
 
     @abstractmethod
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """The model that serves each client, ``[B, P]``, from the shared parameters and its row."""
+        """Return the model that serves each client, ``[B, P]``, from the shared parameters and its row."""
 
     @abstractmethod
     def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        """The model ``[P]`` that a client who never trained begins with."""
+        """Return the model ``[P]`` that a client who never trained begins with."""
 
     @abstractmethod
     def split(self, report: Report, num_shared: int) -> tuple[Report, torch.Tensor | None]:
-        """The report without anything personal, and the update of the row, if it is in the report."""
+        """Return the report without anything personal, and the update of the row, if it is in the report."""
 
     def beside(
         self, local: Local, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]
     ) -> torch.Tensor | None:
-        """The update of the row by what clients do beside training for the report; leaves `memory` as it is."""
+        """Return the update of the row by what clients do beside training for the report; leaves `memory` as it is."""
         del local, task, memory, clients, corrections
         return None
 

@@ -30,4 +30,4 @@ class Selection(Piece, ABC):
 
     @abstractmethod
     def select(self, candidates: Candidates) -> np.ndarray:
-        """The cohort: ascending client numbers, int64 ``[B]``; who is in it twice counts twice."""
+        """Return the cohort: ascending client numbers, int64 ``[B]``; who is in it twice counts twice."""

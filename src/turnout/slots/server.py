@@ -29,4 +29,4 @@ class Server(Stateful):
     def apply(
         self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
     ) -> tuple[torch.Tensor, State]:
-        """New parameters ``[P]`` and the new state."""
+        """Return new parameters ``[P]`` and the new state."""

@@ -14,7 +14,7 @@ from turnout.slots.weighting import Weighting, check_weights
 
 
 def server_prepares(state: ServerState, reports: Report, federation: Federation) -> ServerState:
-    """What the server does with the reports of all clients before the first round: take in what they keep."""
+    """Take in what all clients keep, from their reports before the first round."""
     reports, _ = reports.screened()
     return replace(state, slots=state.slots | controls.moved(state.slots, reports, federation))
 
@@ -22,7 +22,7 @@ def server_prepares(state: ServerState, reports: Report, federation: Federation)
 def server_step(
     algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation
 ) -> tuple[ServerState, Info]:
-    """What the server does with the reports of a round or of a full buffer: screen, weigh, aggregate, step.
+    """Take a server step with the reports of a round or of a full buffer: screen, weigh, aggregate, step.
 
     A report with NaN or infinity is dropped and counted, and so are all of a round whose step overflows. Without a usable
     report the model stays as it is, unless the aggregation acts alone (MIFA). Weights are float64, whatever the type of
@@ -48,7 +48,7 @@ _Taken = tuple[ServerState, Info, bool, bool]
 
 
 def _tried(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> _Taken | None:
-    """The step with all reports; None, and nothing changed, if some are bad or may be, or if that is known already."""
+    """Try the step with all reports; None, and nothing changed, if some are bad or may be, or if that is known already."""
     sums = reports.sums()
     undo = None if sums is None else Rollback.of(algorithm, state, reports)
     if sums is None or undo is None:

@@ -17,7 +17,7 @@ class Stateful(Piece, ABC):
     """A piece of the server's step, which may carry a state from round to round."""
 
     def init(self, federation: Federation) -> State:
-        """The state before the first round."""
+        """Return the state before the first round."""
         del federation
         return {}
 

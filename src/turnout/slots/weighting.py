@@ -28,7 +28,7 @@ class Weighting(Stateful):
     def apply(
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
-        """New weights ``[B]`` and the state after this round: the weights times `factors`, unless a piece says otherwise.
+        """Return new weights ``[B]`` and the state afterwards: the weights times `factors`, unless a piece says otherwise.
 
         Tensors with one entry a client may be changed in place: copying them would cost the whole population. `client_rows`
         should say which; what it does not name is to be left as it is. If reports turn out to hold NaN or infinity, the
@@ -38,7 +38,7 @@ class Weighting(Stateful):
         return weights * check_weights(self, factors, len(report)), state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """What `apply` multiplies each weight by, up to one number for all reports of a step, float64 ``[B]``.
+        """Return what `apply` multiplies each weight by, up to one number for all reports of a step, float64 ``[B]``.
 
         A piece defines this where it can tell without the other reports of the step. If all pieces of a chain do, updates
         are summed as they come in, and are never held all at once. It is asked before `apply`, of a few reports at a

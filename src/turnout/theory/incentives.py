@@ -41,7 +41,7 @@ _LIGHTEST = 1e-280  # of weights relative to the heaviest: what is lighter count
 
 
 def _checked(rates: Sequence[float] | np.ndarray, buffer_size: int) -> np.ndarray:
-    """The rates as float64 ``[n]``."""
+    """Return the rates as float64 ``[n]``."""
     found = np.asarray(rates, dtype=np.float64)
     if found.ndim != 1 or not len(found) or not (np.isfinite(found) & (found > 0)).all():
         raise ConfigurationError(f"rates: got {found.tolist()}, needed a number > 0 for each client, in tasks a second")
@@ -123,7 +123,7 @@ def utility_in(rates: Sequence[float] | np.ndarray, buffer: Sequence[int], clien
 
 
 def best_speed(rates: Sequence[float] | np.ndarray, buffer: Sequence[int], client: int) -> float:
-    """The speed that serves a client best in that buffer: ``sqrt(A / C)``, where the derivative of equation (9) is zero.
+    """Return the speed that serves a client best there: ``sqrt(A / C)``, where the derivative of equation (9) is zero.
 
     Below it a client gains by being faster. A client that is faster than that gains by pausing, which the paper holds to be
     impossible because rates could be rescaled; but A / C grows with the square of the scale, as r_i^2 does.
@@ -135,7 +135,7 @@ def best_speed(rates: Sequence[float] | np.ndarray, buffer: Sequence[int], clien
 def _constants(
     rates: Sequence[float] | np.ndarray, buffer: Sequence[int], client: int
 ) -> tuple[float, int, float, float]:
-    """A, b, C and D of section 4.2.1."""
+    """Return a, b, C and D of section 4.2.1."""
     given = _checked(rates, len(buffer))
     if client not in buffer or len(set(buffer)) < len(buffer):
         raise ConfigurationError(f"buffer: got {list(buffer)}, needed different clients, client {client} among them")

@@ -27,7 +27,7 @@ _SMALLEST, _STEPS = 1e-300, 60
 
 
 def estimates(means: tuple[float, ...], runs: int, gamma: float = 1.0, seed: int = 0) -> np.ndarray:
-    """What clients with these true means estimate in so many runs, float64 ``[R, K]``."""
+    """Return what clients with these true means estimate in so many runs, float64 ``[R, K]``."""
     if len(means) < 1:
         raise ConfigurationError("means: got none, needed the true mean of each client")
     count("runs", runs)
@@ -70,7 +70,7 @@ def minima(estimated: np.ndarray) -> np.ndarray:
 
 
 def _slope(offset: np.ndarray, far: np.ndarray) -> np.ndarray:
-    """What the objective's derivative is proportional to, at `offset` from each estimate, ``[R, K]``."""
+    """Return what the objective's derivative is proportional to, at `offset` from each estimate, ``[R, K]``."""
     distance = offset[..., None] - far
     small = np.exp(-(distance**2))
     return (small / (1.0 + small) ** 2 * distance).sum(axis=-1)
@@ -117,7 +117,7 @@ def separation() -> float:
 
 
 def most_appeal_of_averaging(heterogeneity: float, gamma: float = 1.0) -> float:
-    """What the mean of two estimates can expect at most: ``2 exp(-gamma_G^2 / (5 gamma^2))`` (lemma A.1).
+    """Return what the mean of two estimates can expect at most: ``2 exp(-gamma_G^2 / (5 gamma^2))`` (lemma A.1).
 
     Args:
         heterogeneity: gamma_G, half the distance of the true means.
@@ -127,5 +127,5 @@ def most_appeal_of_averaging(heterogeneity: float, gamma: float = 1.0) -> float:
 
 
 def least_appeal_of_maxfl(gamma: float = 1.0) -> float:
-    """What a local minimum of MaxFL's objective can expect at least, of two: ``exp(-1/gamma^2) / 16`` (theorem A.1)."""
+    """Return what a local minimum of MaxFL's objective can expect at least: ``exp(-1/gamma^2) / 16`` (theorem A.1)."""
     return math.exp(-1 / gamma**2) / 16

@@ -105,7 +105,7 @@ def by_simulation(
     steps: int = 1000,
     seeds: Sequence[int] = (0,),
 ) -> dict[str, np.ndarray]:
-    """The same from schedules in virtual time: weights as the server gives them, the first tenth of the steps left out.
+    """Estimate it from schedules in virtual time: weights as the server gives them, without the first tenth of the steps.
 
     Means over one schedule for each seed. What the server knows of a client can hang on few of its reports (the authors'
     window on the first four), and then one schedule says little.

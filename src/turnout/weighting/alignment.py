@@ -69,7 +69,7 @@ class SignOfAlignment(Weighting):
     by_examples: bool = False
 
     def fits(self, algorithm: Slots) -> None:
-        """The rule is about the true gradient, which a cohort does not have."""
+        """Refuse cohorts: the rule is about the true gradient, which they do not have."""
         _asks_for_gradients(self, algorithm, "the gradient of the global loss")
         if getattr(algorithm.selection, "by_examples", self.by_examples) != self.by_examples:
             one, other = (self, algorithm.selection) if self.by_examples else (algorithm.selection, self)

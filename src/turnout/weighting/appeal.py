@@ -41,7 +41,7 @@ class Appeal(Weighting):
         positive("sharpness", self.sharpness)
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """The q of each report."""
+        """Return the q of each report."""
         del version, state, federation
         gap = self.sharpness * report.seen["appeal_gap"].double()
         if self.q == "sigmoid":

@@ -23,6 +23,6 @@ class ByExamples(Weighting):
     """
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
-        """The numbers of training examples."""
+        """Return the numbers of training examples."""
         del version, state, federation
         return torch.from_numpy(report.num_examples).double()

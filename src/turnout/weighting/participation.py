@@ -150,7 +150,7 @@ class Participation(Weighting, KnownInAdvance):
     def _forget(
         self, omega: np.ndarray, intervals: np.ndarray, times: np.ndarray, length: np.ndarray | int
     ) -> np.ndarray:
-        """The exponential average after `times` more intervals of one length; the very first replaces the 1."""
+        """Return the exponential average after `times` more intervals of one length; the very first replaces the 1."""
         omega = np.where((intervals == 0) & (times > 0), length, omega)
         return length + (omega - length) * (1.0 - self.rate) ** times
 

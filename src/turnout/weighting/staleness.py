@@ -103,7 +103,7 @@ class ExpectedStaleness(Weighting):
         np.add.at(reports, client, 1)
 
     def _mean(self, clients: np.ndarray, state: State) -> np.ndarray:
-        """The mean staleness of each of `clients`, float64 ``[B]``."""
+        """Return the mean staleness of each of `clients`, float64 ``[B]``."""
         if self.average == "exponential":
             return state["mean"].numpy()[clients]
         reports = state["reports"].numpy()[clients]

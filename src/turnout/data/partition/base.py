@@ -21,7 +21,7 @@ class Partition(ABC):
     def assign(
         self, labels: np.ndarray, num_clients: int | None, seed: int, client_ids: np.ndarray | None = None
     ) -> list[np.ndarray]:
-        """The rows of each client: N int64 arrays without a common element.
+        """Return the rows of each client: N int64 arrays without a common element.
 
         Args:
             labels: class of each example, integers ``[n]``; numbers to predict, float64 ``[n, ...]``, where there are no
@@ -72,7 +72,7 @@ class Artificial(Partition):
 
     @abstractmethod
     def _rows(self, labels: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """The rows of each client, for arguments known to be sound."""
+        """Return the rows of each client, for arguments known to be sound."""
 
 
 def check_labels(partition: str, labels: np.ndarray) -> None:
@@ -85,22 +85,22 @@ def check_labels(partition: str, labels: np.ndarray) -> None:
 
 
 def rows_by_class(labels: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The classes that occur, ascending ``[C]``, and the rows of each in the order of the data."""
+    """Return the classes that occur, ascending ``[C]``, and the rows of each in the order of the data."""
     classes, counts = np.unique(labels, return_counts=True)
     return classes, np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
 
 
 def by_owner(rows: np.ndarray, owner: np.ndarray, num_clients: int) -> list[np.ndarray]:
-    """The rows of each client, where ``rows[i]`` belongs to client ``owner[i]``; the order of `rows` is kept."""
+    """Return the rows of each client, where ``rows[i]`` belongs to client ``owner[i]``; the order of `rows` is kept."""
     sizes = np.bincount(owner, minlength=num_clients)
     return np.split(rows[np.argsort(owner, kind="stable")], np.cumsum(sizes)[:-1])
 
 
 def deal(rows: np.ndarray, holders: Sequence[int] | np.ndarray) -> np.ndarray:
-    """The owner of each row when `holders` take consecutive blocks of `rows` whose sizes differ by one at most."""
+    """Return the owner of each row when `holders` take consecutive blocks of `rows` whose sizes differ by one at most."""
     return np.asarray(holders)[np.arange(len(rows)) * len(holders) // len(rows)]
 
 
 def too_many_classes(option: str, asked: int, present: int) -> ConfigurationError:
-    """The refusal of more classes than the data have."""
+    """Return the refusal of more classes than the data have."""
     return refuse(option, given=asked, needed=f"at most {present}, the number of classes in the data")

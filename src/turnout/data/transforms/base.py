@@ -25,7 +25,7 @@ class Transform(ABC):
 
     @abstractmethod
     def apply(self, x: torch.Tensor, keys: torch.Tensor | None) -> torch.Tensor:
-        """The transformed batch, a new tensor.
+        """Return the transformed batch, a new tensor.
 
         Args:
             x: inputs, most often images ``[n, C, H, W]``.
@@ -37,7 +37,7 @@ class Transform(ABC):
 
 
 def keys_of(keys: torch.Tensor | None, number: int) -> torch.Tensor:
-    """The keys of one of several draws of each sample."""
+    """Return the keys of one of several draws of each sample."""
     assert keys is not None, "a random transform needs keys"
     return fold(keys, torch.full_like(keys, number))
 

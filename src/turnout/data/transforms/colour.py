@@ -19,7 +19,7 @@ from turnout.data.transforms.base import Transform, check_images, chosen, keys_o
 
 
 def to_levels(x: torch.Tensor) -> torch.Tensor:
-    """The levels 0..255 of images, int32."""
+    """Return the levels 0..255 of images, int32."""
     if x.is_floating_point():
         return (x * 255.999).to(torch.int32).clamp(0, 255)
     return x.to(torch.int32)
@@ -60,7 +60,7 @@ class AdjustSharpness(Transform):
 
 
 def sharpen(levels: torch.Tensor, factor: float) -> torch.Tensor:
-    """The levels of sharpened images, see `AdjustSharpness`."""
+    """Return the levels of sharpened images, see `AdjustSharpness`."""
     if min(levels.shape[2:]) <= 2:
         return levels
     inner = levels[:, :, 1:-1, 1:-1]

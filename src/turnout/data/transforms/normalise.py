@@ -44,7 +44,7 @@ class Normalise(Transform):
         return (x - self._like(x, self.mean)) / self._like(x, self.std)
 
     def _like(self, x: torch.Tensor, value: float | tuple[float, ...]) -> torch.Tensor | float:
-        """A number, or one for each channel in the shape that broadcasts against `x`."""
+        """Return a number, or one for each channel in the shape that broadcasts against `x`."""
         if not isinstance(value, tuple):
             return value
         if x.ndim < 2 or x.shape[1] != len(value):

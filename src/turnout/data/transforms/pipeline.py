@@ -15,7 +15,7 @@ from turnout.data.transforms.normalise import Normalise
 def apply_transforms(
     transforms: Sequence[Transform], x: torch.Tensor, keys: torch.Tensor | None, training: bool
 ) -> torch.Tensor:
-    """A batch after all transforms, in order; the random ones are skipped unless `training`.
+    """Return a batch after all transforms, in order; the random ones are skipped unless `training`.
 
     Each random transform has its own numbers from a sample's key, by its place among the random ones: what has been
     baked into the data beforehand changes nothing.

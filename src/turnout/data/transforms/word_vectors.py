@@ -48,5 +48,5 @@ class WordVectors(Transform):
 
 @lru_cache(maxsize=4)
 def _on_device(words: WordVectors, device: torch.device) -> torch.Tensor:
-    """The table where the inputs are: moved once and not with every minibatch."""
+    """Return the table where the inputs are: moved once and not with every minibatch."""
     return torch.from_numpy(words.table).to(device)

@@ -84,14 +84,14 @@ class Compiled:
             self._by_python(key, (*fixed, *(None if rows is None else rows[i] for rows in each)))
 
     def __call__(self, *arguments: torch.Tensor | None) -> Any:
-        """The function's value."""
+        """Return the function's value."""
         key = _shape(arguments), None
         if (traced := self._trace_of(key, arguments)) is not None:
             return traced(*(a for a in arguments if a is not None))
         return self._by_python(key, arguments)
 
     def _trace_of(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any] | None:
-        """The trace to use: this run's, or from the second call on one that is known and gives the function's very bits."""
+        """Return the trace to use: this run's, or from the second call on a known one that gives the function's very bits."""
         if (traced := self._traced.get(key)) is not None or key not in self._calls:
             return traced
         known = self._known  # another thread may have found out just now that it is of another function
@@ -106,7 +106,7 @@ class Compiled:
         return found
 
     def _by_python(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Any:
-        """The function's value; a trace for the next time, once there were enough calls."""
+        """Return the function's value; a trace for the next time, once there were enough calls."""
         calls = self._calls.get(key, 0)
         if calls >= _CALLS and len(self._traced) < _MOST:
             calls = -math.inf  # it is tried once
@@ -125,7 +125,7 @@ class Compiled:
             LOG.info(self.backends[key])
 
     def _trace(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
-        """What does the operations of one call, for its tensors, or for lists of them where it is to be repeated."""
+        """Return what does the operations of one call, for its tensors, or for lists of them where it is to be repeated."""
         _, fixed = key
         call = self._of_tensors(arguments)
         # Before it is traced, so that what is made at the first call in this thread is no part of the trace.
@@ -147,7 +147,7 @@ class Compiled:
         raise RuntimeError("no backend runs it")
 
     def _of_tensors(self, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any]:
-        """The function, of those of its arguments that are there."""
+        """Return the function, of those of its arguments that are there."""
         given = [a is not None for a in arguments]
 
         def call(*tensors: torch.Tensor) -> Any:
@@ -159,7 +159,7 @@ class Compiled:
     def _outcome(
         self, call: Callable[..., Any], arguments: tuple[torch.Tensor | None, ...], fixed: int | None
     ) -> list[torch.Tensor]:
-        """What a call gives, and what it makes of arguments that it changes; of one to be repeated, that alone counts."""
+        """Return a call's value, and what it makes of arguments that it changes; of one to be repeated, that alone counts."""
         fresh = self._fresh(arguments)
         value = call(*fresh)
         changed = [fresh[i] for i in self._changed(arguments)]
@@ -176,7 +176,7 @@ class Compiled:
 
 
 def _single(traced: Callable[..., Any], fixed: int | None) -> Callable[..., Any]:
-    """A trace as a single call of tensors, also if it takes a list of so many that stay and a list of rows of the others."""
+    """Make a trace a single call of tensors, also if it takes lists: so many that stay, and rows of the others."""
     if fixed is None:
         return traced
     return lambda *tensors: traced(list(tensors[:fixed]), [tensor[None] for tensor in tensors[fixed:]])
@@ -191,5 +191,5 @@ def _same_bits(values: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
 
 
 def _shape(arguments: tuple[torch.Tensor | None, ...]) -> Any:
-    """What a trace depends on."""
+    """Return what a trace depends on."""
     return tuple(None if a is None else (a.shape, a.dtype, a.is_contiguous() or a.stride()) for a in arguments)

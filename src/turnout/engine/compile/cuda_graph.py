@@ -77,7 +77,7 @@ class Recording:
         return all(i >= len(arguments) or arguments[i] is kept for i, kept in self._still.items())
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
-        """The function's value, in memory of its own or, where it is an argument that changed, in that."""
+        """Return the function's value, in memory of its own or, where it is an argument that changed, in that."""
         self._take(list(arguments))
         self._replay()
         self._give_back(list(arguments))
@@ -140,7 +140,7 @@ class Graphed:
         self.refused: str | None = None
 
     def __call__(self, *arguments: torch.Tensor) -> Any:
-        """The function's value."""
+        """Return the function's value."""
         self._meet([], list(arguments))  # of single calls, the next may come with other tensors in any case
         return self._once(*arguments)
 
@@ -244,7 +244,7 @@ def on_gpu(run: Callable[[], Any], device: torch.device) -> tuple[Callable[[], o
 
 @functools.cache
 def _side(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
-    """The stream on which a device's recordings are made, and the memory that they share.
+    """Return the stream on which a device's recordings are made, and the memory that they share.
 
     They may share it because they are replayed one after the other, and what a replay leaves there is copied at once.
     """
@@ -252,7 +252,7 @@ def _side(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of an expanded tensor that is in memory."""
+    """Return the part of an expanded tensor that is in memory."""
     for dim, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[dim] > 1:
             tensor = tensor.narrow(dim, 0, 1)
@@ -260,7 +260,7 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    """What a tensor takes in memory."""
+    """Return what a tensor takes in memory."""
     return _whole(tensor).numel() * tensor.element_size()
 
 
@@ -270,7 +270,7 @@ def _place(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _own(value: Any, changed: dict[int, torch.Tensor]) -> Any:
-    """A value that no later replay writes to: the argument that it is, or a copy."""
+    """Return a value that no later replay writes to: the argument that it is, or a copy."""
     if not isinstance(value, torch.Tensor):
         return value
     argument = changed.get(value.data_ptr())

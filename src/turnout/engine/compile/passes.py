@@ -31,7 +31,7 @@ _OF_GRAD_MODE = {_aten.mkldnn_rnn_layer.default}
 
 
 def trace(call: Callable[..., Any], arguments: list[torch.Tensor]) -> Operations:
-    """What a function does with tensors of these shapes, its derivatives included, as operations that run the same bits.
+    """Return what a function does with tensors of these shapes, derivatives included, as operations with the same bits.
 
     Args:
         call: the function.
@@ -169,7 +169,7 @@ def hoist_views(traced: Operations, fixed: int) -> tuple[Operations, Operations]
 
 
 def _views_of(arguments: list[Node], nodes: list[Node]) -> list[Node]:
-    """The nodes that are views of some arguments and of nothing else, directly or through other views."""
+    """Return the nodes that are views of some arguments and of nothing else, directly or through other views."""
     views: dict[Node, None] = {}
     for node in nodes:
         if is_view(node) and all(each in views or each in arguments for each in node.all_input_nodes):
@@ -203,6 +203,6 @@ def _owner(node: Node) -> Node:
 
 
 def _alike(node: Node) -> torch.Tensor:
-    """A tensor with the shape and order of a node's value, and any numbers."""
+    """Return a tensor with the shape and order of a node's value, and any numbers."""
     kind = node.meta["kind"]
     return torch.empty_strided(kind.shape, kind.stride, dtype=kind.dtype, device=kind.device)

@@ -48,13 +48,13 @@ def build(
 
 
 def _once(own: Operations, arguments: list[torch.Tensor]) -> Callable[..., Any]:
-    """A single call."""
+    """Return a single call."""
     module: Any = torch.jit.trace(own.module(), tuple(arguments), check_trace=False)
     return torch.jit.freeze(module, optimize_numerics=False).forward
 
 
 def _repeated(own: Operations, arguments: list[torch.Tensor], fixed: int) -> Callable[..., Any]:
-    """A loop without Python, before which views of what stays are taken."""
+    """Return a loop without Python, before which views of what stays are taken."""
     views, rest = hoist_views(own, fixed)
     taken = _Taken(views.module()).eval()
     used = _used(rest, len(arguments) - fixed)
@@ -86,7 +86,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _listable(traced: Operations) -> Operations:
-    """The same operations as TorchScript can list them, and does not take them apart."""
+    """Return the same operations as TorchScript can list them, and does not take them apart."""
     root = nn.Module()
     for name, tensor in traced.root.named_buffers():
         root.register_buffer(name, tensor)
@@ -129,7 +129,7 @@ class _Compiled(nn.Module):
         self.function = function
 
     def forward(self, *arguments: torch.Tensor) -> Any:
-        """The function's value."""
+        """Return the function's value."""
         return self.function(*arguments)
 
 
@@ -155,7 +155,7 @@ class _Unpacked(nn.Module):
         self.function = function
 
     def forward(self, fixed: list[torch.Tensor], each: list[torch.Tensor]) -> torch.Tensor:
-        """The function's value."""
+        """Return the function's value."""
         return self.function(*fixed, *each)
 
 
@@ -182,5 +182,5 @@ class _Taken(nn.Module):
         self.function = function
 
     def forward(self, fixed: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The function's values."""
+        """Return the function's values."""
         return self.function(*fixed)

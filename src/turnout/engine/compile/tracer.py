@@ -44,12 +44,12 @@ class Operations:
     root: nn.Module
 
     def module(self) -> GraphModule:
-        """The function as Python can call it."""
+        """Return the function as Python can call it."""
         return GraphModule(self.root, self.graph).eval()
 
 
 def record(function: Callable[..., Any], arguments: list[torch.Tensor]) -> Operations:
-    """The operations of one call, those of derivatives included.
+    """Return the operations of one call, those of derivatives included.
 
     Raises:
         RuntimeError: for a function that reads numbers of tensors: what it does next may depend on them.
@@ -81,7 +81,7 @@ class _Recorder(TorchDispatchMode):
                 self.note(part, self.graph.call_function(operator.getitem, (node, number)))
 
     def nodes(self, values: Any) -> Any:
-        """The same values with nodes in place of tensors; a tensor that nothing here made is kept as it is."""
+        """Return the same values with nodes in place of tensors; a tensor that nothing here made is kept as it is."""
         return tree_map_only(torch.Tensor, self._node, values)
 
     def _node(self, tensor: torch.Tensor) -> Node:
