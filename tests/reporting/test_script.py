@@ -41,6 +41,20 @@ try {
   seen.other = [head.getAttribute("aria-sort"), ...names()];
   click(head.querySelector("button"));
   seen.after = names();
+  const title = each => each.querySelector("h3").textContent;
+  const dots = [...document.querySelectorAll("figure")].find(each => title(each).startsWith("Weights"));
+  const one = dots.querySelector("[data-series] use"), place = one.getBoundingClientRect(), svg = dots.querySelector("svg");
+  const point = (type, x) => {
+    svg.dispatchEvent(new PointerEvent(type, {clientX: x, clientY: place.top, bubbles: true, pointerId: 1}));
+  };
+  svg.setPointerCapture = () => {};
+  point("pointermove", place.left);
+  seen.dot = [...dots.querySelector(".values").children].map(each => each.textContent);
+  const before = one.getAttribute("x");
+  point("pointerdown", place.left - 30);
+  point("pointermove", place.left + 30);
+  point("pointerup", place.left + 30);
+  seen.moved = one.getAttribute("x") !== before;
   seen.width = document.documentElement.scrollWidth - document.documentElement.clientWidth;
 } catch (error) { seen.error = String(error); }
 document.title = JSON.stringify(seen);
@@ -80,4 +94,8 @@ def test_a_reader_with_a_keyboard(six_by_three, tmp_path):
     assert seen["sorted"][0] == "descending"
     assert seen["sorted"][1:] != algorithms
     assert seen["other"] == ["ascending", *reversed(seen["sorted"][1:])]
+    assert len(seen["dot"]) == 3
+    assert seen["dot"][0] in algorithms
+    assert seen["dot"][2].startswith("weight: ")
+    assert seen["moved"]
     assert seen["width"] == 0, "the page does not scroll sideways"

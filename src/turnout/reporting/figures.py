@@ -25,6 +25,7 @@ from turnout.reporting.style import (
     new_figure,
     plain_ticks,
     scale_of,
+    scatter,
     styles,
 )
 
@@ -153,7 +154,7 @@ def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
     low, high = low / 1.15, high * 1.15
     for axes, (algorithm, (inverse, weights)) in zip(grid.flat, points.items(), strict=False):
         axes.plot([low, high], [low, high], color=INK, linewidth=1, linestyle=(0, (4, 3)))
-        axes.scatter(inverse, weights, s=10, alpha=0.5, linewidths=0, color=looks[algorithm]["color"], rasterized=True)
+        scatter(axes, inverse, weights, 10, 0.5, looks[algorithm])
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
         plain_ticks(axes.xaxis, high / low)
         plain_ticks(axes.yaxis, high / low)

@@ -10,7 +10,7 @@ import numpy as np
 from turnout.core.checks import DataError
 from turnout.reporting.influence import recorded
 from turnout.reporting.records import RunRecord, by_algorithm
-from turnout.reporting.style import INK, dress, evenly, legend, new_figure, plain_ticks, styles
+from turnout.reporting.style import INK, dress, evenly, legend, new_figure, plain_ticks, scatter, styles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,8 +35,7 @@ def influence_figure(records: Sequence[RunRecord]) -> Figure:
             continue
         reports, influence = np.concatenate(pairs, axis=1)
         order = np.argsort(reports, kind="stable")[evenly(len(reports), MOST_DOTS)]
-        colour = looks[algorithm]["color"]
-        axes.scatter(reports[order], influence[order], s=14, alpha=0.6, linewidths=0, color=colour, rasterized=True)
+        scatter(axes, reports[order], influence[order], 14, 0.6, looks[algorithm])
         drawn[algorithm] = looks[algorithm]
         seen += [reports, influence]
     if not drawn:

@@ -67,8 +67,9 @@ class Panel {
     for (const element of this.zoomed.querySelectorAll("[data-series]")) {
       const name = element.dataset.series;
       if (!this.series.has(name)) this.series.set(name, {elements: [], points: [], colour: ""});
-      const one = this.series.get(name), path = element.querySelector(":scope > path");
+      const one = this.series.get(name), path = element.querySelector(":scope > path"), dots = element.querySelectorAll("use");
       one.elements.push(element);
+      if (dots.length > 1 && !path) this.scatter(one, element, dots);
       if (!path || one.points.length) continue;
       one.colour = getComputedStyle(path).stroke;
       const numbers = (path.getAttribute("d").match(/-?[\d.]+(?:e-?\d+)?/g) || []).map(Number);
@@ -77,6 +78,15 @@ class Panel {
     }
   }
 
+  /* Dots are moved one by one, so that they stay round. */
+  scatter(one, element, dots) {
+    this.zoomed.after(element);
+    one.colour = getComputedStyle(dots[0]).fill;
+    one.dots = [...dots].map(dot => ({dot, at: [(dot.x.baseVal.value - this.box.left) / this.box.width, (this.box.bottom - dot.y.baseVal.value) / this.box.height]}));
+  }
+
+  get dots() { return [...this.series].filter(([name, one]) => one.dots && !off.has(name)).flatMap(([name, one]) => one.dots.map(each => ({name, colour: one.colour, ...each}))); }
+
   get shown() { return [...this.series].filter(([name, one]) => one.points.length && !off.has(name)); }
 
   draw() {
@@ -84,6 +94,10 @@ class Panel {
     const sx = 1 / (b - a), sy = 1 / (d - c);
     this.zoomed.setAttribute("transform", `matrix(${sx} 0 0 ${sy} ${left * (1 - sx) - sx * a * width} ${bottom * (1 - sy) + sy * c * height})`);
     this.svg.closest("figure").classList.toggle("is-zoomed", panels.some(other => other.svg === this.svg && other.view !== other.whole));
+    for (const {dot, at: [u, v]} of [...this.series.values()].flatMap(one => one.dots || [])) {
+      dot.setAttribute("x", left + (u - a) * sx * width);
+      dot.setAttribute("y", bottom - (v - c) * sy * height);
+    }
     const whole = this.view === this.whole;
     for (const tick of this.group.querySelectorAll(".xtick, .ytick")) tick.style.display = whole ? "" : "none";
     this.ticks.replaceChildren();
@@ -104,7 +118,8 @@ class Panel {
     to = Math.min(1, to);
     if (to - from < 1e-3) return;
     const everything = from === 0 && to === 1;
-    const heights = this.shown.flatMap(([, one]) => one.points.filter(([u]) => u >= from && u <= to).map(([, v]) => v)).filter(Number.isFinite);
+    const places = [...this.shown.map(([, one]) => one.points), this.dots.map(each => each.at)];
+    const heights = places.flatMap(points => points.filter(([u]) => u >= from && u <= to).map(([, v]) => v)).filter(Number.isFinite);
     const low = Math.min(...heights), high = Math.max(...heights), room = 0.06 * (high - low) || 0.02;
     this.view = (everything && !this.someOff) || !heights.length ? (everything ? this.whole : {x: [from, to], y: [0, 1]}) : {x: [from, to], y: [low - room, high + room]};
     this.draw();
@@ -114,12 +129,13 @@ class Panel {
   get someOff() { return [...this.series.keys()].some(name => off.has(name)); }
 
   /* Say what the curves are at a place of the first axis, in fractions of what is shown; null says nothing. */
-  read(at) {
+  read(at, up = null) {
     const plot = this.svg.closest(".plot"), note = plot.querySelector(".values"), lines = this.shown;
     this.reading.replaceChildren();
     this.at = at;
-    note.hidden = at === null || !lines.length;
+    note.hidden = at === null || !lines.length && (up === null || !this.dots.length);
     if (note.hidden) return;
+    if (!lines.length) return this.readDot(plot, note, at, up);
     const {x: [a, b], y: [c, d]} = this.view, {left, top, bottom, width, height} = this.box;
     const wanted = a + at * (b - a);
     const found = lines.map(([name, one]) => ({name, colour: one.colour, point: one.points.reduce((best, point) => Math.abs(point[0] - wanted) < Math.abs(best[0] - wanted) ? point : best)}));
@@ -133,6 +149,22 @@ class Panel {
       if (py >= top && py <= bottom) this.reading.append(make("svg:circle", {cx: left + (point[0] - a) / (b - a) * width, cy: py, r: 3, fill: colour}));
       note.append(make("span", {}, make("i", {style: `background:${colour}`}), `${name}: ${written(this.y.value(point[1]))}`));
     }
+    this.put(plot, note, px);
+  }
+
+  /* Say where the nearest dot is. */
+  readDot(plot, note, at, v) {
+    const {x: [a, b], y: [c, d]} = this.view, {left, bottom, width, height} = this.box;
+    const far = ({at: [p, q]}) => Math.hypot(((p - a) / (b - a) - at) * width, ((q - c) / (d - c) - v) * height);
+    const nearest = this.dots.reduce((best, each) => far(each) < far(best) ? each : best), [p, q] = nearest.at;
+    const px = left + (p - a) / (b - a) * width;
+    this.reading.append(make("svg:circle", {cx: px, cy: bottom - (q - c) / (d - c) * height, r: 5, fill: "none", stroke: "currentColor"}));
+    const lines = [`${this.labels[0] || "x"}: ${written(this.x.value(p))}`, `${this.labels[1] || "y"}: ${written(this.y.value(q))}`];
+    note.replaceChildren(make("b", {}, make("i", {style: `background:${nearest.colour}`}), nearest.name), ...lines.map(line => make("span", {}, line)));
+    this.put(plot, note, px);
+  }
+
+  put(plot, note, px) {
     const edges = plot.getBoundingClientRect(), here = this.svg.getBoundingClientRect(), units = here.width / this.svg.viewBox.baseVal.width;
     const x = here.left - edges.left + plot.scrollLeft + px * units;
     note.style.left = `${Math.max(0, x + (x > edges.width / 2 + plot.scrollLeft ? -note.offsetWidth - 12 : 12))}px`;
@@ -142,7 +174,8 @@ class Panel {
 const place = (svg, event) => {
   const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
   const panel = panels.find(each => each.svg === svg && point.x >= each.box.left && point.x <= each.box.right && point.y >= each.box.top && point.y <= each.box.bottom);
-  return {panel, at: panel && (point.x - panel.box.left) / panel.box.width, x: point.x};
+  const {left, bottom, width, height} = panel ? panel.box : {};
+  return {panel, at: panel && (point.x - left) / width, height: panel && (bottom - point.y) / height, x: point.x};
 };
 
 const listen = svg => {
@@ -151,12 +184,12 @@ const listen = svg => {
   plot.append(make("div", {class: "values", hidden: "", role: "status"}));
   plot.tabIndex = 0;
   svg.addEventListener("pointermove", event => {
-    const {panel, at, x} = place(svg, event);
+    const {panel, at, x, height} = place(svg, event);
     for (const each of own) if (each !== panel && each.at !== null) each.read(null);
     if (drag) {
       const {left, right, top, height} = drag.panel.box, to = Math.min(right, Math.max(left, x));
       for (const [key, value] of Object.entries({x: Math.min(drag.x, to), width: Math.abs(to - drag.x), y: top, height})) box.setAttribute(key, value);
-    } else if (panel) panel.read(at);
+    } else if (panel) panel.read(at, height);
   });
   svg.addEventListener("pointerleave", () => own.forEach(each => each.read(null)));
   svg.addEventListener("pointerdown", event => {

@@ -29,6 +29,7 @@ from turnout.reporting.table import (
     cells,
     column_of,
     comparison,
+    leader,
 )
 from turnout.reporting.target import Target, accuracy_target, cost_cells, costs
 
@@ -138,7 +139,9 @@ def _best(rows: Sequence[Row]) -> str:
         shown = COLUMNS[key].show(best.figures[key]) + ("" if less else " %")
         if len(rows) == 1:
             return f"{name[0].upper()}{name[1:]} is {shown}."
-        return f"The {'lowest' if less else 'highest'} {name} is that of {best.algorithm}, {shown}."
+        close = best.num_seeds > 1 and leader(key, rows) is None
+        note = ", ahead by no more than seeds differ" if close else ""
+        return f"The {'lowest' if less else 'highest'} {name} is that of {best.algorithm}, {shown}{note}."
     return ""
 
 

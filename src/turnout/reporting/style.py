@@ -122,6 +122,9 @@ def needs_extra(package: str) -> ConfigurationError:
     )
 
 
+_MOST_DOTS = 500
+"""Of an algorithm, drawn one by one."""
+
 _BESIDE = 24  # characters of a line that stands beside the lowest of our axes
 
 
@@ -152,6 +155,14 @@ def few_ticks(axis: Axis, whole: bool = False) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 5, 10]))
+
+
+def scatter(axes: Axes, x: np.ndarray, y: np.ndarray, size: float, alpha: float, look: dict[str, Any]) -> None:
+    """Draw the dots of an algorithm, one by one where they are few; many are one picture, which a page draws faster."""
+    many = len(x) > _MOST_DOTS
+    axes.scatter(
+        x, y, s=size, alpha=alpha, linewidths=0, color=look["color"], gid=None if many else look["gid"], rasterized=many
+    )
 
 
 def legend(figure: Figure, looks: dict[str, dict[str, Any]]) -> None:

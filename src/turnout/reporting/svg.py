@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from turnout.reporting.style import INK, SERIES
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -35,7 +36,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     """
     from matplotlib import rc_context
 
-    panels = [axes for axes in figure.axes if any((line.get_gid() or "").startswith(SERIES) for line in axes.lines)]
+    panels = [axes for axes in figure.axes if any(_is_series(each) for each in (*axes.lines, *axes.collections))]
     for i, axes in enumerate(panels):
         axes.set_gid(f"{_PANEL}{i}")
     buffer = io.StringIO()
@@ -50,6 +51,11 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     svg = re.sub(r'(<svg [^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(INK, "currentColor", svg, flags=re.IGNORECASE)
     return svg.replace("<svg ", f"<svg {' '.join(_attributes(figure, panels, description))} ", 1)
+
+
+def _is_series(artist: Artist) -> bool:
+    """Whether it is drawn for a run or an algorithm."""
+    return (artist.get_gid() or "").startswith(SERIES)
 
 
 def _attributes(figure: Figure, panels: list[Axes], description: str) -> Iterator[str]:

@@ -177,7 +177,7 @@ def cells(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> tuple[list[str]
     A figure leads if it is better than every other by more than the spread of either, so with one seed none does.
     """
     keys = [key for key in keys if _worth_showing(key, rows)]
-    best = {key: _leader(key, rows) for key in keys}
+    best = {key: leader(key, rows) for key in keys}
     lines = []
     for row in rows:
         line = []
@@ -295,7 +295,7 @@ def _worth_showing(key: str, rows: Sequence[Row]) -> bool:
     return any(found) if column_of(key).exceptional else bool(found)
 
 
-def _leader(key: str, rows: Sequence[Row]) -> Measured | None:
+def leader(key: str, rows: Sequence[Row]) -> Measured | None:
     """Return the figure of a column that is better than every other by more than the spread of either; None without one."""
     column = column_of(key)
     figures = [row.figures[key] for row in rows if key in row.figures and math.isfinite(row.figures[key].mean)]
