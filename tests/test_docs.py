@@ -68,11 +68,11 @@ def test_a_command_line_is_one(line):
     command.make_context("turnout", words)
 
 
-def test_every_page_is_in_the_navigation():
-    nav = (ROOT / "zensical.toml").read_text(encoding="utf-8")
-    assert tomllib.loads(nav)["project"]["docs_dir"] == "build/docs"
-    missing = [page.name for page in PAGES if f'"{page.relative_to(ROOT / "docs").as_posix()}"' not in nav]
-    assert not missing
+def test_the_navigation_names_pages_that_are_there():
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
+    named = re.findall(r"'((?:tutorials|guides|decisions)/[^']*\.md)'", str(nav))
+    assert len(named) > 20
+    assert not [page for page in named if not (ROOT / "docs" / page).is_file()]
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/notebooks/*.ipynb")), ids=lambda path: path.stem)
