@@ -6,85 +6,22 @@ A simulation in virtual time and a server on a network drive the same object; de
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 import torch
 
+from turnout.coordinator.batch import Batch, Order, Stepped, with_repeats
 from turnout.coordinator.growth import grown
 from turnout.coordinator.influence import Influence
+from turnout.coordinator.repeats import Repeats
 from turnout.coordinator.scheduler import Scheduler, Told
-from turnout.coordinator.tensors import as_arrays, as_tensors
+from turnout.coordinator.tensors import as_arrays, as_tensors, report_as_tensors, report_of_tensors
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Info, Report, ServerState, State, Task
 from turnout.pace import Ask, Gather, Phase, Step
 from turnout.slots.algorithm import Algorithm
 from turnout.slots.server_step import server_prepares, server_step
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """The tasks whose reports a step or a phase uses, sorted by client; those of one client in the order of arrival.
-
-    Attributes:
-        phase: what was asked for.
-        version: the present version of the model.
-        tasks: numbers of the tasks, int64 ``[B]``.
-        clients: who did each, int64 ``[B]``.
-        versions: what each was asked with, int64 ``[B]``.
-        turn: 0 for a client's first report, then 1, ...; int64 ``[B]``.
-        repeat_index: how often each client had been given the same version before, int64 ``[B]``; None is never.
-        is_streamable: whether updates may be summed as they come in.
-    """
-
-    phase: Phase
-    version: int
-    tasks: np.ndarray
-    clients: np.ndarray
-    versions: np.ndarray
-    turn: np.ndarray
-    repeat_index: np.ndarray | None
-    is_streamable: bool
-
-    def __len__(self) -> int:
-        return len(self.clients)
-
-
-class Order(NamedTuple):
-    """What one client is told with a task, beside the model and what is `shared`.
-
-    Attributes:
-        task: its number.
-        client: whose it is.
-        version: what it trains from; -1 is the model of version 0, with minibatches of no round.
-        phase: what is asked for.
-        repeat_index: how often it had been given the same version before.
-        told: what it alone is told, ``[1]`` by name.
-    """
-
-    task: int
-    client: int
-    version: int
-    phase: Phase
-    repeat_index: int
-    told: State
-
-
-class Stepped(NamedTuple):
-    """What became of a step.
-
-    Attributes:
-        reports: what it used; who was drawn twice is in it twice.
-        info: what may be looked at.
-        version: the version before it.
-        prepared: what all clients said before the first step; None with any other.
-    """
-
-    reports: Report
-    info: Info
-    version: int
-    prepared: Report | None = None
 
 
 class Coordinator:
@@ -124,10 +61,7 @@ class Coordinator:
         self._sums_early = algorithm.sums_early and sums_early
         self.measured: Report | None = None
         self._prepared: Report | None = None
-        # The version each client last trained from, and how often it had done so before: with Buffered(waits="never") it
-        # can come back within one step, and should not draw the same random numbers again.
-        self._last = np.full(federation.num_clients, -1)
-        self._again = np.zeros(federation.num_clients, dtype=np.int64)
+        self._trained = Repeats(federation.num_clients)
         self._enrolled = federation.num_clients
         self._shared: tuple[ServerState | None, State] = (None, {})
 
@@ -161,7 +95,7 @@ class Coordinator:
         streams = phase == "prepare" or (phase == "train" and self._sums_early and once)
         again = None
         if self._mixes:
-            again = self._repeat_index(clients, versions, turn)
+            again = self._trained.of_batch(clients, versions, turn)
         return Batch(phase, self.state.version, tasks, clients, versions, turn, again, streams)
 
     def present_batch(self, clients: np.ndarray, phase: Phase) -> Batch:
@@ -169,17 +103,6 @@ class Coordinator:
         versions = np.full(len(clients), self.state.version)
         zero = np.zeros_like(clients)
         return Batch(phase, self.state.version, zero - 1, clients, versions, zero, None, False)
-
-    def _repeat_index(self, batch_clients: np.ndarray, versions: np.ndarray, turn: np.ndarray) -> np.ndarray:
-        """How often each had been given its version before, int64 ``[B]``: those of one client one after the other."""
-        clients, place = np.unique(batch_clients, return_inverse=True)
-        last, again, found = self._last[clients], self._again[clients], np.zeros_like(versions)
-        for this in range(int(turn.max(initial=-1)) + 1):
-            rows = np.flatnonzero(turn == this)
-            who, of = place[rows], versions[rows]
-            found[rows] = again[who] = np.where(last[who] == of, again[who] + 1, 0)
-            last[who] = of
-        return found
 
     def task(self, batch: Batch, rows: np.ndarray | slice) -> Task:
         """Return what the clients in some rows of a batch are given, where all of them are simulated at once."""
@@ -205,19 +128,15 @@ class Coordinator:
         """Return what each client is told with its new task; to be called by a network before `next` is called again."""
         self._grow()
         told = self.algorithm.per_client_inputs(np.array(ask.clients, dtype=np.int64), self.state, self.federation)
+        in_hand = self.scheduler.pace.in_hand() if self._mixes else []
         return [
             Order(
                 task, client, ask.version, ask.phase,
-                self._repeats_so_far(client, ask.version) if self._mixes else 0,
+                self._trained.so_far(client, ask.version, in_hand) if self._mixes else 0,
                 {name: values[row : row + 1] for name, values in told.items()},
             )
             for row, (task, client) in enumerate(zip(ask.tasks, ask.clients, strict=True))
         ]  # fmt: skip
-
-    def _repeats_so_far(self, client: int, version: int) -> int:
-        """How often a client has been given a version, of which it is now given the next task."""
-        in_hand = sum(who == client and of == version for _, who, of in self.scheduler.pace.in_hand())
-        return in_hand + (int(self._again[client]) + 1 if self._last[client] == version else 0)
 
     def gathered(self, batch: Batch, reports: Report) -> None:
         """Take in the reports of a phase that leaves the model as it is, before `next` is called again."""
@@ -266,8 +185,8 @@ class Coordinator:
 
     def _note(self, batch: Batch, reports: Report, info: Info) -> None:
         """Write down who contributed what."""
-        if batch.repeat_index is not None:  # rows of one client are in order, so the last one stays
-            self._last[batch.clients], self._again[batch.clients] = batch.versions, batch.repeat_index
+        if batch.repeat_index is not None:
+            self._trained.note(batch.clients, batch.versions, batch.repeat_index)
         if self.influence is None:
             return
         if len(info["weights"]) < len(reports):
@@ -291,8 +210,7 @@ class Coordinator:
             return
         self.federation = replace(before, num_clients=self._enrolled)
         self.state = grown(self.algorithm, self.state, before, self.federation)
-        self._last = np.append(self._last, np.full(more, -1))
-        self._again = np.append(self._again, np.zeros(more, dtype=np.int64))
+        self._trained.grow(more)
         self.scheduler.pace.grow(self._enrolled)
         if self.influence is not None:
             self.influence.grow(more)
@@ -302,12 +220,12 @@ class Coordinator:
         groups = {f"server.{place}": state for place, state in self.state.slots.items()}
         groups |= {f"schedule.{name}": as_tensors(arrays) for name, arrays in self.scheduler.state().items()}
         own = {"versions": np.array(list(self.models)[:-1], dtype=np.int64), "enrolled": np.array(self._enrolled)}
-        own |= {"last": self._last, "again": self._again, "version": np.array(self.state.version)}
+        own |= self._trained.state() | {"version": np.array(self.state.version)}
         own |= {"clients": np.array(self.federation.num_clients)}  # who enrolled since then has no rows yet
         own |= {} if self.influence is None else self.influence.state()
         earlier = {str(version): model for version, model in self.models.items() if version != self.state.version}
         found = groups | {"model": {"params": self.state.params}, "coordinator": as_tensors(own), "models": earlier}
-        return found if self.measured is None else found | {"measured": _of_report(self.measured)}
+        return found if self.measured is None else found | {"measured": report_as_tensors(self.measured)}
 
     def restore(self, group: Callable[[str], State]) -> None:
         """Take over what `state_groups` gave, one group by its name, in place of starting the scheduler."""
@@ -323,40 +241,12 @@ class Coordinator:
         models = group("models")
         earlier = {version: models[str(version)].to(device) for version in own["versions"].tolist()}
         self.models = earlier | {self.state.version: self.state.params}
-        self._last, self._again, self._enrolled = own["last"], own["again"], int(own["enrolled"])
+        self._trained.restore(own)
+        self._enrolled = int(own["enrolled"])
         if self.influence is not None:
             self.influence.restore(own)
         self.scheduler.restore({name: as_arrays(group(f"schedule.{name}")) for name in self.scheduler.state()})
         self.measured = None
         if measured := group("measured"):
-            self.measured = _to_report(measured, device)
+            self.measured = report_of_tensors(measured, device)
             self.scheduler.cohorts.measured(self.measured)
-
-
-def with_repeats(reports: Report, cohort: np.ndarray) -> Report:
-    """Return the reports of different clients as those of a cohort, ascending, that has some of them twice.
-
-    Whoever has not reported is left out. What the server only sums is in the first row of a client, for it was sent once.
-    """
-    cohort = cohort[np.isin(cohort, reports.client)]
-    first, rows = np.unique(cohort, return_index=True, return_inverse=True)[1:]
-    once = torch.zeros(len(cohort), dtype=torch.bool)
-    once[torch.from_numpy(first)] = True
-    return reports.take(rows).summed_once(once)
-
-
-_NUMBERS = ("client", "version", "num_examples", "num_steps")
-
-
-def _of_report(report: Report) -> State:
-    """Return a report as tensors."""
-    numbers = {name: getattr(report, name) for name in _NUMBERS}
-    return as_tensors(numbers) | {f"seen.{name}": value for name, value in report.seen.items()}
-
-
-def _to_report(state: State, device: torch.device) -> Report:
-    """Return what `_of_report` was made of: reports of clients who measured."""
-    client, version, num_examples, num_steps = (state[name].cpu().numpy() for name in _NUMBERS)
-    seen = {name.removeprefix("seen."): value.to(device) for name, value in state.items() if name.startswith("seen.")}
-    nothing = torch.zeros((len(client), 0), device=device)
-    return Report(client, version, num_examples, num_steps, nothing, seen=seen)

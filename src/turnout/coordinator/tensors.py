@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from turnout.core.types import State
+from turnout.core.types import Report, State
 
 
 def as_tensors(arrays: Mapping[str, np.ndarray]) -> State:
@@ -18,3 +18,20 @@ def as_tensors(arrays: Mapping[str, np.ndarray]) -> State:
 def as_arrays(state: State) -> dict[str, np.ndarray]:
     """Return tensors as arrays, on the host."""
     return {name: tensor.cpu().numpy() for name, tensor in state.items()}
+
+
+_NUMBERS = ("client", "version", "num_examples", "num_steps")
+
+
+def report_as_tensors(report: Report) -> State:
+    """Return a report as tensors."""
+    numbers = {name: getattr(report, name) for name in _NUMBERS}
+    return as_tensors(numbers) | {f"seen.{name}": value for name, value in report.seen.items()}
+
+
+def report_of_tensors(state: State, device: torch.device) -> Report:
+    """Return what `report_as_tensors` was made of: reports of clients who measured."""
+    client, version, num_examples, num_steps = (state[name].cpu().numpy() for name in _NUMBERS)
+    seen = {name.removeprefix("seen."): value.to(device) for name, value in state.items() if name.startswith("seen.")}
+    nothing = torch.zeros((len(client), 0), device=device)
+    return Report(client, version, num_examples, num_steps, nothing, seen=seen)

@@ -16,7 +16,7 @@ import torch
 
 from turnout import checkpoint
 from turnout.coordinator import Choice, Coordinator, Scheduler, SelectedCohorts
-from turnout.coordinator.coordinator import Batch
+from turnout.coordinator.batch import Batch
 from turnout.coordinator.streaming import ReportBuffer, StreamingSum
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Candidates, Report

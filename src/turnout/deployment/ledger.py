@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from turnout.coordinator import Coordinator, records
-from turnout.coordinator.coordinator import Stepped
+from turnout.coordinator.batch import Stepped
 from turnout.deployment.setting import Setting
 from turnout.evaluation.evaluate import evaluate
 from turnout.history import History
