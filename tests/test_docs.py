@@ -1,10 +1,12 @@
 """What the documentation shows can be run: its Python on small sizes, and its command lines as far as they are read."""
 
+import importlib.util
 import json
 import re
 import shlex
 import sys
 import tomllib
+import types
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import typer
 import typer.main
 
+import turnout as to
 from turnout.cli.app import app
 
 ROOT = Path(__file__).parents[1]
@@ -94,3 +97,35 @@ def test_a_notebook_is_the_readmes_example():
     )
     assert shown
     assert "".join(first).startswith(shown[1])
+
+
+@pytest.fixture(scope="module")
+def site():
+    """What builds the site, as a module."""
+    spec = importlib.util.spec_from_file_location("docs_script", ROOT / "scripts/docs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_has_everything_public(site):
+    shown = [name for names in site.reference().values() for name in names]
+    assert len(shown) == len(set(shown))
+    things = [getattr(to, name) for name in to.__all__]
+    public = {
+        f"{each.__module__}.{each.__qualname__}" for each in things if isinstance(each, type | types.FunctionType)
+    }
+    assert public <= set(shown)
+    assert {"turnout.result.Result", "turnout.slots.weighting.Weighting", "turnout.core.types.Report"} <= set(shown)
+
+
+def test_links_hold_in_the_repository_and_on_the_site(site):
+    places = {"docs/guides/a.md": "guides/a.md", "benchmarks/README.md": "benchmarks.md", "docs/b.md": "b.md"}
+    text = "[one](../../benchmarks/README.md#there) [two](../b.md) [three](../../own.py) [four](https://x.org) [five](#here)"
+    assert site.adapted(text, "docs/guides/a.md", places) == (
+        "[one](../benchmarks.md#there) [two](../b.md) three [four](https://x.org) [five](#here)"
+    )
+    drawing = "```mermaid\nflowchart TD\n    cli --> data\n    cli --> core\n```"
+    assert site.adapted(drawing, "docs/b.md", places) == "| folder | imports |\n|---|---|\n| cli | data, core |\n"

@@ -11,7 +11,7 @@ import numpy as np
 
 from turnout.core.checks import DataError
 from turnout.reporting.grid import Sweep, are_numbers, written
-from turnout.reporting.style import INK, PALETTE, SIZE, dress, new_figure
+from turnout.reporting.style import INK, PALETTE, SIZE, STRONG, dress, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -79,7 +79,7 @@ def _map(axes: Axes, sweep: Sweep, down: str, across: str, fixed: Mapping[str, A
         shown, aspect="auto", cmap=colours, interpolation="nearest", vmin=np.nanmin(limits), vmax=np.nanmax(limits)
     )
     for (row, column), value in np.ndenumerate(values):
-        axes.text(column, row, sweep.measure.number(value), ha="center", va="center", color=INK, fontsize=10)
+        axes.text(column, row, sweep.measure.number(value), ha="center", va="center", color=STRONG, fontsize=10)
     best = sweep.points[sweep.ranking[0]]
     if _holds(best, fixed):
         row, column = _places(sweep, (down, across), best)
@@ -124,4 +124,4 @@ def _places(sweep: Sweep, axes: Sequence[str], point: Mapping[str, Any]) -> tupl
 def _ring(row: int, column: int) -> Any:
     from matplotlib.patches import Rectangle
 
-    return Rectangle((column - 0.47, row - 0.45), 0.94, 0.9, fill=False, edgecolor=INK, linewidth=1.8)
+    return Rectangle((column - 0.47, row - 0.45), 0.94, 0.9, fill=False, edgecolor=STRONG, linewidth=1.8)

@@ -125,6 +125,9 @@ def needs_extra(package: str) -> ConfigurationError:
 _MOST_DOTS = 500
 """Of an algorithm, drawn one by one."""
 
+STRONG = "#6B7685"
+"""Text on colour: as `INK`, but in a page the colour of its text, which stands out from a field of the map."""
+
 _BESIDE = 24  # characters of a line that stands beside the lowest of our axes
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from turnout.reporting.style import INK, SERIES
+from turnout.reporting.style import INK, SERIES, STRONG
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -50,6 +50,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     svg = re.sub(r'(<svg [^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg [^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(INK, "currentColor", svg, flags=re.IGNORECASE)
+    svg = re.sub(STRONG, "var(--text, currentColor)", svg, flags=re.IGNORECASE)
     return svg.replace("<svg ", f"<svg {' '.join(_attributes(figure, panels, description))} ", 1)
 
 
