@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from turnout.reporting.bands import band, window_of
 from turnout.reporting.report import write_report
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -21,6 +22,7 @@ const texts = () => [...plot.querySelectorAll(".ticks text")].map(each => each.t
 try {
   press("ArrowRight");
   seen.read = [...values.children].map(each => each.textContent);
+  seen.colours = [...document.querySelectorAll(".switches i")].map(each => each.style.backgroundColor);
   press("+");
   seen.zoomed = texts();
   seen.tool = getComputedStyle(figure.querySelector(".whole")).visibility;
@@ -82,8 +84,13 @@ def test_a_reader_with_a_keyboard(six_by_three, tmp_path):
     algorithms = list(dict.fromkeys(record.algorithm for record in six_by_three))
     assert re.fullmatch(r"round \d+", seen["read"][0])
     assert sorted(line.partition(":")[0] for line in seen["read"][1:]) == sorted(algorithms)
-    last = float(seen["read"][1].partition(": ")[2])
-    assert 0 < last < 100
+    at, window = int(seen["read"][0].removeprefix("round ")), window_of(six_by_three)
+    for name, _, value in (line.partition(": ") for line in seen["read"][1:]):
+        samples = [each.history.column("test_accuracy") for each in six_by_three if each.algorithm == name]
+        rounds, mean, _ = band(samples, window)
+        assert float(value) == pytest.approx(100 * mean[rounds == at][0], rel=1e-4)
+    assert len(set(seen["colours"])) == len(algorithms)
+    assert all(colour.startswith("rgb(") for colour in seen["colours"])
     assert seen["zoomed"]
     assert seen["tool"] == "visible"
     assert seen["whole"] == []

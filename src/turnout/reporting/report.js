@@ -70,7 +70,7 @@ class Panel {
       const one = this.series.get(name), path = element.querySelector(":scope > path"), dots = element.querySelectorAll("use");
       one.elements.push(element);
       if (dots.length > 1 && !path) this.scatter(one, element, dots);
-      if (!path || one.points.length) continue;
+      if (!path || one.points.length || getComputedStyle(path).stroke === "none") continue; /* a band has no stroke */
       one.colour = getComputedStyle(path).stroke;
       const numbers = (path.getAttribute("d").match(/-?[\d.]+(?:e-?\d+)?/g) || []).map(Number);
       for (let i = 0; i + 1 < numbers.length; i += 2)
