@@ -18,6 +18,7 @@ from typing import Any
 
 import turnout as to
 from turnout.core import types, updates
+from turnout.recorded import Recorded
 from turnout.reporting.records import RunRecord
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -68,7 +69,7 @@ def public() -> Iterator[tuple[str, Any]]:
             folder = thing.__module__.split(".")[1]
             page = "experiment" if folder in OF_EXPERIMENTS else folder
             yield (page if page in PAGES else "others"), thing
-    yield "experiment", RunRecord
+    yield from (("experiment", thing) for thing in (RunRecord, Recorded))
     for page, module in {"data": to.data, "models": to.models, "pieces": to.pieces, "population": to.delay}.items():
         names = getattr(module, "__all__", [name for name in vars(module) if name[0].isupper()])
         found = [getattr(module, name) for name in names]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from turnout import history as history_module
 from turnout.columns import CLIENT_COLUMNS, ROUND_COLUMNS, less_is_better
 from turnout.core.checks import CheckpointError, ConfigurationError
-from turnout.history import History, Reached
+from turnout.history import History
+from turnout.recorded import Reached
 
 FILES = ("rounds.parquet", "clients.parquet", "participation.parquet")
 

@@ -25,33 +25,7 @@ from turnout.slots.algorithm import Algorithm
 
 @dataclass(frozen=True, eq=False)
 class Configuration:
-    """All that determines a result, checked.
-
-    Args:
-        data: the clients and what they hold.
-        model: a specification such as ``models.Mlp()``, or any `torch.nn.Module`, which starts from its own parameters. A
-            specification's has an output for each class, or number to predict, in the type of the inputs.
-        algorithm: a recipe such as ``fedau()``, or what `compose` made.
-        population: who is there when.
-        pace: when the server asks and steps: in synchronous rounds, or whenever a buffer of reports is full (`Buffered`). By
-            the clock of `Buffered`, a population without a speed gets `population.speed.UNEQUAL`.
-        rounds: how many server steps to take, whatever the pace.
-        seed: of everything random in the run.
-        evaluate_every: rounds between evaluations; the last round is always evaluated.
-        evaluation_examples: evaluate on at most so many examples, evenly spaced; None means on all.
-        label_groups: groups of labels whose accuracies evaluations also give, each by itself; None is none.
-        appeal: whether evaluations also say how many clients find the model worth joining; None is not.
-        gradients: whether evaluations also say how far the run is from a stationary point; None is not.
-        record_weights: whether `Result.participation` also says by what each client's report was multiplied in each round.
-        loss: one loss for each example, a function of (outputs, targets) such as `squared_error`, or a loss module of torch;
-            in place of the default, a model's specification may bring its own.
-        engine: ``"auto"``, ``"vectorised"`` or ``"one_by_one"``; results agree within rounding.
-        device: ``"cpu"``, ``"cuda"``, ...
-        memory_budget: bytes for the clients that train side by side.
-
-    Raises:
-        ConfigurationError: for values that cannot be run.
-    """
+    """All that determines a result, checked. Arguments and errors are those of `turnout.Experiment`, which can be run."""
 
     data: FederatedData
     model: ModelSpec | nn.Module
