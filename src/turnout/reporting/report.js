@@ -112,14 +112,14 @@ class Panel {
     }
   }
 
-  /* Show a range of the first axis, and of the second what is shown in it; all of both where everything is. */
+  /* Show a range of the first axis, and of the second what is shown in it: of the whole range, what was drawn to be seen. */
   show(from, to) {
     from = Math.max(0, from);
     to = Math.min(1, to);
     if (to - from < 1e-3) return;
     const everything = from === 0 && to === 1;
     const places = [...this.shown.map(([, one]) => one.points), this.dots.map(each => each.at)];
-    const heights = places.flatMap(points => points.filter(([u]) => u >= from && u <= to).map(([, v]) => v)).filter(Number.isFinite);
+    const heights = places.flatMap(points => points.filter(([u]) => u >= from && u <= to).map(([, v]) => v)).filter(v => Number.isFinite(v) && (!everything || (v >= 0 && v <= 1)));
     const low = Math.min(...heights), high = Math.max(...heights), room = 0.06 * (high - low) || 0.02;
     this.view = (everything && !this.someOff) || !heights.length ? (everything ? this.whole : {x: [from, to], y: [0, 1]}) : {x: [from, to], y: [low - room, high + room]};
     this.draw();
