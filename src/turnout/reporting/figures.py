@@ -55,8 +55,7 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
     window = window_of(records) if smooth else 1
     scale = scale_of(metric)
     for algorithm, group in by_algorithm(records).items():
-        samples = [record.history.column(metric) for record in group if metric in record.history.column_names]
-        rounds, mean, std = band(samples, window)
+        rounds, mean, std = band(_samples(group, metric), window)
         if not np.isfinite(mean).any():
             continue
         mean, std = scale * mean, scale * std
@@ -78,13 +77,23 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
         axes.set_yscale("log")
     elif smooth:
         _look_closer(axes)
-    if metric == "pool":  # a number of clients
-        from matplotlib.ticker import MaxNLocator
-
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    if metric == "pool":
+        _count_whole(axes)
     dress(axes, "round", label(metric))
     legend(figure, drawn)
     return figure
+
+
+def _count_whole(axes: Axes) -> None:
+    """Have ticks at whole numbers only, of clients."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _samples(records: Sequence[RunRecord], metric: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return a column of the runs that have it."""
+    return [record.history.column(metric) for record in records if metric in record.history.column_names]
 
 
 def _look_closer(axes: Axes) -> None:
@@ -136,16 +145,7 @@ def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
     Raises:
         DataError: where no run has both weights and known participation rates.
     """
-    looks, points = styles(records), {}
-    for algorithm, group in by_algorithm(records).items():
-        pairs = [_inverse_rates_and_weights(record) for record in group]
-        inverse, weights = np.concatenate(pairs, axis=1)
-        if len(weights):
-            order = np.argsort(inverse)[evenly(len(weights), MOST_DOTS)]
-            points[algorithm] = (inverse[order], weights[order])
-    if not points:
-        raise DataError("no run has both weights of its clients and known participation rates")
-    points = {name: pair for name, pair in points.items() if np.ptp(pair[1])} or points  # all alike need no picture
+    looks, points = styles(records), _points(records)
     columns = min(2, len(points))
     rows = -(-len(points) // columns)
     figure = new_figure(SIZE[0], 3.4 if rows == 1 else 2.5 * rows)
@@ -163,6 +163,19 @@ def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
     for axes in grid.flat[len(points) :]:
         axes.set_visible(False)
     return figure
+
+
+def _points(records: Sequence[RunRecord]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return 1/p_n and the weights of clients, by algorithm; of weights that are all alike only where no others are."""
+    points = {}
+    for algorithm, group in by_algorithm(records).items():
+        inverse, weights = np.concatenate([_inverse_rates_and_weights(record) for record in group], axis=1)
+        if len(weights):
+            order = np.argsort(inverse)[evenly(len(weights), MOST_DOTS)]
+            points[algorithm] = (inverse[order], weights[order])
+    if not points:
+        raise DataError("no run has both weights of its clients and known participation rates")
+    return {name: pair for name, pair in points.items() if np.ptp(pair[1])} or points
 
 
 def participation_raster(record: RunRecord, colour: str = PALETTE[0]) -> Figure:

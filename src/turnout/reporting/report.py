@@ -132,17 +132,21 @@ def _best(rows: Sequence[Row]) -> str:
     """Return the best figure of the first metric that there is, on test examples if any, in a sentence."""
     for key in (f"{split}_{metric}" for metric in METRICS for split in ("test", "train")):
         found = [row for row in rows if key in row.figures and row.figures[key].mean > 0]
-        if not found:
-            continue
-        less, name = less_is_better(key), name_of(key)
-        best = (min if less else max)(found, key=lambda row: row.figures[key].mean)
-        shown = COLUMNS[key].show(best.figures[key]) + ("" if less else " %")
-        if len(rows) == 1:
-            return f"{name[0].upper()}{name[1:]} is {shown}."
-        close = best.num_seeds > 1 and leader(key, rows) is None
-        note = ", ahead by no more than seeds differ" if close else ""
-        return f"The {'lowest' if less else 'highest'} {name} is that of {best.algorithm}, {shown}{note}."
+        if found:
+            best = (min if less_is_better(key) else max)(found, key=lambda row: row.figures[key].mean)
+            return _sentence(key, best, rows)
     return ""
+
+
+def _sentence(key: str, best: Row, rows: Sequence[Row]) -> str:
+    """Whose figure is the best, and whether it is ahead by more than seeds differ."""
+    less, name = less_is_better(key), name_of(key)
+    shown = COLUMNS[key].show(best.figures[key]) + ("" if less else " %")
+    if len(rows) == 1:
+        return f"{name[0].upper()}{name[1:]} is {shown}."
+    close = best.num_seeds > 1 and leader(key, rows) is None
+    note = ", ahead by no more than seeds differ" if close else ""
+    return f"The {'lowest' if less else 'highest'} {name} is that of {best.algorithm}, {shown}{note}."
 
 
 def _last_round(record: RunRecord) -> int:

@@ -297,16 +297,22 @@ def _worth_showing(key: str, rows: Sequence[Row]) -> bool:
 
 def leader(key: str, rows: Sequence[Row]) -> Measured | None:
     """Return the figure of a column that is better than every other by more than the spread of either; None without one."""
-    column = column_of(key)
-    figures = [row.figures[key] for row in rows if key in row.figures and math.isfinite(row.figures[key].mean)]
-    if column.better is None or len(figures) < 2 or any(figure.std is None for figure in figures):
+    better, figures = column_of(key).better, _finite(key, rows)
+    if better is None or len(figures) < 2 or None in [figure.std for figure in figures]:
         return None
-    mean = column.better(figure.mean for figure in figures)
+    mean = better(figure.mean for figure in figures)
     best = next(figure for figure in figures if figure.mean == mean)
-    ahead = all(
-        abs(other.mean - mean) > max(best.std or 0.0, other.std or 0.0) for other in figures if other is not best
-    )
-    return best if ahead else None
+    return best if all(_apart(best, other) for other in figures if other is not best) else None
+
+
+def _finite(key: str, rows: Sequence[Row]) -> list[Measured]:
+    """Return the figures of a column that are numbers."""
+    return [row.figures[key] for row in rows if key in row.figures and math.isfinite(row.figures[key].mean)]
+
+
+def _apart(one: Measured, other: Measured) -> bool:
+    """Whether two figures differ by more than the spread of either."""
+    return abs(other.mean - one.mean) > max(one.std or 0.0, other.std or 0.0)
 
 
 def _caption(rows: Sequence[Row], keys: Sequence[str]) -> str:
