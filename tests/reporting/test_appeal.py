@@ -7,12 +7,13 @@ import pytest
 from rich.console import Console
 
 from turnout.history import History
+from turnout.reporting.column import COLUMNS
 from turnout.reporting.figures import curves
 from turnout.reporting.measure import Measure
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
 from turnout.reporting.style import label
-from turnout.reporting.table import COLUMNS, appeal_cells, comparison, csv, rich_tables
+from turnout.reporting.table import appeal_cells, comparison, csv, rich_tables
 
 from .test_report import Page
 

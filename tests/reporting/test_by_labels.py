@@ -1,10 +1,11 @@
 """Accuracies of groups of labels in comparisons and reports."""
 
 from turnout.history import History
+from turnout.reporting.column import column_of
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
 from turnout.reporting.style import label, scale_of
-from turnout.reporting.table import by_labels, column_of, comparison, csv, markdown, rich_tables
+from turnout.reporting.table import by_labels, comparison, csv, markdown, rich_tables
 
 
 def record(algorithm, of_few, of_many):

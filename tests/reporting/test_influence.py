@@ -7,11 +7,12 @@ import pytest
 
 from turnout.core.checks import DataError
 from turnout.history import History
+from turnout.reporting.column import INFLUENCE
 from turnout.reporting.influence import MOST_ROWS, client_table, influence_figures
 from turnout.reporting.influence_figure import influence_figure
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
-from turnout.reporting.table import INFLUENCE, cells, comparison, rich_tables
+from turnout.reporting.table import cells, comparison, rich_tables
 
 CONTRIBUTIONS = np.array([6, 3, 1, 0])
 STALENESS = np.array([0.5, 1.0, 4.0, np.nan])

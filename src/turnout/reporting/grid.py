@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Any
 
 from turnout.core.checks import ConfigurationError, counted
+from turnout.reporting.column import Measured
 from turnout.reporting.measure import Measure
 from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord
-from turnout.reporting.table import Measured
 from turnout.reporting.target import accuracy_target
 from turnout.reporting.terminal import TextTable, emphasised
 

@@ -1,0 +1,143 @@
+"""The columns that comparisons have: how each is called, and how its figures are shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.columns import APPEAL_COLUMNS, JUDGED
+from turnout.reporting.style import label, name_of
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure over seeds: its mean and its sample standard deviation (n - 1), None for a single seed."""
+
+    mean: float
+    std: float | None
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> Measured:
+        """From one value per seed; a NaN (a run that diverged) makes the mean NaN."""
+        with np.errstate(invalid="ignore"):
+            return cls(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a figure is shown: its title, also a short one; `scale` and `decimals` of the number; `max` or `min` is better.
+
+    A column that is not `spread` shows means only; an `exceptional` one is shown only where a figure of it is not zero.
+    """
+
+    title: str
+    short: str
+    scale: float = 1.0
+    decimals: int = 1
+    better: Callable[[Iterable[float]], float] | None = None
+    spread: bool = True
+    exceptional: bool = False
+
+    def show(self, figure: Measured) -> str:
+        """Return the figure as ``77.1 ± 0.4``."""
+        if figure.std is None or not self.spread or not math.isfinite(figure.mean):
+            return self.mean(figure)
+        return f"{self.mean(figure)} ± {self._rounded(figure.std)}"
+
+    def mean(self, figure: Measured) -> str:
+        """Return the mean alone, rounded as it is shown."""
+        return self._rounded(figure.mean)
+
+    def _rounded(self, value: float) -> str:
+        """Write a number as it is shown: losses and errors below the last decimal keep two digits, for none is zero."""
+        shown = f"{self.scale * value:,.{self.decimals}f}"
+        return f"{value:.2g}" if self.decimals == 3 and value and not float(shown.replace(",", "")) else shown
+
+
+_PERCENT = {"scale": 100.0, "better": max}
+_APPEAL = {
+    "appeal_test": {"short": "GM-Appeal (test)", "decimals": 2, "better": max},
+    "appeal_train": {"short": "GM-Appeal (train)", "decimals": 2, "better": max},
+    "client_accuracy": {"short": "client test %", **_PERCENT},
+    "preferred_accuracy": {"short": "preferred %", **_PERCENT},
+}
+
+
+def _of_clients(split: str) -> dict[str, Column]:
+    """Return the columns of figures over clients, of their accuracy on training or on test examples."""
+    of = name_of(f"{split}_accuracy")
+    return {
+        f"client_{split}_mean": Column(f"{of}, mean over clients (%)", f"{split} %,\nclient mean", **_PERCENT),
+        f"client_{split}_spread": Column(
+            f"{of}, std over clients (%)", f"{split} %,\nclient std", scale=100.0, better=min
+        ),
+        f"client_{split}_worst": Column(f"{of}, worst 10 % of clients (%)", f"{split} %,\nworst 10 %", **_PERCENT),
+        f"client_{split}_jain": Column(f"{of}, Jain's index", f"{split},\nJain", decimals=3, better=max),
+        f"client_{split}_missing": Column(
+            f"clients without {'test' if split == 'test' else 'training'} data", "no data", decimals=0, exceptional=True
+        ),
+    }
+
+
+COLUMNS = {
+    "train_accuracy": Column("train accuracy (%)", "train %", **_PERCENT),
+    "test_accuracy": Column("test accuracy (%)", "test %", **_PERCENT),
+    "train_rmse": Column("training RMSE", "train RMSE", decimals=3, better=min),
+    "test_rmse": Column("test RMSE", "test RMSE", decimals=3, better=min),
+    "test_loss": Column("test loss", "test loss", decimals=3, better=min),
+    **_of_clients("test"),
+    **_of_clients("train"),
+    **{kind + key: Column(label(kind + key), **_APPEAL[key]) for kind in JUDGED for key in APPEAL_COLUMNS},
+    "pool": Column(name_of("pool"), "in the pool", decimals=0, better=max),
+    "num_participants": Column("participants per round", "participants", spread=False),
+    "bytes_up": Column("sent to server (MB)", "MB up", scale=1e-6, spread=False),
+    "bytes_down": Column("sent to clients (MB)", "MB down", scale=1e-6, spread=False),
+    "server_bytes": Column("memory of the server (MB)", "server MB", scale=1e-6, spread=False),
+    "num_dropped": Column("updates dropped (NaN or infinity)", "dropped", spread=False, decimals=0, exceptional=True),
+    "seconds": Column("time (s)", "seconds", spread=False),
+    "staleness": Column("mean staleness (steps)", "staleness", decimals=2),
+    "influence_least": Column("least influence (fair share = 1)", "least", decimals=2, better=max),
+    "influence_most": Column("most influence (fair share = 1)", "most", decimals=2, better=min),
+    "influence_beyond": Column("influence beyond fair shares (%)", "beyond fair %", scale=100.0, better=min),
+}
+"""Every column that a comparison can have whatever the labels are, by key; see `column_of` for the others."""
+
+INFLUENCE = ("staleness", "influence_least", "influence_most", "influence_beyond")
+"""Columns about how much clients have to say, of runs by the clock."""
+
+RESULTS = (
+    "train_accuracy",
+    "test_accuracy",
+    "train_rmse",
+    "test_rmse",
+    "test_loss",
+    *(f"client_{split}_{figure}" for split in ("test", "train") for figure in ("spread", "worst")),
+    "num_dropped",
+    "seconds",
+)
+"""The columns that are shown where no others are asked for."""
+
+APPEAL = {
+    title: (*(kind + key for key in APPEAL_COLUMNS), *(["pool"] if not kind else []))
+    for title, kind in {
+        "What clients require": "",
+        "Unseen clients": "unseen_",
+        "After local tuning": "tuned_",
+        "Unseen clients, after local tuning": "unseen_tuned_",
+    }.items()
+}
+"""Columns about what clients require, with a heading for each kind of clients."""
+
+BY_LABELS = "Accuracy by labels"
+"""What the table of accuracies by groups of labels is called."""
+
+
+def column_of(key: str) -> Column:
+    """How a figure is shown; accuracies of groups of labels have columns too, ``test_accuracy_of_0_1``."""
+    if key in COLUMNS:
+        return COLUMNS[key]
+    metric, _, labels = key.partition("_of_")
+    return Column(label(key), f"{metric.partition('_')[0]} {label(labels)} %", **_PERCENT)
