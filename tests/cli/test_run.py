@@ -252,7 +252,7 @@ def test_a_run_that_fails_on_the_way_exits_with_1(
     def full(_: Simulation, folder: Path) -> None:
         raise CheckpointError(f"no room in {folder}")
 
-    monkeypatch.setattr(Simulation, "save", full)
+    monkeypatch.setattr("turnout.running.save_simulation", full)
     result = turnout("run", "--rounds", 2, "--folder", "a", *small)
     assert result.exit_code == 1
     assert "Error: no room in a" in result.stderr

@@ -90,6 +90,7 @@ def test_a_server_restored_from_a_copy_takes_no_report_of_what_was_lost(world):
     late.step(deployed.host)
     assert late.state.pending is None
     late.train(deployed.host)
+    assert late.state.pending is not None
     assert late.state.pending.task == given
     late.step(deployed.host)
     assert late.client.done == 2
