@@ -1,7 +1,8 @@
 """The table of recipes that every law is tried on, and what it takes to try one."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -172,6 +173,47 @@ SOME = (
 """Recipes that between them have every kind of memory, phase, correction and server state: for laws that cost much."""
 
 
+def _parts(value: Any, place: str) -> Iterator[str]:
+    """Name each piece within `value`, and each choice of an option; of a number, only that it is one."""
+    if is_dataclass(value):
+        yield f"{place} {type(value).__name__}"
+        for field in fields(value):
+            if field.name != "name" and field.repr:
+                yield from _parts(getattr(value, field.name), f"{place} {type(value).__name__}.{field.name}")
+    elif isinstance(value, tuple):
+        yield f"{place} {'some' if value else 'none'}"
+        for one in value:
+            yield from _parts(one, place)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield f"{place} number"
+    else:
+        yield f"{place} {value!r}"
+
+
+def covering(*slots: str) -> list[str]:
+    """Choose few recipes that between them have every piece and every choice of an option that any recipe has in `slots`.
+
+    For laws that train: the more recipes there are, the fewer of them have something of their own. With the environment
+    variable TURNOUT_ALL_RECIPES it is all of them.
+    """
+    if os.environ.get("TURNOUT_ALL_RECIPES"):
+        return list(RECIPES)
+    made = {name: make(LOCAL) for name, make in RECIPES.items()}
+    parts = {name: {part for slot in slots for part in _parts(getattr(a, slot), slot)} for name, a in made.items()}
+    missing, chosen = set().union(*parts.values()), []
+    while missing:
+        chosen.append(max(parts, key=lambda name: len(parts[name] & missing)))
+        missing -= parts[chosen[-1]]
+    return chosen
+
+
+CLIENTS = covering("selection", "local", "corrections", "measurements", "guard", "personal")
+"""Recipes with everything that clients do: for laws about engines."""
+
+COVERING = covering(*(field.name for field in fields(Algorithm) if field.name != "name"))
+"""Recipes with everything: for laws about whole runs."""
+
+
 def experiment(name: str, *, local: Sgd = LOCAL, rounds: int = 10, **options: Any) -> Experiment:
     """Ten rounds of a recipe on eight clients who come and go."""
     options = {"population": Population(Bernoulli(rates=RATES)), "model": models.Mlp(hidden=(16,)), **options}
@@ -216,10 +258,11 @@ def assert_same_bits(one: Simulation, other: Simulation) -> None:
     for place in one.state.slots:
         assert_same_tensors(one.state.slots[place], other.state.slots[place])
     assert_same_tensors(one.memory.state(), other.memory.state())
+    others = tables(other)
     for name, table in tables(one).items():
-        assert table.schema == tables(other)[name].schema
+        assert table.schema == others[name].schema
         for column in table.column_names:  # as text, in which NaN equals NaN and floats have all their digits
-            assert str(table[column].to_pylist()) == str(tables(other)[name][column].to_pylist()), (name, column)
+            assert str(table[column].to_pylist()) == str(others[name][column].to_pylist()), (name, column)
 
 
 def assert_same_tensors(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:

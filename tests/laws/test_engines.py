@@ -8,7 +8,19 @@ from turnout import Sgd, UniformWork, models
 from turnout.engine.compile import compiled as replay
 from turnout.simulation import Simulation
 
-from .recipes import DATA, LOCAL, RECIPES, SOME, assert_same_bits, baseline, experiment, standard, trained
+from .recipes import (
+    CLIENTS,
+    COVERING,
+    DATA,
+    LOCAL,
+    RECIPES,
+    SOME,
+    assert_same_bits,
+    baseline,
+    experiment,
+    standard,
+    trained,
+)
 
 LOCALS = {
     "steps": LOCAL,
@@ -31,7 +43,7 @@ def relative(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one - other).norm() / other.norm())
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", CLIENTS)
 def test_vectorised_equals_one_by_one(name):
     one, other = baseline(name), trained(standard(name, engine="one_by_one"))
     assert relative(one.state.params, other.state.params) < 1e-5
@@ -44,7 +56,7 @@ def test_vectorised_equals_one_by_one_for_every_local_rule(local):
     assert relative(one.state.params, other.state.params) < 1e-5
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", COVERING)
 def test_lanes_change_no_bit(name):
     """Three at a time; and, of recipes that between them have everything, each client alone."""
     assert_same_bits(trained(standard(name), lanes=3), baseline(name))

@@ -13,7 +13,7 @@ from turnout.history import History
 from turnout.simulation import Simulation, checkpointing
 from turnout.storage import DIGESTS
 
-from .recipes import RECIPES, assert_same_bits, baseline, experiment, standard
+from .recipes import COVERING, assert_same_bits, baseline, experiment, standard
 
 LOCAL = Sgd(lr=0.3, steps=3, batch_size=16, momentum=0.5)
 
@@ -41,7 +41,7 @@ def final_state(run, folder):
     return simulation
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", COVERING)
 def test_power_cuts_leave_no_trace(name, tmp_path):
     run, rounds = standard(name), standard(name).rounds
     run_until(1, run, tmp_path, resume=False)  # before anything was saved
