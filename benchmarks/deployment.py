@@ -34,8 +34,8 @@ from torch import nn
 
 from turnout import Buffered, Experiment, Rounds, Sgd, fedavg, fedbuff
 from turnout.data.federated import FederatedData, Shards
+from turnout.deployment.leases import Leases
 from turnout.deployment.server import Options, Server
-from turnout.deployment.service import Leases
 
 KEEP = 120.0
 

@@ -10,9 +10,9 @@ import pytest
 
 from turnout.deployment.client import Call, Client, Manners
 from turnout.deployment.join import Connection, Joined, send
+from turnout.deployment.leases import Leases
 from turnout.deployment.replay import replay
 from turnout.deployment.server import Options
-from turnout.deployment.service import Leases
 from turnout.deployment.state import ClientFolder
 from turnout.deployment.worker import Computer, Worker
 

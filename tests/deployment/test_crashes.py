@@ -13,9 +13,9 @@ from turnout import DivideByClients, Everyone, Participation, Population, Scaffo
 from turnout.deployment import state, store
 from turnout.deployment.client import Answer, Call, Sleep, Work
 from turnout.deployment.join import Connection, send
+from turnout.deployment.leases import Leases
 from turnout.deployment.replay import replay
 from turnout.deployment.server import Options, Server
-from turnout.deployment.service import Leases
 from turnout.experiment import Experiment
 from turnout.models import Mlp
 from turnout.simulation import Simulation

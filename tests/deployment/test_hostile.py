@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from turnout import Everyone, Population, fedau
 from turnout.deployment.app import Http
-from turnout.deployment.service import Leases
+from turnout.deployment.leases import Leases
 from turnout.deployment.wire import digest, encode
 from turnout.experiment import Experiment
 from turnout.models import Mlp
@@ -232,13 +232,14 @@ def test_rate_limit(deployed):
 
 def test_codes_are_used_once(folder):
     """Where enrolment takes a code, each makes one client; the client that used it may ask again."""
-    from turnout.deployment.service import hashed
+    from turnout.deployment.enrolment import Enrolment
+    from turnout.deployment.verdicts import hashed
 
     world = World(RUN, folder, min_clients=8)
     try:
         service = world.host.service
         world.host.store.add_codes([hashed("first")])
-        service._codes, service.needs_code = world.host.store.codes(), True
+        service.enrolment = Enrolment(world.host.store, 100, True, lambda: None)
 
         def enrol(token, code):
             body = json.dumps({"protocol": 1, "code": code} if code else {"protocol": 1}).encode()

@@ -30,9 +30,10 @@ from turnout import (
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.deployment import setting as settings_of
 from turnout.deployment import store as stores
+from turnout.deployment.happening import Happening
+from turnout.deployment.leases import Leases
 from turnout.deployment.privacy import excess, visible
 from turnout.deployment.server import Options, Server
-from turnout.deployment.service import Leases, _Waiting
 from turnout.deployment.setting import Setting
 from turnout.deployment.store import Entry, Outcome, Store, StoreUnavailable
 from turnout.evaluation.appeal import AppealMetrics
@@ -136,7 +137,7 @@ def test_locked_database(folder):
         for connection in [world.host.store.engine.raw_connection()]:
             connection.execute("PRAGMA busy_timeout=20")
             connection.close()
-        done = service._put(_Waiting("join", 0))
+        done = service._put(Happening("join", 0))
         with pytest.raises(StoreUnavailable, match="locked"):
             service.flush()
         assert not service.healthy

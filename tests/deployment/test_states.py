@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from turnout import Buffered, Everyone, Population, fedstaleweight
 from turnout.deployment.client import Call
+from turnout.deployment.leases import Leases
 from turnout.deployment.replay import replay
-from turnout.deployment.service import Leases
 from turnout.deployment.setting import Setting
 from turnout.experiment import Experiment
 from turnout.models import Mlp

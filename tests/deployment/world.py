@@ -7,9 +7,10 @@ from pathlib import Path
 from turnout.deployment.app import Http
 from turnout.deployment.client import Answer, Call, Client, Manners, Sleep, Work
 from turnout.deployment.driver import Driver
+from turnout.deployment.leases import Leases
 from turnout.deployment.ledger import Ledger
 from turnout.deployment.server import recover
-from turnout.deployment.service import Leases, Service
+from turnout.deployment.service import Service
 from turnout.deployment.setting import Setting
 from turnout.deployment.state import ClientFolder, ClientState
 from turnout.deployment.store import Store

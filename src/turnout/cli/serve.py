@@ -99,8 +99,8 @@ def serve(
 ) -> None:
     """Train with real clients, who enrol, come and go. Stopped or killed, the same command goes on where it was."""
     needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
+    from turnout.deployment.leases import Leases
     from turnout.deployment.server import Options, Server
-    from turnout.deployment.service import Leases
 
     known_name("enrolment", enrolment, ("open", "codes"))
     known_name("form of the log", logs, ("text", "json"))

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import hashlib
-import json
 import logging
-import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -21,10 +15,13 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from turnout.deployment.limits import RateLimit
-from turnout.deployment.service import Refused, Service, Verdict
+from turnout.deployment.requests import DIGEST, Gate, body_of, digest_named, pieces, task_of
+from turnout.deployment.requests import answer as answer_with
+from turnout.deployment.service import Service
 from turnout.deployment.status import metrics, page, status
 from turnout.deployment.store import StoreUnavailable
+from turnout.deployment.uploads import Uploads
+from turnout.deployment.verdicts import Refused, Verdict
 from turnout.deployment.wire import PROTOCOL, WireError
 
 log = logging.getLogger("turnout.http")
@@ -32,9 +29,15 @@ log = logging.getLogger("turnout.http")
 Handler = Callable[[Request], Awaitable[Response]]
 Answered = TypeVar("Answered")
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-_JSON = 16 * 1024  # bytes of the largest JSON body
-_CHUNK = 256 * 1024
+
+PAGE_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+}
 
 
 class Http:
@@ -58,11 +61,8 @@ class Http:
         patience: float = 30.0,
     ) -> None:
         self.service, self._announcement = service, announcement
-        self._limit, self._strangers = RateLimit(rate, 4 * rate), RateLimit(rate / 5, 2 * rate)
-        self._slowest, self._patience = slowest, patience
+        self._gate, self._uploads, self._patience = Gate(service, rate), Uploads(service, slowest), patience
         self._waiting: dict[int, asyncio.Future[None]] = {}
-        self._uploads: dict[int, object] = {}
-        self._parts: dict[int, Path] = {}  # at most one unfinished report of each client
         self._loop: asyncio.AbstractEventLoop | None = None
         self.counts: dict[int, int] = {}
         service.woken = self._wake
@@ -103,52 +103,25 @@ class Http:
         try:
             response = await handler(request)
         except Refused as refused:
-            response = _json(refused.verdict)
+            response = answer_with(refused.verdict)
         except (StoreUnavailable, OSError, TimeoutError) as error:
             log.error("unavailable", extra={"reason": str(error)})
-            response = _json(Verdict(503, {"reason": "the server cannot do this now: try again later"}))
+            response = answer_with(Verdict(503, {"reason": "the server cannot do this now: try again later"}))
             response.headers["retry-after"] = "2"
         except ClientDisconnect:
             response = Response(status_code=400)
         self.counts[response.status_code] = self.counts.get(response.status_code, 0) + 1
         return response
 
-    # Who asks.
-
-    def _client(self, request: Request) -> int:
-        """Return who asks.
-
-        Raises:
-            Refused: where nobody knows the token, or it asks too often.
-        """
-        client = self.service.client_of(self._token(request))
-        if client is None:
-            self._slow_down(self._strangers, request.client.host if request.client else "")
-            raise Refused(401, "this server does not know the token: enrol first")
-        self._slow_down(self._limit, client)
-        return client
-
-    def _token(self, request: Request) -> str:
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not 32 <= len(token) <= 200:
-            self._slow_down(self._strangers, request.client.host if request.client else "")
-            raise Refused(401, "this takes a token of 32 to 200 characters: Authorization: Bearer TOKEN")
-        return token
-
-    @staticmethod
-    def _slow_down(limit: RateLimit, who: object) -> None:
-        if wait := limit.wait(who):
-            raise Refused(429, f"too many requests: try again in {wait:.1f} seconds", seconds=round(wait, 1))
-
     # Endpoints.
 
     async def _run(self, request: Request) -> Response:
-        self._slow_down(self._strangers, request.client.host if request.client else "")
+        self._gate.stranger(request)
         return JSONResponse(self._announcement)
 
     async def _enrol(self, request: Request) -> Response:
-        self._slow_down(self._strangers, request.client.host if request.client else "")
-        token, body = self._token(request), await _body(request)
+        self._gate.stranger(request)
+        token, body = self._gate.token(request), await body_of(request)
         if body.get("protocol") != PROTOCOL:
             raise Refused(
                 426, f"this server speaks protocol {PROTOCOL}, the client {body.get('protocol')!r}: update it"
@@ -157,10 +130,10 @@ class Http:
         for value in (name, code):
             if value is not None and (not isinstance(value, str) or len(value) > 100):
                 raise Refused(400, "name and code are texts of at most 100 characters")
-        return _json(await self._answered(self.service.enrol(token, code, name)))
+        return answer_with(await self._answered(self.service.enrol(token, code, name)))
 
     async def _checkin(self, request: Request) -> Response:
-        client, body = self._client(request), await _body(request)
+        client, body = self._gate.client(request), await body_of(request)
         wait, after = body.get("wait", 0.0), body.get("after", -1)
         if not isinstance(wait, int | float) or not isinstance(after, int) or not 0 <= wait < 1e9:
             raise Refused(400, "wait is a number of seconds, and after a version")
@@ -188,14 +161,14 @@ class Http:
         return JSONResponse(found)
 
     async def _leave(self, request: Request) -> Response:
-        await self._answered(self.service.leave(self._client(request)))
+        await self._answered(self.service.leave(self._gate.client(request)))
         return JSONResponse({})
 
     async def _model(self, request: Request) -> Response:
-        self._client(request)
+        self._gate.client(request)
         digest = request.path_params["digest"]
         path = self.service.store.model(digest)
-        if not _DIGEST.fullmatch(digest) or not path.is_file():
+        if not DIGEST.fullmatch(digest) or not path.is_file():
             raise Refused(404, "there is no such model, or no longer")
         headers = {
             "etag": f'"{digest}"',
@@ -212,36 +185,36 @@ class Http:
                 return Response(status_code=416, headers={**headers, "content-range": f"bytes */{size}"})
             headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
         headers["content-length"] = str(stop - start)
-        return StreamingResponse(_pieces(path, start, stop), code, headers, "application/octet-stream")
+        return StreamingResponse(pieces(path, start, stop), code, headers, "application/octet-stream")
 
     async def _task(self, request: Request) -> Response:
-        client, task = self._client(request), _task_of(request)
+        client, task = self._gate.client(request), task_of(request)
         verdict = self.service.state_of(client, task)
         if verdict.body["state"] == "open":
             parts = self.service.store.incoming.glob(f"{client}-{task}-*.part")
             verdict.body["offset"] = max((part.stat().st_size for part in parts), default=0)
-        return _json(verdict)
+        return answer_with(verdict)
 
     async def _heartbeat(self, request: Request) -> Response:
-        return _json(self.service.alive(self._client(request), _task_of(request)))
+        return answer_with(self.service.alive(self._gate.client(request), task_of(request)))
 
     async def _fail(self, request: Request) -> Response:
-        client, body = self._client(request), await _body(request)
+        client, body = self._gate.client(request), await body_of(request)
         why = "left" if body.get("reason") == "left" else "died"
-        await self._answered(self.service.fail(client, _task_of(request), why))
+        await self._answered(self.service.fail(client, task_of(request), why))
         return JSONResponse({})
 
     async def _report(self, request: Request) -> Response:
-        client, task = self._client(request), _task_of(request)
-        digest = _named(request.headers.get("repr-digest", ""))
+        client, task = self._gate.client(request), task_of(request)
+        digest = digest_named(request.headers.get("repr-digest", ""))
         if (ended := self.service.ended(client, task, digest)) is not None:
-            return _json(ended)
+            return answer_with(ended)
         assignment = self.service.open(client, task)
         assert assignment is not None
         if request.headers.get("task-fingerprint", assignment.fingerprint) != assignment.fingerprint:
             raise Refused(410, "this number is another task's by now: the server was restored from a copy")
         expected = self.service.driver.setting.reports[assignment.phase]  # type: ignore[index]
-        part = await self._received(request, client, task, digest, expected.size_limit)
+        part = await self._uploads.received(request, client, task, digest, expected.size_limit)
         try:
             size = part.stat().st_size
             check = lambda: expected.read(part.read_bytes(), client, assignment.version, assignment.repeat)  # noqa: E731
@@ -250,72 +223,14 @@ class Http:
             part.unlink(missing_ok=True)
             await self._answered(self.service.fail(client, task, "died"))
             raise Refused(422, str(error)) from None
-        return _json(await self._answered(self.service.report(client, task, digest, part)))
-
-    async def _received(self, request: Request, client: int, task: int, digest: str, limit: int) -> Path:
-        """Receive a report into a file, from where an earlier attempt ended; return it when it is whole.
-
-        Raises:
-            Refused: for one that is too large, does not go on where the last one ended, or was damaged.
-        """
-        offset, length = _number(request, "upload-offset") or 0, _number(request, "upload-length")
-        coming = _number(request, "content-length") or 0
-        length = offset + coming if length is None else length
-        if not 0 < length <= limit or offset + coming > length:
-            raise Refused(
-                413, f"a report on this task has at most {limit:,} bytes, not {max(length, offset + coming):,}"
-            )
-        me = self._uploads[client] = object()
-        incoming = self.service.store.incoming
-        part = incoming / f"{client}-{task}-{digest}.part"
-        if (other := self._parts.get(client)) is not None and other != part:
-            other.unlink(missing_ok=True)
-        self._parts[client] = part
-        there = part.stat().st_size if part.exists() else 0
-        if offset > there:
-            raise Refused(409, "the report goes on somewhere else", offset=there)
-        stream = request.stream()
-        file = os.open(part, os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            os.ftruncate(file, offset)
-            hashed = hashlib.sha256()
-            while piece := os.read(file, _CHUNK):
-                hashed.update(piece)
-            size = offset
-            while size < length:
-                try:
-                    piece = await asyncio.wait_for(anext(stream, b""), self._slowest)
-                except ClientDisconnect:
-                    raise Refused(400, "the connection was cut") from None
-                if self._uploads.get(client) is not me:
-                    raise Refused(409, "this report is being sent once more", offset=size)
-                if not piece:
-                    break
-                size += len(piece)
-                if size > length:
-                    part.unlink(missing_ok=True)
-                    raise Refused(413, f"the report has more than the {length:,} bytes that it was said to have")
-                os.write(file, piece)
-                hashed.update(piece)
-                self.service.heard(client)
-        finally:
-            await stream.aclose()
-            os.close(file)
-            if self._uploads.get(client) is me:
-                del self._uploads[client]
-        if size < length:
-            raise Refused(409, "a piece of the report is missing", offset=size)
-        if hashed.hexdigest() != digest:
-            part.unlink(missing_ok=True)
-            raise Refused(409, "the report was damaged on its way", offset=0)
-        return part
+        return answer_with(await self._answered(self.service.report(client, task, digest, part)))
 
     async def _status(self, request: Request) -> Response:
-        self._slow_down(self._strangers, request.client.host if request.client else "")
+        self._gate.stranger(request)
         return JSONResponse(status(self.service, len(self._waiting), self.counts))
 
     async def _metrics(self, request: Request) -> Response:
-        self._slow_down(self._strangers, request.client.host if request.client else "")
+        self._gate.stranger(request)
         text = metrics(status(self.service, len(self._waiting), self.counts))
         return PlainTextResponse(text, headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
 
@@ -345,14 +260,16 @@ class Http:
                 waiting.set_result(None)
 
 
-PAGE_HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "x-frame-options": "DENY",
-}
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer what is asked for under no address."""
+    if scope["type"] == "http":
+        await JSONResponse({"reason": "there is nothing here"}, 404)(scope, receive, send)
+
+
+def _give_up(waiting: asyncio.Future[None]) -> None:
+    """Have nobody wait any longer."""
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 class _Endpoint:
@@ -368,90 +285,3 @@ class _Endpoint:
         else:
             response = await self._http.answer(self._handler, Request(scope, receive))
         await response(scope, receive, send)
-
-
-async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer what is asked for under no address."""
-    if scope["type"] == "http":
-        await JSONResponse({"reason": "there is nothing here"}, 404)(scope, receive, send)
-
-
-def _give_up(waiting: asyncio.Future[None]) -> None:
-    """Have nobody wait any longer."""
-    if not waiting.done():
-        waiting.set_result(None)
-
-
-def _json(verdict: Verdict) -> Response:
-    headers = {"retry-after": str(int(verdict.body["seconds"]) + 1)} if verdict.status == 429 else None
-    return JSONResponse(verdict.body, verdict.status, headers)
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    """Read a body of plain values.
-
-    Raises:
-        Refused: where it is something else, or too large.
-    """
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _JSON:
-            raise Refused(413, f"a body here has at most {_JSON} bytes")
-    try:
-        found = json.loads(body) if body else {}
-    except (ValueError, RecursionError):
-        raise Refused(400, "the body is no JSON") from None
-    if not isinstance(found, dict):
-        raise Refused(400, "the body is no JSON object")
-    return found
-
-
-def _task_of(request: Request) -> int:
-    """Return the number of the task that a request is about.
-
-    Raises:
-        Refused: for a number that no task can have.
-    """
-    task = int(request.path_params["task"])
-    if task >= 1 << 53:
-        raise Refused(404, "there is no such task")
-    return task
-
-
-def _number(request: Request, name: str) -> int | None:
-    """Read a header that is a whole number."""
-    text = request.headers.get(name)
-    if text is None:
-        return None
-    if not re.fullmatch(r"\d{1,15}", text):
-        raise Refused(400, f"{name} is a whole number")
-    return int(text)
-
-
-def _named(header: str) -> str:
-    """Return the SHA-256 of a report, in hexadecimal digits, as the header Repr-Digest gives it.
-
-    Raises:
-        Refused: where it gives none.
-    """
-    found = re.search(r"sha-256=:([A-Za-z0-9+/=]{44}):", header)
-    try:
-        digest = base64.b64decode(found[1], validate=True).hex() if found else ""
-    except binascii.Error:
-        digest = ""
-    if not _DIGEST.fullmatch(digest):
-        raise Refused(400, "a report comes with the header Repr-Digest: sha-256=:BASE64:")
-    return digest
-
-
-async def _pieces(path: Path, start: int, stop: int) -> AsyncIterator[bytes]:
-    """Read a stretch of a file."""
-    with path.open("rb") as file:
-        file.seek(start)
-        while start < stop:
-            piece = file.read(min(_CHUNK, stop - start))
-            if not piece:
-                return
-            start += len(piece)
-            yield piece

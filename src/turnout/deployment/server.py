@@ -24,10 +24,12 @@ from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.deployment.app import Http
 from turnout.deployment.driver import Driver
+from turnout.deployment.leases import Leases
 from turnout.deployment.ledger import Ledger
-from turnout.deployment.service import Leases, Service, hashed
+from turnout.deployment.service import Service
 from turnout.deployment.setting import Setting
 from turnout.deployment.store import Entry, Store
+from turnout.deployment.verdicts import hashed
 from turnout.deployment.wire import PROTOCOL
 from turnout.describe import differences
 
