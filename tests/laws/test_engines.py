@@ -6,6 +6,7 @@ from torch import nn
 
 from turnout import Sgd, UniformWork, models
 from turnout.engine.compile import compiled as replay
+from turnout.engine.compile import torchscript
 from turnout.simulation import Simulation
 
 from .recipes import (
@@ -120,6 +121,7 @@ def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, by_p
     assert_same_bits(always, never)
 
 
+@pytest.mark.skipif(torchscript.lacking() is not None, reason="only traces of TorchScript are shared")
 @pytest.mark.parametrize("name", ["fedau", "scaffold", "ditto"])
 def test_what_an_earlier_run_has_traced_changes_no_bit(name, by_python, monkeypatch):
     run = experiment(name, rounds=3, engine="vectorised")

@@ -5,6 +5,7 @@ import torch
 
 from turnout import ConfigurationError, Experiment, Halving, Meta, Sgd, average_participating, models
 from turnout.engine.compile import compiled as replay
+from turnout.engine.compile import torchscript
 from turnout.simulation import Simulation
 
 from ..tiny import classification
@@ -59,6 +60,7 @@ def test_momentum_and_dropout_come_with_sgd(hessian):
     torch.testing.assert_close(other.delta, one.delta, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.skipif(torchscript.lacking() is not None, reason="only traces of TorchScript are shared")
 @pytest.mark.parametrize("other", [{}, {"alpha": 0.2}])
 def test_what_one_run_has_traced_serves_those_with_the_same_options(other, monkeypatch):
     traced, trace = [], replay.trace
