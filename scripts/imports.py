@@ -12,7 +12,7 @@ import grimp
 FOLDERS = (
     *("cli", "comparison", "reproduce", "reporting", "bench", "simulation", "deployment", "coordinator", "algorithms"),
     *("selection", "local", "personalization", "guard", "weighting", "aggregation", "server_optimizer", "population"),
-    *("pace", "models", "evaluation", "slots", "engine", "distributed", "data", "core"),
+    *("pace", "models", "evaluation", "slots", "privacy", "engine", "distributed", "data", "core"),
 )
 
 

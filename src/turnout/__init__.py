@@ -1,6 +1,6 @@
 """Federated learning for clients who come and go."""
 
-from turnout import data, models, pieces
+from turnout import data, models, pieces, privacy
 from turnout.aggregation import (
     Bucketing,
     CentredClipping,
@@ -12,6 +12,7 @@ from turnout.aggregation import (
     MinimumDiameter,
     MultiKrum,
     NearestNeighbours,
+    PrivateSum,
     TrimmedMean,
     WeightedModels,
     WeightedSum,
@@ -106,6 +107,7 @@ from turnout.population import (
     WarmUp,
     delay,
 )
+from turnout.privacy import BandedSquareRoot, BufferedToeplitz, Independent
 from turnout.reporting.plot import plot
 from turnout.result import Result, load
 from turnout.running import Interrupted
@@ -114,6 +116,7 @@ from turnout.selection import (
     ByAlignment,
     ByAlignmentAndInexactness,
     ByGradientNorm,
+    Poisson,
     TwoCohorts,
     Uniform,
     WithReplacement,
@@ -130,10 +133,12 @@ from turnout.weighting import (
     DivideByClients,
     DivideByCurvature,
     DivideByLocalSteps,
+    DivideByNoisySum,
     DivideByParticipants,
     DivideBySecondCohort,
     DivideBySum,
     DivideBySumPlus,
+    ExamplesUpTo,
     ExpectedStaleness,
     KnownRates,
     MultiplicativeWeights,
@@ -151,9 +156,11 @@ __all__ = [
     "AppealGap",
     "AppealMetrics",
     "BFloat16",
+    "BandedSquareRoot",
     "Bernoulli",
     "Bucketing",
     "Buffered",
+    "BufferedToeplitz",
     "ByAlignment",
     "ByAlignmentAndInexactness",
     "ByExamples",
@@ -178,12 +185,14 @@ __all__ = [
     "DivideByClients",
     "DivideByCurvature",
     "DivideByLocalSteps",
+    "DivideByNoisySum",
     "DivideByParticipants",
     "DivideBySecondCohort",
     "DivideBySum",
     "DivideBySumPlus",
     "Dropout",
     "Everyone",
+    "ExamplesUpTo",
     "ExpectedStaleness",
     "Experiment",
     "FedExP",
@@ -199,6 +208,7 @@ __all__ = [
     "History",
     "HsuDirichlet",
     "Iid",
+    "Independent",
     "Inexactness",
     "InterleavedSine",
     "Interrupted",
@@ -217,8 +227,10 @@ __all__ = [
     "Opting",
     "Participation",
     "Personal",
+    "Poisson",
     "Population",
     "PowerLaw",
+    "PrivateSum",
     "Prox",
     "Qsgd",
     "RandomK",
@@ -294,6 +306,7 @@ __all__ = [
     "perfedavg",
     "pieces",
     "plot",
+    "privacy",
     "qffl",
     "scaffold",
     "scaffold_p",

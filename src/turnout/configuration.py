@@ -17,7 +17,7 @@ from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
 from turnout.models import ModelSpec
 from turnout.pace import Buffered, Pace, Rounds
-from turnout.population import Population
+from turnout.population import Everyone, Population
 from turnout.population.speed import UNEQUAL
 from turnout.selection import AllAvailable
 from turnout.slots.algorithm import Algorithm
@@ -62,10 +62,28 @@ class Configuration:
             count("evaluation_examples", self.evaluation_examples)
         count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
         known_name("engine", self.engine, ENGINES)
+        self._check_privacy()
         try:
             torch.zeros(1, device=self.device)
         except (RuntimeError, AssertionError) as error:
             raise ConfigurationError(f"device {self.device!r} cannot be used here: {error}") from error
+
+    def _check_privacy(self) -> None:
+        """Refuse runs that would exceed their privacy budget, or whose privacy would not be what is counted."""
+        if (plan := self.algorithm.privacy) is None:
+            return
+        if (column := plan.release.coefficients) is not None and len(column) != self.rounds:
+            raise ConfigurationError(
+                f"rounds: got {self.rounds}, and the noise of PrivateSum is correlated over {len(column)}: give "
+                "both the same rounds"
+            )
+        always = isinstance(self.population.availability, Everyone) and self.pace == Rounds()
+        if plan.release.sampling_rate is not None and not always:
+            raise ConfigurationError(
+                "sampling_rate: sampling hides a client only where the server alone decides who takes part, and here clients "
+                "come when they like: leave sampling_rate out, or write availability='everyone' and synchronous rounds"
+            )
+        plan.check(self.rounds)
 
     def _check_kinds(self) -> None:
         """Refuse what is of another kind than its field."""

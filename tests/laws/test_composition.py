@@ -61,6 +61,9 @@ def test_what_runs_does_not_depend_on_the_order_of_reports(name, slot):
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     shuffled = [reordered(one, rng) for one in REPORTS]
     kinds = AGGREGATIONS if slot == "aggregation" else SERVER_OPTIMIZERS
+    kinds = {
+        piece: kind for piece, kind in kinds.items() if piece != "private_sum"
+    }  # tests/aggregation/test_private_sum.py
     plain = states_after(RECIPES[name](LOCAL), REPORTS)[0].params
     for piece, kind in kinds.items():
         if why := reason(name, slot, piece):

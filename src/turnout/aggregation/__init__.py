@@ -9,6 +9,7 @@ from turnout.aggregation.mifa import Mifa
 from turnout.aggregation.minimum_diameter import MinimumDiameter
 from turnout.aggregation.mixing import Bucketing, NearestNeighbours
 from turnout.aggregation.models import WeightedModels
+from turnout.aggregation.private_sum import PrivateSum
 from turnout.aggregation.trimmed_mean import TrimmedMean
 from turnout.aggregation.weighted_sum import WeightedSum
 
@@ -23,6 +24,7 @@ __all__ = [
     "MinimumDiameter",
     "MultiKrum",
     "NearestNeighbours",
+    "PrivateSum",
     "TrimmedMean",
     "WeightedModels",
     "WeightedSum",

@@ -69,20 +69,24 @@ def _in_place_of(pieces: Sequence[Piece], also: Sequence[Piece], name: str) -> t
     Raises:
         ConfigurationError: where the recipe would not be itself without the piece, or an option of it would be ignored.
     """
-    filled = tuple(kind for kind in (Selection, Aggregation, Server) if any(isinstance(piece, kind) for piece in also))
+    one_of = (Selection, Normaliser, Aggregation, Server)
+    filled = tuple(kind for kind in one_of if any(isinstance(piece, kind) for piece in also))
     kept = [piece for piece in pieces if not isinstance(piece, filled)]
     for old in pieces:
-        if isinstance(old, filled) and not isinstance(old, Selection):
+        if isinstance(old, filled) and not isinstance(old, Selection | Normaliser):
             _give_up(old, next(type(piece).__name__ for piece in also if piece.slot == old.slot), name)
-    return (*also, *kept)
+    last = [piece for piece in also if isinstance(piece, Normaliser)]  # a chain of weightings ends in it
+    return (*(piece for piece in also if not isinstance(piece, Normaliser)), *kept, *last)
 
 
 def _give_up(old: Piece, new: str, name: str) -> None:
     """Refuse to leave out a piece of a recipe by which it is itself."""
     if not isinstance(old, ServerSgd):
+        keeps = new == "PrivateSum" and getattr(old, "client_rows", ())
+        why = "; what it keeps of a client goes into every later step, so that the noise of one does not bound it"
         raise ConfigurationError(
             f"{name} is what it is by {type(old).__name__}, and {new} would go in its place: leave one out, or use "
-            f"{new} with another algorithm"
+            f"{new} with another algorithm{why if keeps else ''}"
         )
     if old.lr != 1.0:
         raise ConfigurationError(

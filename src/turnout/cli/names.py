@@ -14,6 +14,7 @@ from turnout.aggregation import (
     MinimumDiameter,
     MultiKrum,
     NearestNeighbours,
+    PrivateSum,
     TrimmedMean,
 )
 from turnout.aggregation.mixing import Mixing
@@ -67,11 +68,13 @@ from turnout.population import (
     sign_flipping,
 )
 from turnout.population.delay import Delay
+from turnout.privacy import BandedSquareRoot, BufferedToeplitz, Correlation, Independent
 from turnout.selection import (
     AllAvailable,
     ByAlignment,
     ByAlignmentAndInexactness,
     ByGradientNorm,
+    Poisson,
     TwoCohorts,
     Uniform,
     WithReplacement,
@@ -110,6 +113,7 @@ SELECTIONS: Mapping[str, type[Selection]] = {
     "all_available": AllAvailable,
     "uniform": Uniform,
     "with_replacement": WithReplacement,
+    "poisson": Poisson,
     "two_cohorts": TwoCohorts,
     "by_alignment": ByAlignment,
     "by_gradient_norm": ByGradientNorm,
@@ -125,11 +129,19 @@ AGGREGATIONS: Mapping[str, type[Aggregation]] = {
     "geometric_median": GeometricMedian,
     "centred_clipping": CentredClipping,
     "minimum_diameter": MinimumDiameter,
+    "private_sum": PrivateSum,
 }
 """How updates become a direction, in place of their weighted sum."""
 
 MIXINGS: Mapping[str, type[Mixing]] = {"nearest_neighbours": NearestNeighbours, "bucketing": Bucketing}
 """What is done to updates before they are aggregated robustly."""
+
+CORRELATIONS: Mapping[str, type[Correlation]] = {
+    "independent": Independent,
+    "banded_square_root": BandedSquareRoot,
+    "buffered_toeplitz": BufferedToeplitz,
+}
+"""How the noise of differential privacy depends on earlier rounds."""
 
 SERVER_OPTIMIZERS: Mapping[str, type[Server]] = {
     "sgd": ServerSgd,
@@ -195,6 +207,7 @@ PACES: Mapping[str, type[Pace]] = {"rounds": Rounds, "buffered": Buffered}
 """When the server asks and steps."""
 
 FAMILIES: Mapping[type, tuple[str, Mapping[str, Callable[..., Any]]]] = {
+    Correlation: ("correlation", CORRELATIONS),
     Mixing: ("mixing", MIXINGS),
     Schedule: ("schedule", SCHEDULES),
     Work: ("work", WORK),

@@ -27,6 +27,9 @@ class Cohorts(Protocol):
     def measured(self, reports: Report) -> None:
         """Take in what those said who were asked before the choice."""
 
+    def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
+        """Choose only those who may take part in the step from a version."""
+
 
 class SelectedCohorts:
     """Cohorts by an algorithm's selection.
@@ -42,12 +45,20 @@ class SelectedCohorts:
     ) -> None:
         self.selection, self.candidates, self.everyone = selection, candidates, everyone
         self._measured: Report | None = None
+        self._may: Callable[[np.ndarray, int], np.ndarray] | None = None
+
+    def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
+        """Count those who may not as away."""
+        self._may = may
 
     def __call__(self, wanted: Choose, version: int) -> np.ndarray:
         """Return the clients of the phase that is asked for."""
         if wanted.phase == "prepare":
             return self.everyone()
         candidates = self.candidates(version)
+        if (may := self._may) is not None:
+            there = candidates.available
+            candidates = replace(candidates, available=lambda clients: there(clients) & may(clients, version))
         if wanted.phase == "measure":
             return self.selection.measuring(candidates)
         selection = self.selection if wanted.factor == 1.0 else enlarged_selection(self.selection, wanted.factor)
@@ -129,3 +140,6 @@ class RandomCohorts:
 
     def measured(self, reports: Report) -> None:
         """Nothing depends on measurements here."""
+
+    def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
+        """Who may not take part is told so when it reports."""

@@ -14,6 +14,7 @@ import torch
 from turnout.coordinator.batch import Batch, Order, Stepped, with_repeats
 from turnout.coordinator.growth import grown
 from turnout.coordinator.influence import Influence
+from turnout.coordinator.limits import Participations
 from turnout.coordinator.repeats import Repeats
 from turnout.coordinator.scheduler import Scheduler, Told
 from turnout.coordinator.tensors import as_arrays, as_tensors, report_as_tensors, report_of_tensors
@@ -62,6 +63,8 @@ class Coordinator:
         self.measured: Report | None = None
         self._prepared: Report | None = None
         self._trained = Repeats(federation.num_clients)
+        self._took_part = Participations(federation.num_clients, algorithm.aggregation.limit)
+        self.scheduler.cohorts.allow(self._took_part.may)
         self._enrolled = federation.num_clients
         self._shared: tuple[ServerState | None, State] = (None, {})
 
@@ -156,17 +159,28 @@ class Coordinator:
             reports: what was sent.
             attack: in a simulation, what colluding attackers make of them, of which each knows all others.
         """
-        reports = self._complete(self._counted(reports))
+        reports, early = self._in_time(self._complete(self._counted(reports)))
         if attack is not None:
             reports = attack(reports)
         needed = self.scheduler.pace.versions()
         before = self.state
         self.state, info = server_step(self.algorithm, before, reports, self.federation)
+        info |= early
         self._note(batch, reports, info)
         kept = {version: model for version, model in self.models.items() if version in needed}
         self.models = kept | {self.state.version: self.state.params}
         prepared, self._prepared, self.measured = self._prepared, None, None
         return Stepped(reports, info, before.version, prepared)
+
+    def _in_time(self, reports: Report) -> tuple[Report, Info]:
+        """Return the reports of clients who may take part already, and how many others there were, if anyone asks."""
+        if self._took_part.limit is None:
+            return reports, {}
+        version = self.state.version
+        may = self._took_part.may(reports.client, version)
+        kept = reports if may.all() else reports.take(may.nonzero()[0])
+        self._took_part.note(kept.client, version)
+        return kept, {"num_too_early": int((~may).sum())}
 
     def _counted(self, reports: Report) -> Report:
         """Return the reports, twice of whom the cohort has twice."""
@@ -211,6 +225,7 @@ class Coordinator:
         self.federation = replace(before, num_clients=self._enrolled)
         self.state = grown(self.algorithm, self.state, before, self.federation)
         self._trained.grow(more)
+        self._took_part.grow(more)
         self.scheduler.pace.grow(self._enrolled)
         if self.influence is not None:
             self.influence.grow(more)
@@ -220,7 +235,7 @@ class Coordinator:
         groups = {f"server.{place}": state for place, state in self.state.slots.items()}
         groups |= {f"schedule.{name}": as_tensors(arrays) for name, arrays in self.scheduler.state().items()}
         own = {"versions": np.array(list(self.models)[:-1], dtype=np.int64), "enrolled": np.array(self._enrolled)}
-        own |= self._trained.state() | {"version": np.array(self.state.version)}
+        own |= self._trained.state() | self._took_part.state() | {"version": np.array(self.state.version)}
         own |= {"clients": np.array(self.federation.num_clients)}  # who enrolled since then has no rows yet
         own |= {} if self.influence is None else self.influence.state()
         earlier = {str(version): model for version, model in self.models.items() if version != self.state.version}
@@ -242,6 +257,7 @@ class Coordinator:
         earlier = {version: models[str(version)].to(device) for version in own["versions"].tolist()}
         self.models = earlier | {self.state.version: self.state.params}
         self._trained.restore(own)
+        self._took_part.restore(own)
         self._enrolled = int(own["enrolled"])
         if self.influence is not None:
             self.influence.restore(own)

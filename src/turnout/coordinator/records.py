@@ -29,6 +29,10 @@ def of_round(
             )
     broadcast = algorithm.broadcast_bytes(state.params, 1 + len(algorithm.keeps))
     row |= traffic(algorithm, state, federation, reports, broadcast)
+    if "num_too_early" in info:
+        row["num_too_early"] = info["num_too_early"]
+    if (plan := algorithm.privacy) is not None:
+        row["epsilon"] = plan.spent(state.version)
     slots = (tensor for slot in state.slots.values() for tensor in slot.values())
     return row | {"server_bytes": state.params.nbytes + sum(tensor.nbytes for tensor in slots)}
 

@@ -144,6 +144,11 @@ def check(experiment: Configuration) -> None:
             "local.steps: a time budget counts steps by the simulated speed of clients, and of real ones nobody knows it: "
             "write a number of steps or epochs, and Rounds(deadline=...) for how long a round lasts"
         )
+    if algorithm.privacy is not None:
+        raise ConfigurationError(
+            "private_sum: its noise follows from the run's seed, which clients are told, so that they could take it off: "
+            "simulate it, and leave it out here"
+        )
     for name in ("appeal", "gradients", "label_groups"):
         if getattr(experiment, name) is not None:
             raise ConfigurationError(

@@ -2,6 +2,7 @@
 
 from turnout.selection.by_gradient import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm
 from turnout.selection.everyone import AllAvailable
+from turnout.selection.poisson import Poisson
 from turnout.selection.uniform import Uniform
 from turnout.selection.with_replacement import TwoCohorts, WithReplacement
 
@@ -10,6 +11,7 @@ __all__ = [
     "ByAlignment",
     "ByAlignmentAndInexactness",
     "ByGradientNorm",
+    "Poisson",
     "TwoCohorts",
     "Uniform",
     "WithReplacement",

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 
 from turnout.core.types import Federation, Report, State
 from turnout.slots.stateful import Stateful
 from turnout.slots.weighting import Weights
+
+
+class ParticipationLimit(NamedTuple):
+    """How often the server lets one client take part.
+
+    Attributes:
+        separation: least number of rounds from one participation to the next; 1 is no limit.
+        most: participations at most; None is no limit.
+    """
+
+    separation: int = 1
+    most: int | None = None
 
 
 class Aggregation(Stateful):
@@ -25,6 +37,11 @@ class Aggregation(Stateful):
 
         As a weighting, it may change rows of tensors with one row a client in place.
         """
+
+    @property
+    def limit(self) -> ParticipationLimit | None:
+        """How often the server lets a client take part, at most once a step; None is as often as it comes."""
+        return None
 
     only_sums: ClassVar[bool] = False
     """Whether all it does with updates is to sum them with the weights."""

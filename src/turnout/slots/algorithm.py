@@ -11,6 +11,7 @@ import torch
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import html_table, short
 from turnout.core.types import Federation, ServerState, State
+from turnout.privacy.plan import Plan, plan_of
 from turnout.slots import (
     Aggregation,
     Correction,
@@ -64,6 +65,11 @@ class Algorithm:
     def _repr_html_(self) -> str:
         """Return the slots in the order data flows, for notebooks."""
         return html_table(f"Algorithm {self.name}", {place: repr(piece) for place, piece in self.pieces().items()})
+
+    @property
+    def privacy(self) -> Plan | None:
+        """What a run of it spends of its clients' privacy; None where nothing is noised."""
+        return plan_of(tuple(self.pieces().values()))
 
     @property
     def keeps(self) -> tuple[str, ...]:

@@ -39,6 +39,11 @@ class Slots(Protocol):
         ...
 
     @property
+    def server(self) -> Any:
+        """How the server steps."""
+        ...
+
+    @property
     def keeps(self) -> tuple[str, ...]:
         """The vectors that every client remembers and whose mean over all the server knows."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,10 @@ class Weighting(Stateful):
     """Changes the weights of the reports; chained, and ended by exactly one `Normaliser`."""
 
     slot: ClassVar[str] = "weighting"
+
+    reads: ClassVar[Literal["timing", "own", "others"]] = "others"
+    """Of whose data a weight tells something: nobody's, for it depends on who took part when alone; the client's own; or
+    those of others, too. Differential privacy bounds the first two."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     """What it reads in ``report.seen``, by name."""

@@ -3,11 +3,12 @@
 from turnout.weighting.alignment import Alignment, DivideBySecondCohort, SignOfAlignment
 from turnout.weighting.appeal import Appeal, DivideBySumPlus
 from turnout.weighting.discount import ByStaleness
-from turnout.weighting.examples import ByExamples
+from turnout.weighting.examples import ByExamples, ExamplesUpTo
 from turnout.weighting.fairness import DivideByCurvature
 from turnout.weighting.known_rates import KnownRates
 from turnout.weighting.local_steps import DivideByLocalSteps
 from turnout.weighting.multiplicative import MultiplicativeWeights
+from turnout.weighting.noisy_sum import DivideByNoisySum
 from turnout.weighting.normalise import DivideByAbsoluteSum, DivideByClients, DivideByParticipants, DivideBySum
 from turnout.weighting.participation import Participation
 from turnout.weighting.staleness import ExpectedStaleness
@@ -21,10 +22,12 @@ __all__ = [
     "DivideByClients",
     "DivideByCurvature",
     "DivideByLocalSteps",
+    "DivideByNoisySum",
     "DivideByParticipants",
     "DivideBySecondCohort",
     "DivideBySum",
     "DivideBySumPlus",
+    "ExamplesUpTo",
     "ExpectedStaleness",
     "KnownRates",
     "MultiplicativeWeights",

@@ -31,6 +31,8 @@ class Appeal(Weighting):
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
+    reads: ClassVar[Literal["timing", "own", "others"]] = "own"
+
     needs: ClassVar[tuple[str, ...]] = ("appeal_gap",)
 
     q: Q = "derivative"

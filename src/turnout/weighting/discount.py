@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -41,6 +41,8 @@ class ByStaleness(Weighting):
     References: Xie et al., "Asynchronous federated optimization", OPT 2020, section 5.2; Nguyen et al., "Federated learning
     with buffered asynchronous aggregation", AISTATS 2022, section 5.
     """
+
+    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
 
     rule: Rule = "polynomial"
     exponent: float = 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ class KnownRates(Weighting, KnownInAdvance):
     Raises:
         ConfigurationError: where nobody knows the rates, there are not N of them, or one is outside (0, 1].
     """
+
+    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
 
     undoes_participation: ClassVar[bool] = True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import torch
 
@@ -13,6 +14,11 @@ from turnout.slots import Normaliser, Weights
 class ByOneNumber(Normaliser):
     """Divides all weights of a step by one number."""
 
+    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+
+    divisor_is_public: ClassVar[bool] = False
+    """Whether that number tells nothing of anyone's data, even where weights do."""
+
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Nothing that differs between reports."""
         del version, state, federation
@@ -22,6 +28,8 @@ class ByOneNumber(Normaliser):
 @dataclass(frozen=True)
 class DivideByClients(ByOneNumber):
     """``w_b <- w_b / N``: by all clients, there or not (FedAU, Algorithm 1, line 9; "average all")."""
+
+    divisor_is_public: ClassVar[bool] = True
 
     def apply(
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
@@ -34,6 +42,8 @@ class DivideByClients(ByOneNumber):
 @dataclass(frozen=True)
 class DivideByParticipants(ByOneNumber):
     """``w_b <- w_b / B``: by those who are there ("average participating")."""
+
+    divisor_is_public: ClassVar[bool] = True
 
     def apply(
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -46,6 +46,8 @@ class Participation(Weighting, KnownInAdvance):
     Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
     ICLR 2024.
     """
+
+    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
 
     undoes_participation: ClassVar[bool] = True
 

@@ -46,6 +46,8 @@ class ExpectedStaleness(Weighting):
     reweighting", 2024.
     """
 
+    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+
     undoes_participation: ClassVar[bool] = True
     client_rows: ClassVar[tuple[str, ...]] = ("reports", "total", "mean", "lags")
 

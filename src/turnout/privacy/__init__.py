@@ -1,0 +1,21 @@
+"""What differential privacy costs: noise that is correlated over rounds, and the epsilon that a run has spent."""
+
+from turnout.privacy.accounting import Release, epsilon, noise_multiplier_for, rounds_within
+from turnout.privacy.correlation import BandedSquareRoot, BufferedToeplitz, Correlation, Independent
+from turnout.privacy.plan import Plan, plan_of
+from turnout.privacy.sensitivity import prefix_sum_error, sensitivity
+
+__all__ = [
+    "BandedSquareRoot",
+    "BufferedToeplitz",
+    "Correlation",
+    "Independent",
+    "Plan",
+    "Release",
+    "epsilon",
+    "noise_multiplier_for",
+    "plan_of",
+    "prefix_sum_error",
+    "rounds_within",
+    "sensitivity",
+]

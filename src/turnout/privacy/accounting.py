@@ -1,0 +1,154 @@
+"""The epsilon that a run has spent, and the noise that keeps it within a budget: by the package dp-accounting.
+
+Without sampling, neighbours are two federations of which one has the updates of one client put to zero: who takes part when
+is public, the data alone are private. What is spent after t rounds is that of one Gaussian mechanism, since the noise is
+that of a matrix mechanism: its multiplier over the sensitivity of t rounds. Where the server draws each client by a coin
+(`Poisson`), neighbours differ by one client, and each round is a Gaussian mechanism of a Poisson sample.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError
+from turnout.privacy.sensitivity import most_participations, sensitivity
+
+Accountant = Literal["pld", "rdp"]
+_EXACT = 32  # rounds up to which each has its own figure; from there on 32 in each doubling
+
+
+@dataclass(frozen=True)
+class Release:
+    """What the accountant has to know of how a run releases its sums.
+
+    Attributes:
+        noise_multiplier: standard deviation of the noise over the length that updates are clipped to (z).
+        coefficients: first column of the matrix mechanism's C, one for each round; None is independent noise.
+        separation: least number of rounds from one participation of a client to its next.
+        most: participations of a client at most.
+        sampling_rate: of the coin by which the server draws clients; None where it does not.
+    """
+
+    noise_multiplier: float
+    coefficients: tuple[float, ...] | None = None
+    separation: int = 1
+    most: int | None = None
+    sampling_rate: float | None = None
+
+
+def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant = "pld") -> float:
+    """Return the epsilon of so many rounds for a delta; infinite without noise, 0 without rounds.
+
+    Args:
+        release: how sums are released.
+        rounds: how many.
+        delta: the probability with which epsilon may fail.
+        accountant: of sampled rounds, privacy loss distributions (tighter) or Renyi's divergence. Without sampling both give
+            way to the exact figure of one Gaussian mechanism.
+
+    Example:
+        >>> round(epsilon(Release(noise_multiplier=10.0), rounds=100, delta=1e-5), 3)
+        4.377
+    """
+    if not rounds:
+        return 0.0
+    if release.noise_multiplier <= 0:
+        return math.inf
+    if release.sampling_rate is not None:
+        return _sampled(release.noise_multiplier, release.sampling_rate, rounds, delta, accountant)
+    return _gaussian(release.noise_multiplier / _length(release, rounds), delta)
+
+
+def at_most(release: Release, rounds: int, delta: float) -> float:
+    """Return an epsilon that so many rounds do not exceed, for the table of rounds: that of a few more rounds.
+
+    Sampled rounds are composed anew for each figure, which takes a twentieth of a second, so not every round has its own.
+    """
+    if release.sampling_rate is None or rounds <= _EXACT:
+        return epsilon(release, rounds, delta)
+    step = 2 ** (rounds.bit_length() - 6)
+    return epsilon(release, -(-rounds // step) * step, delta)
+
+
+def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Release) -> float:
+    """Return the least noise multiplier whose `rounds` rounds stay within an epsilon.
+
+    Args:
+        budget: the epsilon.
+        delta: see `epsilon`.
+        rounds: of the run.
+        release: how sums are released; its own noise multiplier is not read.
+
+    Example:
+        >>> round(noise_multiplier_for(8.0, 1e-6, 500, Release(0.0)), 2)
+        14.6
+    """
+    if release.sampling_rate is None:
+        return float(_package().get_sigma_gaussian(budget, delta)) * _length(release, rounds)
+    low, high = 1e-2, 2.0
+    while _sampled(high, release.sampling_rate, rounds, delta, "pld") > budget:
+        low, high = high, 2 * high
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        spent = _sampled(middle, release.sampling_rate, rounds, delta, "pld")
+        low, high = (low, middle) if spent <= budget else (middle, high)
+    return high
+
+
+def rounds_within(release: Release, budget: float, delta: float, most: int) -> int:
+    """Return how many rounds stay within an epsilon, at most `most`."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if at_most(release, middle, delta) <= budget else (low, middle - 1)
+    return low
+
+
+def _length(release: Release, rounds: int) -> float:
+    """How far one client with updates of length 1 moves the first `rounds` releases at most."""
+    if release.coefficients is None:
+        return math.sqrt(most_participations(rounds, release.separation, release.most))
+    column = np.array(release.coefficients[:rounds])
+    return sensitivity(column, release.separation, release.most)
+
+
+@lru_cache(maxsize=4096)
+def _gaussian(multiplier: float, delta: float) -> float:
+    """Epsilon of one Gaussian mechanism."""
+    return float(_package().get_epsilon_gaussian(multiplier, delta))
+
+
+@lru_cache(maxsize=4096)
+def _sampled(multiplier: float, rate: float, rounds: int, delta: float, accountant: Accountant) -> float:
+    """Epsilon of Gaussian mechanisms of Poisson samples."""
+    dp = _package()
+    if accountant == "pld":
+        from dp_accounting.pld import PLDAccountant
+
+        found: Any = PLDAccountant(value_discretization_interval=1e-3)
+    else:
+        from dp_accounting.rdp import RdpAccountant
+
+        found = RdpAccountant()
+    found.compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(multiplier)), rounds)
+    return float(found.get_epsilon(delta))
+
+
+def _package() -> Any:
+    """The package that counts.
+
+    Raises:
+        ConfigurationError: where it is missing.
+    """
+    try:
+        import dp_accounting
+    except ImportError as error:
+        raise ConfigurationError(
+            "counting what differential privacy costs needs dp-accounting: write pip install 'turnout[privacy]'"
+        ) from error
+    return dp_accounting

@@ -1,0 +1,68 @@
+"""What an algorithm as a whole spends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from turnout.core.checks import ConfigurationError
+from turnout.privacy.accounting import Release, at_most, epsilon, noise_multiplier_for, rounds_within
+
+
+class Plan(NamedTuple):
+    """The privacy of a run.
+
+    Attributes:
+        release: of all its noised sums together.
+        delta: with which epsilon is told.
+        budget: the epsilon not to be exceeded; None is none.
+    """
+
+    release: Release
+    delta: float
+    budget: float | None
+
+    def spent(self, rounds: int) -> float:
+        """Return an epsilon that so many rounds do not exceed."""
+        return at_most(self.release, rounds, self.delta)
+
+    def check(self, rounds: int) -> None:
+        """Refuse a run that would exceed its budget, before it begins.
+
+        Raises:
+            ConfigurationError: with the rounds and with the noise that would stay within it.
+        """
+        total = epsilon(self.release, rounds, self.delta)
+        if self.budget is None or total <= self.budget:
+            return
+        fits = rounds_within(self.release, self.budget, self.delta, rounds)
+        needed = noise_multiplier_for(self.budget, self.delta, rounds, self.release)
+        raise ConfigurationError(
+            f"budget: {rounds} rounds would spend epsilon={total:.4g} at delta={self.delta:g}, more than "
+            f"budget={self.budget:g}; write rounds={fits}, or noise_multiplier={needed:.4g}"
+        )
+
+
+@lru_cache(maxsize=16)
+def plan_of(pieces: tuple[Any, ...]) -> Plan | None:
+    """Return the privacy of an algorithm with these pieces; None where none of them adds noise.
+
+    Several noised sums of the same clients cost as much as one whose ``1 / z^2`` is the sum of theirs.
+
+    Raises:
+        ConfigurationError: for sums that cannot be counted together.
+    """
+    private = [piece for piece in pieces if hasattr(piece, "release")]
+    first = next((piece for piece in private if hasattr(piece, "delta")), None)
+    if first is None:
+        return None
+    release: Release = first.release()
+    others = [piece.release() for piece in private if piece is not first]
+    if others and (release.coefficients is not None or release.sampling_rate is not None):
+        names = " and ".join(type(piece).__name__ for piece in private)
+        raise ConfigurationError(f"{names}: only independent noise without sampling is counted together")
+    if others and release.noise_multiplier:
+        both = sum(each.noise_multiplier**-2 for each in (release, *others)) ** -0.5
+        release = replace(release, noise_multiplier=both)
+    return Plan(release, first.delta, first.budget)

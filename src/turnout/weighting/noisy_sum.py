@@ -1,0 +1,60 @@
+"""A divisor that differential privacy allows: a sum of bounded weights, and noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from turnout.core.checks import positive
+from turnout.core.types import Federation, Report, State
+from turnout.privacy.accounting import Release
+from turnout.privacy.noise import gaussian
+from turnout.slots import Weights
+from turnout.weighting.normalise import ByOneNumber
+
+
+@dataclass(frozen=True)
+class DivideByNoisySum(ByOneNumber):
+    """``w_b <- min(w_b, most) / max(sum_b min(w_b, most) + most z y, least)``, y a Gaussian number of each step.
+
+    It goes in the place of MaxFL's divisor, which is a sum over the clients' losses: one client adds at most `most` to it.
+    What it costs is counted together with the noise of `PrivateSum`.
+
+    Args:
+        most: bound of one weight; of MaxFL's q, 1/4 is the largest there is.
+        noise_multiplier: z.
+        least: the smallest divisor; noise may make a sum negative.
+
+    State: ``releases []``, int64.
+    """
+
+    divisor_is_public: ClassVar[bool] = True
+
+    most: float = 0.25
+    noise_multiplier: float = 3.0
+    least: float = 0.25
+
+    def __post_init__(self) -> None:
+        for name in ("most", "noise_multiplier", "least"):
+            positive(name, getattr(self, name))
+
+    def release(self) -> Release:
+        """Return what the accountant has to know."""
+        return Release(self.noise_multiplier)
+
+    def init(self, federation: Federation) -> State:
+        """Return no release yet."""
+        del federation
+        return {"releases": torch.tensor(0)}
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Divide by the noised sum."""
+        del report, version
+        release, bounded = int(state["releases"]), weights.clamp(max=self.most)
+        noise = self.most * self.noise_multiplier * gaussian("noise of the divisor", federation, release, 1).double()
+        divisor = (bounded.sum() + noise.to(weights.device)).clamp(min=self.least)
+        return bounded / divisor, {"releases": torch.tensor(release + 1)}

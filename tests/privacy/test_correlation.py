@@ -1,0 +1,71 @@
+"""Sensitivity against brute force, streams of noise against matrices, and the error that is known of them."""
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnout.core.checks import ConfigurationError
+from turnout.privacy import BandedSquareRoot, BufferedToeplitz, Independent, prefix_sum_error, sensitivity
+
+FALLING = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8).map(lambda some: np.sort([1.0, *some])[::-1].copy())
+
+
+def matrix(column):
+    """The lower triangular Toeplitz matrix with this first column."""
+    n = len(column)
+    return np.array([[column[i - j] if i >= j else 0.0 for j in range(n)] for i in range(n)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(FALLING, st.integers(1, 4), st.integers(1, 3))
+def test_no_pattern_of_participation_moves_more_than_the_sensitivity(column, separation, most):
+    c, found = matrix(column), 0.0
+    for times in range(1, most + 1):
+        for rounds in combinations(range(len(column)), times):
+            if all(b - a >= separation for a, b in pairwise(rounds)):
+                found = max(found, float(np.linalg.norm(c[:, rounds].sum(axis=1))))
+    assert sensitivity(column, separation, most) == pytest.approx(found, rel=1e-9)
+
+
+def test_coefficients_that_grow_have_no_such_bound():
+    with pytest.raises(ValueError, match="must be positive and must not grow"):
+        sensitivity(np.array([1.0, 0.5, 0.6]), 1)
+
+
+@pytest.mark.parametrize("correlation", [BandedSquareRoot(), BandedSquareRoot(bands=7), BufferedToeplitz(2)])
+def test_streamed_noise_is_the_inverse_matrix_times_the_noise(correlation):
+    plan = (12, 4, None)
+    noise = torch.randn(12, 3, dtype=torch.float64)
+    state = {name: value.double() if value.dim() else value for name, value in correlation.init((3,), *plan).items()}
+    streamed = []
+    for row in noise:
+        now, state = correlation.next(row, state, *plan)
+        streamed.append(now)
+    expected = np.linalg.solve(matrix(correlation.coefficients(*plan)), noise.numpy())
+    np.testing.assert_allclose(torch.stack(streamed).numpy(), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize(("separation", "times"), [(10, 2.6), (50, 4.4), (100, 5.1)])
+def test_errors_of_prefix_sums_are_as_much_smaller_as_published(separation, times):
+    independent, banded = (
+        prefix_sum_error(each.coefficients(500, separation, None), separation)
+        for each in (Independent(), BandedSquareRoot())
+    )
+    assert independent / banded == pytest.approx(times, abs=0.05)
+
+
+def test_buffers_come_near_the_bands_with_a_twentieth_of_their_memory():
+    plan = (200, 40, None)
+    few, many = (prefix_sum_error(each.coefficients(*plan), 40) for each in (BufferedToeplitz(3), BandedSquareRoot()))
+    assert few < 1.06 * many
+
+
+def test_errors_of_options():
+    with pytest.raises(ConfigurationError, match="bands"):
+        BandedSquareRoot(bands=0)
+    with pytest.raises(ConfigurationError, match="buffers"):
+        BufferedToeplitz(0)
