@@ -109,3 +109,59 @@ def test_ctrl_c_ends_a_run_in_the_midst_of_long_work(monkeypatch, tmp_path):
     with pytest.raises(Interrupted, match=r"within a round, at own models \(10 of 24 clients\); nothing was saved"):
         own_models().run(tmp_path / "run", callbacks=[told])
     assert len(told.found) == 1
+
+
+def told(stopping, values, metric="test_accuracy"):
+    """In which round it ends a run that evaluates in every other one, or None."""
+    rows = [{"round": i, metric: values[i // 2] if i % 2 == 0 else None} for i in range(2 * len(values))]
+    stopping.on_start({}, None)
+    return next((row["round"] for row in rows if stopping.on_round(row)), None)
+
+
+def test_a_run_ends_after_evaluations_without_improvement():
+    values = [0.1, 0.5, 0.4, 0.5, 0.6, 0.6, 0.6, 0.9]
+    assert told(to.EarlyStopping(patience=2), values) == 6
+    assert told(to.EarlyStopping(patience=3), values) is None
+    assert told(to.EarlyStopping(patience=3, least=0.2), values) == 8
+    assert told(to.EarlyStopping(target=0.6), values) == 8
+    assert told(to.EarlyStopping(target=0.95), values) is None
+
+
+def test_of_a_loss_less_is_better():
+    values = [2.0, 1.0, 1.5, 1.2, 0.4]
+    assert told(to.EarlyStopping(patience=2, metric="test_loss"), values, "test_loss") == 6
+    assert told(to.EarlyStopping(target=0.5, metric="test_loss"), values, "test_loss") == 8
+
+
+def test_a_resumed_run_ends_where_it_would_have_ended(tiny, tmp_path):
+    run = Experiment(tiny, models.Logistic(), to.fedavg(to.Sgd(lr=1e-9)), rounds=9, evaluate_every=1)
+    whole = run.run(callbacks=[to.EarlyStopping(patience=4)])
+    assert whole.rounds.num_rows == 5
+
+    def interrupt(row):
+        if row["round"] == 3:
+            raise Interrupted("enough")
+
+    with pytest.raises(Interrupted):
+        run.run(tmp_path, callbacks=[to.EarlyStopping(patience=4), AfterRound(interrupt)])
+    resumed = run.run(tmp_path, resume=True, callbacks=[to.EarlyStopping(patience=4)])
+    assert resumed.rounds["round"].to_pylist() == whole.rounds["round"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "write patience=10, target=0.9, or both"),
+        ({"patience": 0}, "patience"),
+        ({"target": float("nan")}, "target: got nan"),
+        ({"patience": 1, "least": -1}, "least"),
+    ],
+)
+def test_early_stopping_refuses_what_would_end_nothing(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        to.EarlyStopping(**options)
+
+
+def test_early_stopping_says_what_an_evaluation_has(tiny):
+    with pytest.raises(ConfigurationError, match=r"no 'test_acuracy' in an evaluation, which has .*test_accuracy"):
+        small(tiny).run(callbacks=[to.EarlyStopping(target=0.5, metric="test_acuracy")])

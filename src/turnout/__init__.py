@@ -55,7 +55,7 @@ from turnout.algorithms import (
 )
 from turnout.algorithms.compose import compose
 from turnout.allocator import keep_large_buffers
-from turnout.callbacks import AfterRound, Callback
+from turnout.callbacks import AfterRound, Callback, EarlyStopping
 from turnout.comparison import compare, sweep
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, Diverged, TurnoutError
 from turnout.core.schedule import Cosine, Halving, Schedule
@@ -191,6 +191,7 @@ __all__ = [
     "DivideBySum",
     "DivideBySumPlus",
     "Dropout",
+    "EarlyStopping",
     "Everyone",
     "ExamplesUpTo",
     "ExpectedStaleness",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, count, not_negative, refuse
 
 
 class Callback:
@@ -31,6 +32,13 @@ class Callback:
         Args:
             config: the whole configuration as plain values, as in ``config.json``.
             folder: where the run is saved; None where it is not.
+        """
+
+    def on_earlier(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Take note of what was recorded before this run goes on, after `on_start`; not called where it begins.
+
+        Args:
+            rows: of all rounds so far, as `on_round` gets them.
         """
 
     def on_round(self, row: Mapping[str, Any]) -> bool | None:
@@ -75,6 +83,74 @@ class AfterRound(Callback):
         return self._function(row)
 
 
+class EarlyStopping(Callback):
+    """End a run once it is good enough, or no longer gets better.
+
+    It counts evaluations, so a run that evaluates every 10 rounds has patience for ten times as many. A run that is resumed
+    ends where it would have ended anyway.
+
+    Args:
+        patience: evaluations without an improvement after which the run ends; None is no such end.
+        target: the value at which it ends; None is none.
+        metric: a column of the table of rounds. Of a loss, an error or a norm less is better, of all others more.
+        least: by how much a value must be better than the best so far to count as an improvement.
+
+    Raises:
+        ConfigurationError: for neither patience nor target, and where an evaluation has no such column.
+
+    Example:
+        >>> import turnout as to
+        >>> data = to.data.digits().split(to.Iid(), num_clients=10)
+        >>> experiment = to.Experiment(data=data, model=to.models.Logistic(), rounds=100, evaluate_every=1)
+        >>> experiment.run(callbacks=[to.EarlyStopping(target=0.5)]).rounds["test_accuracy"][-1].as_py() >= 0.5
+        True
+    """
+
+    def __init__(
+        self,
+        patience: int | None = None,
+        target: float | None = None,
+        metric: str = "test_accuracy",
+        least: float = 0.0,
+    ) -> None:
+        if patience is None and target is None:
+            raise ConfigurationError("EarlyStopping: nothing would end the run: write patience=10, target=0.9, or both")
+        if patience is not None:
+            count("patience", patience)
+        if target is not None and (isinstance(target, bool) or not math.isfinite(target)):
+            raise refuse("target", given=target, needed="a number")
+        not_negative("least", least)
+        self.patience, self.target, self.metric, self.least = patience, target, metric, least
+        self._sign = -1.0 if any(word in metric for word in ("loss", "mse", "mae", "norm")) else 1.0
+        self._best, self._waited = -math.inf, 0
+
+    def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
+        """Begin anew."""
+        del config, folder
+        self._best, self._waited = -math.inf, 0
+
+    def on_earlier(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Be where the run is."""
+        for row in rows:
+            self.on_round(row)
+
+    def on_round(self, row: Mapping[str, Any]) -> bool:
+        """Hold an evaluation against the best and the target; return whether the run is to end."""
+        if (value := row.get(self.metric)) is None:
+            found = {name for name, value in row.items() if value is not None}
+            figures = ", ".join(sorted(name for name in found if name.startswith(("test_", "train_"))))
+            if figures:
+                raise ConfigurationError(f"EarlyStopping: no {self.metric!r} in an evaluation, which has {figures}")
+            return False
+        good = self._sign * value
+        if good > self._best + (self.least if math.isfinite(self._best) else 0.0):
+            self._best, self._waited = good, 0
+        else:
+            self._waited += 1
+        reached = self.target is not None and good >= self._sign * self.target
+        return reached or (self.patience is not None and self._waited >= self.patience)
+
+
 class Callbacks(Callback):
     """Several callbacks as one, called in their order.
 
@@ -95,6 +171,11 @@ class Callbacks(Callback):
         """Tell all."""
         for each in self._all:
             each.on_start(config, folder)
+
+    def on_earlier(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Tell all."""
+        for each in self._all:
+            each.on_earlier(rows)
 
     def on_round(self, row: Mapping[str, Any]) -> bool:
         """Tell all; return whether one of them ends the run."""

@@ -90,6 +90,8 @@ def watching(simulation: Simulation, folder: Path | None, callbacks: Callbacks) 
         return over
 
     callbacks.on_start(simulation.description, folder)
+    if simulation.state.version:
+        callbacks.on_earlier(simulation.history.rounds.to_pylist())
     try:
         yield ended
     except BaseException as error:

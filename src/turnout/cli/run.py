@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from turnout import checkpoint, storage
-from turnout.callbacks import AfterRound
+from turnout.callbacks import AfterRound, Callback, EarlyStopping
 from turnout.cli import flags, layers
 from turnout.cli.errors import RunFailed, guarded
 from turnout.cli.options import Table
@@ -84,6 +84,12 @@ def run(
         typer.Option(metavar="FOLDER", help="Go on with a run that was stopped or killed, or add --rounds to it."),
     ] = None,
     checkpoint_every: flags.CheckpointEvery = None,
+    stop_at: Annotated[
+        float | None, typer.Option(metavar="X", help="End the run once its test accuracy is X, e.g. 0.9.")
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option(metavar="N", help="End the run after N evaluations without a better test accuracy.")
+    ] = None,
     quiet: flags.Quiet = False,
 ) -> None:
     """Train one model over clients who come and go, and print its accuracy.
@@ -112,7 +118,8 @@ def run(
         target, goes_on = collectives.broadcast((resume, True) if resume else _place(name, folder, experiment))
         if first and not quiet:
             introduce(settings.name, [settings], experiment.data)
-        perform(experiment, settings, target, goes_on, checkpoint_every, quiet)
+        stopping = [] if patience is None and stop_at is None else [EarlyStopping(patience, stop_at)]
+        perform(experiment, settings, target, goes_on, checkpoint_every, quiet, stopping)
     if first:
         record = load_record(target)
         show(rich_tables(comparison([record])))
@@ -122,9 +129,15 @@ def run(
 
 
 def perform(
-    experiment: Experiment, settings: Settings, folder: Path, resume: bool, checkpoint_every: int | None, quiet: bool
+    experiment: Experiment,
+    settings: Settings,
+    folder: Path,
+    resume: bool,
+    checkpoint_every: int | None,
+    quiet: bool,
+    watching: Sequence[Callback] = (),
 ) -> None:
-    """Run in a folder that also says how to go on."""
+    """Run in a folder that also says how to go on, with further callbacks."""
     first = collectives.rank() == 0
     told = say if first and not quiet else _nothing
     if collectives.broadcast(resume and is_finished(folder, experiment)):
@@ -145,7 +158,10 @@ def perform(
 
         try:
             experiment.run(
-                folder, resume=resume, checkpoint_every=checkpoint_every, callbacks=[AfterRound(begin), *shown]
+                folder,
+                resume=resume,
+                checkpoint_every=checkpoint_every,
+                callbacks=[AfterRound(begin), *shown, *watching],
             )
         except Interrupted:
             raise
