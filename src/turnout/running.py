@@ -16,6 +16,9 @@ from turnout.distributed import collectives
 from turnout.simulation.checkpointing import save as save_simulation
 from turnout.simulation.simulation import Simulation
 
+STOPPED = "stopped.json"
+"""The file that says after how many rounds a callback ended a run, which is whole then and yet may go on."""
+
 
 class Interrupted(TurnoutError):
     """The run was stopped by the user; its checkpoint is saved where the message says."""
@@ -62,6 +65,8 @@ def train_to_the_end(
             saved = time.monotonic()
     simulation.finish()
     save()
+    if folder is not None and collectives.rank() == 0 and simulation.state.version < rounds:
+        storage.save(folder, {STOPPED: storage.json_writer({"rounds": simulation.state.version})})
 
 
 def _watch(folder: Path | None, callbacks: Callbacks, stopped: threading.Event) -> Callable[[str, int, int], None]:

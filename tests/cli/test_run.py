@@ -256,3 +256,16 @@ def test_a_run_that_fails_on_the_way_exits_with_1(
     result = turnout("run", "--rounds", 2, "--folder", "a", *small)
     assert result.exit_code == 1
     assert "Error: no room in a" in result.stderr
+
+
+def test_a_run_that_is_good_enough_ends_is_reported_and_may_go_on(turnout: Turnout) -> None:
+    given = ["--algorithm", "average_participating", "--data", "digits", "--rounds", "30", "--every", "5"]
+    result = turnout("run", *given, "--stop-at", "0.2", "--folder", "good")
+    assert result.exit_code == 0, result.stderr
+    ended = History.load(Path("good")).last_round
+    assert f"after {ended} rounds" in result.stdout
+    assert ended < 30
+    assert turnout("report", "good").exit_code == 0
+    assert turnout("run", "--resume", "good").exit_code == 0
+    assert History.load(Path("good")).last_round == 30
+    assert "needed" in turnout("run", *given, "--patience", "0").stderr

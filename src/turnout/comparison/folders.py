@@ -13,6 +13,7 @@ from turnout.experiment import Experiment
 from turnout.history import History
 from turnout.journal import FILE as JOURNAL
 from turnout.reporting.records import RunRecord
+from turnout.running import STOPPED
 
 CONFIG, TABLE, ORDER = "config.json", "rounds.parquet", "comparison.json"
 
@@ -49,12 +50,19 @@ def load_record(folder: str | Path) -> RunRecord:
     """
     folder = Path(folder)
     config, history = _config(folder), _history(folder)
-    if history.last_round < config["rounds"] or not len(history.clients):
+    ended = history.last_round >= config["rounds"] or history.last_round == _stopped_after(folder)
+    if not ended or not len(history.clients):
         raise CheckpointError(
             f"the run in {folder} is not finished ({history.last_round} of {config['rounds']} rounds): go on with "
             f"`turnout run --resume {folder}`, or leave it out"
         )
     return RunRecord(config["algorithm"]["name"], config["seed"], history, config)
+
+
+def _stopped_after(folder: Path) -> int | None:
+    """Return after how many rounds a callback ended the run; None where none did."""
+    path = folder / STOPPED
+    return storage.read_json(path, instead="run again")["rounds"] if path.exists() else None
 
 
 def load_records(folders: Iterable[str | Path]) -> list[RunRecord]:
