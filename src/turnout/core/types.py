@@ -246,7 +246,6 @@ class Federation:
         device: where parameters and updates live.
         dtype: their type.
         seed: the run's seed.
-        secret: what the server's own random numbers depend on, where clients know the seed; None is the seed.
     """
 
     num_clients: int
@@ -255,7 +254,6 @@ class Federation:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
     seed: int = 0
-    secret: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,9 @@ from turnout.core.types import Federation
 
 
 def gaussian(purpose: str, federation: Federation, release: int, number: int) -> torch.Tensor:
-    """Draw the noise of a release, ``[number]``: a function of what the server keeps to itself, and of how many there were.
+    """Draw the noise of a release, ``[number]``: a function of the seed and of how many there were.
 
     The generator is torch's, which is made for simulation and not for cryptography, and its numbers are floating point.
     """
-    secret = federation.seed if federation.secret is None else federation.secret
-    generator = torch.Generator(federation.device).manual_seed(stream(purpose, secret, release) & (2**63 - 1))
+    generator = torch.Generator(federation.device).manual_seed(stream(purpose, federation.seed, release) & (2**63 - 1))
     return torch.randn(number, generator=generator, device=federation.device, dtype=federation.dtype)
