@@ -33,7 +33,7 @@ def main() -> None:
     trial = Trial(
         Path(__file__).with_name("served.toml"),
         serve=["--min-clients", "5"],
-        swarm=["--availability", "markov", "availability.mean=0.3", "--seconds-per-round", "0.5"],
+        swarm=["--availability", "markov", "availability.mean=0.3", "--seconds-per-round", "0.25"],
     )
     folder = Path(tempfile.mkdtemp(prefix="turnout-served-"))
     served = trial.served(folder)
