@@ -1,5 +1,7 @@
 """The sum of clipped updates with noise, its accounting within a run, and the rules that it goes with."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
 import torch
@@ -128,8 +130,8 @@ def test_late_reports_of_a_client_that_should_rest_are_dropped():
 
 
 def test_sampling_counts_where_the_server_alone_samples():
-    piece = PrivateSum(noise_multiplier=1.0, cohort=4, sampling_rate=0.5)
-    algorithm = to.average_participating(to.Sgd(steps=1), also=(piece, to.Poisson(0.5)))
+    piece = PrivateSum(noise_multiplier=1.0, sampling_rate=0.5)
+    algorithm = to.average_all(to.Sgd(steps=1), also=(piece, to.Poisson(0.5)))
     run = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=3)
     spent = run.run().rounds["epsilon"].to_pylist()
     assert spent[-1] < to.privacy.epsilon(to.privacy.Release(1.0), 3, 1e-5)
@@ -138,7 +140,32 @@ def test_sampling_counts_where_the_server_alone_samples():
             classification(), to.models.Logistic(), algorithm, to.Population(to.Bernoulli(mean=0.5)), rounds=3
         )
     with pytest.raises(ConfigurationError, match="add Poisson with that rate to the pieces"):
-        to.average_participating(also=(piece,))
+        to.average_all(also=(piece,))
+    with pytest.raises(ConfigurationError, match="how many were drawn by coins is private, and DivideByParticipants"):
+        to.average_participating(also=(PrivateSum(cohort=4, sampling_rate=0.5), to.Poisson(0.5)))
+
+
+def test_a_count_that_leaves_no_noise_is_refused_before_anything_is_trained():
+    """Divided by N, of which a twentieth is the noise of the count."""
+    with pytest.raises(ConfigurationError, match="count_deviation: the count alone costs more"):
+        experiment(PrivateSum(noise_multiplier=10.0, quantile=0.5), "fedau").run()
+
+
+def test_the_norm_follows_those_who_are_there():
+    """Where all 20 clients are divided by, and 4 are there whose updates are shorter than the norm, it falls."""
+    piece, known = PrivateSum(norm=5.0, noise_multiplier=0.0, quantile=0.5), federation(20, 5)
+    _, state = direction(
+        piece, torch.ones(4, 5, dtype=torch.float64), torch.full((4,), 1 / 20, dtype=torch.float64), known
+    )
+    assert state["norm"].item() == pytest.approx(5.0 * np.exp(-0.2 * 0.5))
+
+
+def test_other_pieces_may_have_options_of_any_kind():
+    @dataclass(frozen=True)
+    class Listed(to.ByExamples):
+        factor: list = field(default_factory=lambda: [1.0])
+
+    assert to.compose(Listed(), to.DivideBySum()).privacy is None
 
 
 def test_noise_that_is_made_for_other_rounds_is_refused():
@@ -213,6 +240,7 @@ def test_every_recipe_runs_or_is_refused_with_the_reason(name):
         ({"correlation": "banded"}, "correlation: got 'banded'"),
         ({"correlation": to.BandedSquareRoot()}, "write rounds=500"),
         ({"correlation": to.BandedSquareRoot(), "rounds": 9, "quantile": 0.5}, "goes with independent noise alone"),
+        ({"sampling_rate": 0.1, "quantile": 0.5}, "who was drawn by a coin is private"),
         ({"sampling_rate": 0.1, "separation": 3}, "cannot be kept from coming back"),
         ({"cohort": 10, "quantile": 0.5, "noise_multiplier": 4.0}, "count_deviation: the count alone costs more"),
     ],

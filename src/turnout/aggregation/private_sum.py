@@ -13,6 +13,7 @@ from turnout.core.types import Federation, Report, State
 from turnout.privacy.accounting import Release
 from turnout.privacy.correlation import Correlation, Independent
 from turnout.privacy.noise import gaussian
+from turnout.selection.poisson import Poisson
 from turnout.slots import Aggregation, ParticipationLimit, Slots, Weights
 from turnout.weighting import DivideByClients
 from turnout.weighting.normalise import ByOneNumber
@@ -45,7 +46,8 @@ class PrivateSum(Aggregation):
             nobody is chosen earlier, and an earlier report is dropped.
         most: participations of a client at most (k), enforced likewise; None is what `separation` leaves room for.
         sampling_rate: of `Poisson`, where the privacy that sampling adds is to be counted. That needs clients who are all
-            there in every round: who comes when it likes is not sampled by the server.
+            there in every round, for who comes when it likes is not sampled by the server, and weights that are divided
+            by N, for how many were drawn is private, too.
         quantile: gamma; C moves so that this share of updates is not clipped, ``C <- C exp(-rate (b - gamma))``, b the noised
             share. None leaves C as it is.
         quantile_rate: of that, eta_C.
@@ -113,11 +115,12 @@ class PrivateSum(Aggregation):
                 )
         if self.sampling_rate is not None and (self.separation > 1 or self.most is not None):
             raise ConfigurationError("sampling_rate: a client that was drawn by a coin cannot be kept from coming back")
-        if self.cohort and self._update_multiplier(self.cohort) is None:
+        if self.sampling_rate is not None and self.quantile is not None:
             raise ConfigurationError(
-                f"count_deviation: the count alone costs more than noise_multiplier={self.noise_multiplier} allows; write "
-                f"count_deviation={self.noise_multiplier:g} or more"
+                "quantile: who was drawn by a coin is private, and so is the share that is not clipped"
             )
+        if self.cohort:
+            self._update_multiplier(self.cohort)
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse algorithms that need more than a sum to which each client adds what depends on its own data."""
@@ -136,10 +139,15 @@ class PrivateSum(Aggregation):
                 f"PrivateSum: {type(algorithm.server).__name__} reads the length of every update, and its step is not noised"
             )
         self._check_weights(algorithm)
-        if self.sampling_rate is not None and getattr(algorithm.selection, "rate", None) != self.sampling_rate:
+        if self.sampling_rate is not None and algorithm.selection != Poisson(self.sampling_rate):
             raise ConfigurationError(
                 f"sampling_rate: got {self.sampling_rate}, and {type(algorithm.selection).__name__} draws otherwise: add "
                 "Poisson with that rate to the pieces, or leave sampling_rate out"
+            )
+        if self.sampling_rate is not None and not isinstance(algorithm.weighting[-1], DivideByClients):
+            raise ConfigurationError(
+                f"sampling_rate: how many were drawn by coins is private, and {type(algorithm.weighting[-1]).__name__} "
+                "divides by it: use DivideByClients, as average_all and fedau do"
             )
 
     def _check_weights(self, algorithm: Slots) -> None:
@@ -151,7 +159,9 @@ class PrivateSum(Aggregation):
                     f"PrivateSum: {type(piece).__name__} makes a client's weight of what other clients hold, so that one "
                     "client moves the share of all and its influence has no bound"
                 )
-        if any(piece.reads == "own" for piece in chain) and last.reads == "timing" and not last.divisor_is_public:
+        if not isinstance(last, ByOneNumber):
+            raise ConfigurationError(f"PrivateSum: the divisor of {type(last).__name__} differs from report to report")
+        if any(piece.reads == "own" for piece in chain) and not last.divisor_is_public:
             raise ConfigurationError(
                 f"PrivateSum: {type(last).__name__} divides by a sum of what clients' data say, which is not noised: divide "
                 "by DivideByClients or DivideByParticipants, or by DivideByNoisySum; in place of ByExamples take "
@@ -164,12 +174,10 @@ class PrivateSum(Aggregation):
             )
         if isinstance(last, DivideByClients) and self.cohort is not None:
             raise ConfigurationError("PrivateSum: the chain divides by all N clients: leave cohort out")
-        if not isinstance(last, ByOneNumber):
-            raise ConfigurationError(f"PrivateSum: the divisor of {type(last).__name__} differs from report to report")
 
     @property
     def limit(self) -> ParticipationLimit:  # narrower than the base class: there is always one
-        """How often the server lets a client take part."""
+        """Say how often the server lets a client take part."""
         return ParticipationLimit(self.separation, self.most)
 
     def release(self) -> Release:
@@ -181,7 +189,12 @@ class PrivateSum(Aggregation):
         return Release(self.noise_multiplier, column, self.separation, self.most, self.sampling_rate)
 
     def init(self, federation: Federation) -> State:
-        """Return the first norm, and no noise yet."""
+        """Return the first norm, and no noise yet.
+
+        Raises:
+            ConfigurationError: where N is so small that the count leaves no noise to spend on the updates.
+        """
+        self._update_multiplier(self._divisor(federation))
         kept = self.correlation.init((federation.num_params,), *self._plan)
         kept = {
             name: value.to(federation.device, federation.dtype) if value.dim() else value
@@ -192,7 +205,7 @@ class PrivateSum(Aggregation):
 
     @property
     def _plan(self) -> tuple[int, int, int | None]:
-        """What a correlation is made for."""
+        """Return the rounds, separation and participations that a correlation is made for."""
         return self.rounds or 1, self.separation, self.most
 
     def apply(
@@ -201,7 +214,7 @@ class PrivateSum(Aggregation):
         """Return the noised direction, and the state after it; in an empty round of independent noise nothing is released."""
         if not len(report) and isinstance(self.correlation, Independent):
             return torch.zeros(federation.num_params, dtype=federation.dtype, device=federation.device), state
-        divisor, norm, after = self.cohort or federation.num_clients, float(state["norm"]), dict(state)
+        divisor, norm, after = self._divisor(federation), float(state["norm"]), dict(state)
         lengths = divisor * weights.abs() * report.updates.norms()
         kept = torch.where(lengths > norm, norm / lengths, 1.0)
         total = report.updates.weighted_sum(weights * kept)
@@ -209,10 +222,14 @@ class PrivateSum(Aggregation):
         after["releases"] = torch.tensor(release + 1)
         if self.noise_multiplier:
             noise, after = self._noise(release, after, federation)
-            total += noise.double() * (self._update_multiplier(divisor) or 0.0) * norm / divisor
-        if self.quantile is not None:
+            total += noise.double() * self._update_multiplier(divisor) * norm / divisor
+        if self.quantile is not None and len(report):
             after["norm"] = state["norm"] * self._moved(lengths <= norm, divisor, release, federation)
         return total.to(federation.dtype), after
+
+    def _divisor(self, federation: Federation) -> int:
+        """D."""
+        return self.cohort or federation.num_clients
 
     def _noise(self, release: int, state: State, federation: Federation) -> tuple[torch.Tensor, State]:
         """The noise of a release, ``[P]``, deviation 1, and what is remembered of it."""
@@ -221,12 +238,21 @@ class PrivateSum(Aggregation):
         noise, remembered = self.correlation.next(drawn, remembered, *self._plan)
         return noise, state | remembered
 
-    def _update_multiplier(self, divisor: int) -> float | None:
-        """The noise of the updates over C, so that with the count they cost z; None where the count leaves nothing."""
+    def _update_multiplier(self, divisor: int) -> float:
+        """The noise of the updates over C, so that they and the count together cost z.
+
+        Raises:
+            ConfigurationError: where the count alone costs more than that.
+        """
         if self.quantile is None or not self.noise_multiplier:
             return self.noise_multiplier
         left = self.noise_multiplier**-2 - (2 * self._count_deviation(divisor)) ** -2
-        return left**-0.5 if left > 0 else None
+        if left <= 0:
+            raise ConfigurationError(
+                f"count_deviation: the count alone costs more than noise_multiplier={self.noise_multiplier} allows; write "
+                f"count_deviation={self.noise_multiplier:g} or more"
+            )
+        return left**-0.5
 
     def _count_deviation(self, divisor: int) -> float:
         """The deviation of the noise in the count."""
@@ -237,6 +263,6 @@ class PrivateSum(Aggregation):
         counted = float(whole.double().sum()) - len(whole) / 2  # each adds 1/2 or -1/2
         if self.noise_multiplier:
             counted += float(gaussian("noise of the count", federation, release, 1)) * self._count_deviation(divisor)
-        share = counted / divisor + len(whole) / divisor / 2
+        share = counted / len(whole) + 0.5  # of those who are there, which is public
         assert self.quantile is not None
         return math.exp(-self.quantile_rate * (share - self.quantile))
