@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from turnout.columns import less_is_better
 from turnout.core.checks import ConfigurationError, count, not_negative, refuse
 
 
@@ -121,7 +122,7 @@ class EarlyStopping(Callback):
             raise refuse("target", given=target, needed="a number")
         not_negative("least", least)
         self.patience, self.target, self.metric, self.least = patience, target, metric, least
-        self._sign = -1.0 if any(word in metric for word in ("loss", "mse", "mae", "norm")) else 1.0
+        self._sign = -1.0 if less_is_better(metric) else 1.0
         self._best, self._waited = -math.inf, 0
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
@@ -171,6 +172,11 @@ class Callbacks(Callback):
         """Tell all."""
         for each in self._all:
             each.on_start(config, folder)
+
+    @property
+    def look_back(self) -> bool:
+        """Whether one of them takes note of earlier rounds, which of a long run are many."""
+        return any(type(each).on_earlier is not Callback.on_earlier for each in self._all)
 
     def on_earlier(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Tell all."""

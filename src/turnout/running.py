@@ -95,7 +95,7 @@ def watching(simulation: Simulation, folder: Path | None, callbacks: Callbacks) 
         return over
 
     callbacks.on_start(simulation.description, folder)
-    if simulation.state.version:
+    if simulation.state.version and callbacks.look_back:
         callbacks.on_earlier(simulation.history.rounds.to_pylist())
     try:
         yield ended

@@ -64,7 +64,8 @@ class Coordinator:
         self._prepared: Report | None = None
         self._trained = Repeats(federation.num_clients)
         self._took_part = Participations(federation.num_clients, algorithm.aggregation.limit)
-        self.scheduler.cohorts.allow(self._took_part.may)
+        if self._took_part.limit is not None:
+            self.scheduler.cohorts.allow(self._took_part.may)
         self._enrolled = federation.num_clients
         self._shared: tuple[ServerState | None, State] = (None, {})
 

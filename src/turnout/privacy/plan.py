@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -44,8 +45,7 @@ class Plan(NamedTuple):
         )
 
 
-@lru_cache(maxsize=16)
-def plan_of(pieces: tuple[Any, ...]) -> Plan | None:
+def plan_of(pieces: Iterable[Any]) -> Plan | None:
     """Return the privacy of an algorithm with these pieces; None where none of them adds noise.
 
     Several noised sums of the same clients cost as much as one whose ``1 / z^2`` is the sum of theirs.
@@ -53,10 +53,14 @@ def plan_of(pieces: tuple[Any, ...]) -> Plan | None:
     Raises:
         ConfigurationError: for sums that cannot be counted together.
     """
-    private = [piece for piece in pieces if hasattr(piece, "release")]
-    first = next((piece for piece in private if hasattr(piece, "delta")), None)
-    if first is None:
-        return None
+    private = tuple(piece for piece in pieces if hasattr(piece, "release"))
+    return _together(private) if any(hasattr(piece, "delta") for piece in private) else None
+
+
+@lru_cache(maxsize=16)
+def _together(private: tuple[Any, ...]) -> Plan:
+    """The privacy of pieces that add noise, of which one has the delta and the budget."""
+    first = next(piece for piece in private if hasattr(piece, "delta"))
     release: Release = first.release()
     others = [piece.release() for piece in private if piece is not first]
     if others and (release.coefficients is not None or release.sampling_rate is not None):

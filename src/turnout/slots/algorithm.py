@@ -69,7 +69,7 @@ class Algorithm:
     @property
     def privacy(self) -> Plan | None:
         """What a run of it spends of its clients' privacy; None where nothing is noised."""
-        return plan_of(tuple(self.pieces().values()))
+        return plan_of(self.pieces().values())
 
     @property
     def keeps(self) -> tuple[str, ...]:
