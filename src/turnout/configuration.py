@@ -145,7 +145,7 @@ class Configuration:
 
     @property
     def everyone_available_takes_part(self) -> bool:
-        """Whether the rate of taking part is the rate of being available."""
+        """Tell whether the rate of taking part is the rate of being available."""
         return isinstance(self.algorithm.selection, AllAvailable) and self.population.opting is None
 
     def build_model(self) -> nn.Module:

@@ -141,7 +141,7 @@ CORRELATIONS: Mapping[str, type[Correlation]] = {
     "banded_square_root": BandedSquareRoot,
     "buffered_toeplitz": BufferedToeplitz,
 }
-"""How the noise of differential privacy depends on earlier rounds."""
+"""Ways in which the noise of differential privacy depends on earlier rounds."""
 
 SERVER_OPTIMIZERS: Mapping[str, type[Server]] = {
     "sgd": ServerSgd,

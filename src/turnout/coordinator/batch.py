@@ -1,4 +1,4 @@
-"""What a server asks for and gets at a time: batches of tasks, single orders, and what became of a step."""
+"""Name what a server asks for and gets at a time: batches of tasks, single orders, and what became of a step."""
 
 from __future__ import annotations
 

@@ -142,4 +142,4 @@ class RandomCohorts:
         """Nothing depends on measurements here."""
 
     def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
-        """Who may not take part is told so when it reports."""
+        """Leave the choice as it is: who may not take part is told so when it reports."""

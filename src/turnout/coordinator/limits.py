@@ -1,4 +1,4 @@
-"""Who may take part again: a least number of rounds in between, and a number of times."""
+"""Hold participations against a limit: a least number of rounds in between, and a number of times."""
 
 from __future__ import annotations
 

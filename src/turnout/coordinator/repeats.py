@@ -1,4 +1,4 @@
-"""How often each client has trained from the same version."""
+"""Count how often each client has trained from the same version."""
 
 from __future__ import annotations
 

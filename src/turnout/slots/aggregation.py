@@ -40,7 +40,7 @@ class Aggregation(Stateful):
 
     @property
     def limit(self) -> ParticipationLimit | None:
-        """How often the server lets a client take part, at most once a step; None is as often as it comes."""
+        """Say how often the server lets a client take part, at most once a step; None is as often as it comes."""
         return None
 
     only_sums: ClassVar[bool] = False
