@@ -186,10 +186,14 @@ class _Swimmer:
                 return
 
     async def _away(self) -> None:
-        """Go away until the population has this client come back."""
+        """Go away until the population has this client come back, and tell the server as soon as it can be told.
+
+        A server that is down meanwhile would otherwise wait for this client's report until its lease ends.
+        """
         self._swarm.tally.left += 1
-        await self._send(self._client.leave())
+        told = False
         while not self._swarm.there(self._number):
+            told = told or (await self._send(self._client.leave())).status != 0
             await self._swarm.until_next_round()
 
     async def _do(self, action: Any) -> Any:
