@@ -116,7 +116,7 @@ def test_partitions_by_class_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": cross_entropy}, r"cross-entropy is about one class label .* write loss=to.squared_error"),
+        ({"loss": cross_entropy}, r"cross-entropy is about class labels: write loss=to.squared_error"),
         ({"label_groups": ((0, 1),)}, "label_groups: .* which are no class labels: leave it out"),
         (
             {"population": to.Population(requirement=to.WarmUp(measure="accuracy"))},

@@ -115,15 +115,17 @@ class Configuration:
             raise ConfigurationError(f"loss must be a function of (outputs, targets), got {self.loss!r}")
 
     def _check_without_labels(self) -> None:
-        """Refuse what is only about class labels."""
+        """Refuse what is only about one class label for each example."""
         numbers = f"the targets of {self.data.name} are {self.data.train.y.dtype} {list(self.data.train.y.shape)}"
-        if self.loss is cross_entropy:
-            raise ConfigurationError(
-                f"loss: {numbers}, and cross-entropy is about one class label for each example: write "
-                "loss=to.squared_error, or a function of (outputs, targets) that gives one loss for each example"
-            )
         if self.label_groups is not None:
             raise ConfigurationError(f"label_groups: {numbers}, which are no class labels: leave it out")
+        if self.data.num_classes is not None:  # labels of tokens
+            return
+        if self.loss is cross_entropy:
+            raise ConfigurationError(
+                f"loss: {numbers}, and cross-entropy is about class labels: write "
+                "loss=to.squared_error, or a function of (outputs, targets) that gives one loss for each example"
+            )
         if getattr(self.population.requirement, "measure", None) == "accuracy":
             raise ConfigurationError(f"requirement: {numbers}, which have no accuracy: write measure='loss'")
 

@@ -41,7 +41,7 @@ def test_numbers_that_are_not_finite_are_refused_with_their_example(value, part)
     [
         ({"y": torch.tensor([0, 1, 2, 3, 1, 2])}, "labels run from 0 to 3, but num_classes=3 needs 0 to 2"),
         ({"y": torch.tensor([0, 1, 2, -1, 1, 2])}, "labels run from -1 to 2"),
-        ({"y": torch.zeros(6, dtype=torch.int32)}, r"labels must be int64 of shape \[n\], got torch.int32 \[6\]"),
+        ({"y": torch.zeros(6, dtype=torch.int32)}, r"labels must be int64 of shape \[n\], .* got torch.int32 \[6\]"),
         ({"y": torch.zeros(6, 1, dtype=torch.int64)}, r"got torch.int64 \[6, 1\]"),
         ({"y": torch.zeros(5, dtype=torch.int64)}, "6 training inputs but 5 training targets"),
         ({"x": torch.empty(0, 2), "y": torch.empty(0, dtype=torch.int64)}, "there are no training examples"),

@@ -30,6 +30,7 @@ from turnout.data.source import Source
 from turnout.data.split import split_source
 from turnout.data.standardise import standardised
 from turnout.data.synthetic import synthetic, synthetic_iid
+from turnout.data.tokens import from_tokens
 from turnout.data.transforms import (
     AdjustSharpness,
     ColorJitter,
@@ -80,6 +81,7 @@ __all__ = [
     "from_arrays",
     "from_dataset",
     "from_huggingface",
+    "from_tokens",
     "inventory",
     "leaf_characters",
     "leaf_images",

@@ -48,8 +48,12 @@ class Examples:
         self._check_ids("test_client_ids", self.test_client_ids, 0 if self.test_x is None else len(self.test_x))
 
     def _check_examples(self, part: str, x: torch.Tensor, y: torch.Tensor) -> None:
-        if are_labels(y) and (y.ndim != 1 or y.dtype != torch.int64):
-            raise DataError(f"{self.name}: {part} labels must be int64 of shape [n], got {y.dtype} {list(y.shape)}")
+        of_tokens = y.ndim == 2 and y.shape[1] > 1
+        if are_labels(y) and (not (y.ndim == 1 or of_tokens) or y.dtype != torch.int64):
+            raise DataError(
+                f"{self.name}: {part} labels must be int64 of shape [n], or [n, T] for T tokens, got {y.dtype} "
+                f"{list(y.shape)}"
+            )
         if len(x) != len(y):
             raise DataError(f"{self.name}: {len(x)} {part} inputs but {len(y)} {part} targets; each input needs one")
         if len(x) == 0:

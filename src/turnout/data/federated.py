@@ -167,7 +167,7 @@ class FederatedData:
             "clients": counted(self.num_clients, "client"),
             "examples": f"{len(self.train.x):,} examples of shape {list(self.train.x.shape[1:])}",
             "a client holds": f"{sizes.min():,} to {sizes.max():,} each, median {np.median(sizes):,.0f}",
-            "targets": f"{numbers:,} classes" if self.has_labels else counted(numbers, "number"),
+            "targets": counted(numbers, "number") if self.num_classes is None else f"{numbers:,} classes",
         }
         facts |= {name: f"{len(held.x):,} {name}" for name, held in tests.items() if held is not None}
         if self.unseen_test is not None:

@@ -59,6 +59,25 @@ def _columns(
     dataset: Any, input: str, label: str, client_id: str | None
 ) -> tuple[torch.Tensor, torch.Tensor, list[Any] | None]:
     """Read the columns of inputs, labels and client ids of one split."""
+    names = check_split(dataset)
+    for column in (input, label, *([client_id] if client_id is not None else [])):
+        known_name("column", column, names)
+    inputs, labels = list(dataset[input]), list(dataset[label])
+    for part, values in ((input, inputs), (label, labels)):
+        if values and isinstance(values[0], str):
+            hint = (
+                "tokenise it into indices, or use to.data.from_tokens,"
+                if part == input
+                else f"use dataset.class_encode_column({label!r})"
+            )
+            raise DataError(f"column {part!r} holds text: {hint} first")
+    x = stack_examples(inputs, _declared(dataset, input) or torch.float32)
+    y = stack_targets(labels, x, _declared(dataset, label))
+    return x, y, None if client_id is None else list(dataset[client_id])
+
+
+def check_split(dataset: Any) -> list[str]:
+    """Return the columns' names; refuse what is not one split of a Hugging Face data set, in memory or on disk."""
     if isinstance(dataset, dict):
         splits = ", ".join(map(repr, dataset))
         raise ConfigurationError(f"this is a dictionary of splits ({splits}): give one, e.g. dataset['train']")
@@ -66,16 +85,7 @@ def _columns(
         raise ConfigurationError(
             f"{type(dataset).__name__} is no Hugging Face dataset with a length: load it with streaming=False"
         )
-    for column in (input, label, *([client_id] if client_id is not None else [])):
-        known_name("column", column, dataset.column_names)
-    inputs, labels = list(dataset[input]), list(dataset[label])
-    for part, values in ((input, inputs), (label, labels)):
-        if values and isinstance(values[0], str):
-            hint = "tokenise it into indices" if part == input else f"use dataset.class_encode_column({label!r})"
-            raise DataError(f"column {part!r} holds text: {hint} first")
-    x = stack_examples(inputs, _declared(dataset, input) or torch.float32)
-    y = stack_targets(labels, x, _declared(dataset, label))
-    return x, y, None if client_id is None else list(dataset[client_id])
+    return list(dataset.column_names)
 
 
 def _declared(dataset: Any, column: str) -> torch.dtype | None:

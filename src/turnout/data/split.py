@@ -62,9 +62,11 @@ def split_source(
     known_name("value of official_test", official_test, ("keep", "pool"))
     source = source.pooled() if official_test == "pool" else source
     check_transforms(source.transforms)
-    if flip_labels and source.num_classes is None:
+    if flip_labels and (source.num_classes is None or source.y.dim() > 1):
         raise refuse(
-            "flip_labels", given=flip_labels, needed=f"0, because the targets of {source.name} are no class labels"
+            "flip_labels",
+            given=flip_labels,
+            needed=f"0, because the targets of {source.name} are no class labels, one for each example",
         )
     partition = _partition(source, partition)
     pool, test_rows = _set_aside(source, test_fraction, seed)
@@ -149,7 +151,8 @@ def _set_aside(source: Examples, test_fraction: float | None, seed: int) -> tupl
         return np.arange(n), np.empty(0, dtype=np.int64)
     fraction = 0.2 if test_fraction is None else test_fraction
     _share("test_fraction", fraction)
-    classes = np.zeros(n) if source.num_classes is None else source.y.numpy(force=True)
+    one_each = source.num_classes is not None and source.y.dim() == 1
+    classes = source.y.numpy(force=True) if one_each else np.zeros(n)
     order = np.lexsort((generator("pooled test", seed).random(n), classes))
     passed = np.floor(np.arange(n + 1) * fraction)
     taken = np.zeros(n, dtype=bool)

@@ -1,4 +1,4 @@
-"""Targets: class labels, or numbers to predict."""
+"""Targets: class labels, one for each example or one for each token, or numbers to predict."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Iterable
 import torch
 
 from turnout.core.checks import DataError, count, refuse
+
+IGNORED = -100
+"""What stands in the place of a token, or of its label, that does not count: padding, and what is only there to be read."""
 
 
 def are_labels(y: torch.Tensor) -> bool:
@@ -42,6 +45,8 @@ def number_of_classes(num_classes: int | None, targets: Iterable[torch.Tensor]) 
 def check_targets(where: str, y: torch.Tensor, num_classes: int | None) -> None:
     """Refuse labels that are no class 0 to C - 1, and numbers that are not finite.
 
+    Labels of tokens, ``[n, T]``, may be `IGNORED`, but not all of an example.
+
     Raises:
         DataError: naming the range of the labels, or the first bad example.
     """
@@ -54,6 +59,14 @@ def check_targets(where: str, y: torch.Tensor, num_classes: int | None) -> None:
                 f"{where} targets hold NaN or infinity, first in example {int(bad.nonzero()[0])}: leave such examples out"
             )
         return
+    if y.dim() > 1:
+        counted = y != IGNORED
+        if not (some := counted.reshape(len(y), -1).any(dim=1)).all():
+            raise DataError(
+                f"{where} targets: no token of example {int((~some).nonzero()[0])} counts, all are {IGNORED}: leave such "
+                "examples out"
+            )
+        y = y[counted]
     low, high = int(y.min()), int(y.max())
     if low < 0:
         raise DataError(

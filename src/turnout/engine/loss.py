@@ -10,13 +10,25 @@ import torch
 from torch import nn
 
 from turnout.core.checks import ConfigurationError
+from turnout.data.targets import IGNORED
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From outputs ``[b, ...]`` and targets ``[b, ...]`` to one loss for each example, ``[b]``."""
 
 
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Softmax cross-entropy of each example, ``[b]``, from logits ``[b, C]`` and labels ``[b]``."""
+    """Softmax cross-entropy of each example, ``[b]``, from logits ``[b, C]`` and labels ``[b]``.
+
+    From logits ``[b, T, C]`` and labels of tokens ``[b, T]`` it is the mean over an example's tokens that count: those whose
+    label is not `turnout.data.targets.IGNORED`.
+
+    >>> cross_entropy(torch.tensor([[[0.0, 0.0], [9.0, 0.0]]]), torch.tensor([[1, -100]]))
+    tensor([0.6931])
+    """
+    if targets.dim() > 1:
+        counts = targets != IGNORED
+        losses = -outputs.log_softmax(dim=-1).gather(-1, targets.where(counts, 0).unsqueeze(-1)).squeeze(-1)
+        return (losses * counts).sum(dim=-1) / counts.sum(dim=-1)
     # As torch.nn.functional.cross_entropy, without the tests for labels to ignore, which cost more than a small model.
     return -outputs.log_softmax(dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
@@ -78,7 +90,8 @@ def metric_of(targets: torch.Tensor) -> str:
 def score(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
     """Return how right each output is, float64 ``[b]``; NaN where outputs and targets cannot be compared.
 
-    Of labels: 1 where the largest of the outputs is the label's, else 0; of several labels, their mean. Of numbers: the
+    Of labels: 1 where the largest of the outputs is the label's, else 0; of several labels, the mean of those that count (see
+    `cross_entropy`). Of numbers: the
     squared error, of several their mean.
     """
     if isinstance(outputs, torch.Tensor):
@@ -86,5 +99,9 @@ def score(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
             if outputs.shape == targets.shape or outputs.shape == (*targets.shape, 1):
                 return squared_error(outputs.double(), targets.double())
         elif outputs.dim() == targets.dim() + 1:
-            return (outputs.argmax(dim=-1) == targets).double().reshape(len(targets), -1).mean(dim=1)
+            right = (outputs.argmax(dim=-1) == targets).double()
+            if targets.dim() == 1:
+                return right
+            counts = (targets != IGNORED).reshape(len(targets), -1)
+            return right.reshape(len(targets), -1).sum(dim=1) / counts.sum(dim=1)
     return torch.full((len(targets),), torch.nan, dtype=torch.float64, device=targets.device)

@@ -165,7 +165,7 @@ class LabelFlipping(Attack):
         Raises:
             ConfigurationError: for labels that are no classes.
         """
-        if num_classes is None or labels.is_floating_point():
+        if num_classes is None or labels.is_floating_point() or labels.dim() > 1:
             raise ConfigurationError(
                 "behaviour: LabelFlipping turns classes around, and the data's labels are numbers: use another attack, such "
                 "as sign_flipping"

@@ -1,0 +1,136 @@
+"""Sources from tokenised texts: for language modelling, and for texts that have a label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError, count, known_name
+from turnout.data.arrays import number_clients, stack_targets
+from turnout.data.huggingface import check_split
+from turnout.data.source import Source
+from turnout.data.targets import IGNORED
+
+
+def from_tokens(
+    dataset: Any,
+    *,
+    label: str | None = None,
+    client_id: str | None = None,
+    test: Any = None,
+    max_length: int | None = None,
+    num_classes: int | None = None,
+    name: str = "tokens",
+) -> Source:
+    """Return a source from tokenised texts, as a tokenizer of Hugging Face gives them; every text is read once, now.
+
+    Without `label` it is for language modelling: inputs are the tokens of a text but the last, and the target at each is the
+    next one. With `label` the whole text has one label. Texts become int64 ``[n, T]``, each at the front and `IGNORED` (-100)
+    behind it, which models such as `turnout.models.HuggingFace` read as padding; so are targets of tokens that do not count.
+
+    Args:
+        dataset: a Hugging Face ``Dataset``, what a tokenizer returned, or any mapping of columns: ``input_ids``, token
+            numbers of each text; ``attention_mask``, if there is one, is 0 at padding, on either side; ``labels``, if
+            there is one and no `label`, are the tokens to predict, in the places of ``input_ids``, -100 where none is.
+        label: name of the column of labels; None is language modelling.
+        client_id: name of the column that says whose text it is; None if there is none.
+        test: other texts with the same columns, the official test split.
+        max_length: the number of tokens after which texts are cut; None cuts none.
+        num_classes: C, for language modelling the size of the vocabulary; None is one more than the largest there is.
+        name: what reports call the data.
+
+    Raises:
+        ConfigurationError: for data without these columns.
+        DataError: for a text without tokens or, in language modelling, without a token to predict.
+
+    Example:
+        >>> source = from_tokens({"input_ids": [[5, 6, 7], [8, 9]]})
+        >>> source.x.tolist(), source.y.tolist()
+        ([[5, 6], [8, -100]], [[6, 7], [9, -100]])
+    """
+    if max_length is not None:
+        count("max_length", max_length)
+    x, y, ids = _read(dataset, label, client_id, max_length)
+    test_x, test_y, test_ids = (None, None, None) if test is None else _read(test, label, client_id, max_length)
+    if test_x is not None and test_y is not None:
+        length = max(x.shape[1], test_x.shape[1])
+        x, test_x = _longer(x, length), _longer(test_x, length)
+        y, test_y = _longer(y, length), _longer(test_y, length)
+    numbers, test_numbers, names = (None, None, None) if ids is None else number_clients(ids, test_ids)
+    return Source(
+        name=name,
+        x=x,
+        y=y,
+        num_classes=num_classes,
+        test_x=test_x,
+        test_y=test_y,
+        client_ids=numbers,
+        client_names=names,
+        test_client_ids=test_numbers,
+        recipe={"source": name},
+    )
+
+
+def _read(
+    dataset: Any, label: str | None, client_id: str | None, max_length: int | None
+) -> tuple[torch.Tensor, torch.Tensor, list[Any] | None]:
+    """Return inputs, targets and client ids of one split."""
+    names = _column_names(dataset)
+    for column in ("input_ids", label, client_id):
+        if column is not None:
+            known_name("column", column, names)
+    masks = list(dataset["attention_mask"]) if "attention_mask" in names else None
+    texts = _cut(list(dataset["input_ids"]), masks, max_length)
+    ids = None if client_id is None else list(dataset[client_id])
+    if label is not None:
+        _check_lengths(texts, 1, "a token")
+        return _padded(texts), stack_targets(list(dataset[label]), torch.empty(0)), ids
+    targets = texts if "labels" not in names else _cut(list(dataset["labels"]), masks, max_length)
+    _check_lengths(texts, 2, "two tokens, the second of which is to be predicted")
+    for i, (text, target) in enumerate(zip(texts, targets, strict=True)):
+        if len(text) != len(target):
+            raise DataError(f"text {i} has {len(text)} tokens in 'input_ids' and {len(target)} in 'labels'")
+    return _padded([text[:-1] for text in texts]), _padded([target[1:] for target in targets]), ids
+
+
+def _column_names(dataset: Any) -> list[str]:
+    """Return the columns of a data set, or of a mapping of columns."""
+    if isinstance(dataset, Mapping) and "input_ids" in dataset:
+        return list(dataset)
+    return check_split(dataset)
+
+
+def _cut(texts: list[Any], masks: list[Any] | None, max_length: int | None) -> list[np.ndarray]:
+    """Return the tokens of each text that its mask has, and no more than so many."""
+    if texts and isinstance(texts[0], str):
+        raise ConfigurationError("column 'input_ids' holds text: give the tokenizer's numbers")
+    rows = [np.asarray(text, dtype=np.int64) for text in texts]
+    if masks is not None:
+        rows = [row[np.asarray(mask, dtype=bool)] for row, mask in zip(rows, masks, strict=True)]
+    return [row[:max_length] for row in rows]
+
+
+def _check_lengths(texts: Sequence[np.ndarray], least: int, needed: str) -> None:
+    """Refuse texts that are too short."""
+    short = next((i for i, text in enumerate(texts) if len(text) < least), None)
+    if short is not None:
+        raise DataError(f"text {short} has {len(texts[short])} tokens, needed {needed}: leave such texts out")
+
+
+def _padded(rows: Sequence[np.ndarray]) -> torch.Tensor:
+    """Return the rows as one tensor, `IGNORED` behind each; of two columns at least, as labels of tokens have."""
+    longest = max((len(row) for row in rows), default=0)
+    table = np.full((len(rows), max(longest, 2)), IGNORED, dtype=np.int64)
+    for place, row in zip(table, rows, strict=True):
+        place[: len(row)] = row
+    return torch.from_numpy(table)
+
+
+def _longer(values: torch.Tensor, length: int) -> torch.Tensor:
+    """Return rows of so many numbers, `IGNORED` behind those that there are; labels of texts as they are."""
+    return (
+        values if values.dim() == 1 else torch.nn.functional.pad(values, (0, length - values.shape[1]), value=IGNORED)
+    )
