@@ -51,6 +51,16 @@ def test_patterns_use_them(pattern):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
+def test_how_often_each_class_is_there_can_be_given(pattern):
+    given = (1, 1, 1, 1, 1, 1, 1, 1, 1, 0.5)
+    rates = pattern(mean=0.2, correlated_with_labels=given).bind(10, ONE_CLASS_EACH, 6).rates
+    np.testing.assert_allclose(rates, 0.2 * 10 / 9.5 * np.array(given), atol=0.005 if pattern is Cyclic else 1e-12)
+    assert pattern(correlated_with_labels=list(given)) == pattern(correlated_with_labels=given)
+    with pytest.raises(ValueError, match="needed one number, or one for each of the 10 classes"):
+        pattern(correlated_with_labels=given[:9]).bind(10, ONE_CLASS_EACH, 6)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
 def test_without_labels_all_rates_are_the_mean(pattern):
     np.testing.assert_array_equal(pattern(mean=0.01).bind(7).rates, np.full(7, 0.01))
 
@@ -76,6 +86,11 @@ def test_given_rates_come_back(pattern):
         ({"floor": -1}, "floor: got -1, needed a probability"),
         ({"correlated_with_labels": 0.0}, "correlated_with_labels: got 0.0, needed a finite number > 0"),
         ({"correlated_with_labels": True}, "correlated_with_labels: got True, needed a finite number > 0"),
+        (
+            {"correlated_with_labels": (1.0, -0.5)},
+            r"correlated_with_labels\[1\]: got -0.5, needed a finite number >= 0",
+        ),
+        ({"correlated_with_labels": (0.0, 0.0)}, "needed a number > 0 for at least one class"),
         ({"rates": (0.1, 1.2)}, r"rates\[1\]: got 1.2, needed a probability"),
         ({"rates": (float("nan"),)}, r"rates\[0\]: got nan, needed a probability"),
         ({"rates": (0.1,), "correlated_with_labels": 0.1}, "both given .* write correlated_with_labels=None"),

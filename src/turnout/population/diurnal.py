@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, not_negative, positive, probability, refuse
+from turnout.core.checks import ConfigurationError, count, not_negative, probability, refuse
 from turnout.core.random import fold, generator, stream, uniform
 from turnout.population.availability import Availability, BoundAvailability
-from turnout.population.rates import rank_by_labels
+from turnout.population.rates import LabelCorrelation, correlation, rank_by_labels
 from turnout.population.renewal import last_renewal
 
 _TEN_MINUTES, _DAY = 600, 86_400
@@ -38,7 +38,8 @@ class Diurnal(Availability):
         peak_concentration: how alike peaks are: the von Mises distribution's kappa; at 0 they are uniform.
         seconds_per_round: how long a round lasts.
         correlated_with_labels: None draws rates whatever clients hold. A number is the concentration alpha_p of
-            `label_correlated_rates`: the lower a client's rate by its labels, the lower is the drawn rate it gets.
+            `label_correlated_rates`, several are its q, one a class: the lower a client's rate by its labels,
+            the lower is the drawn rate it gets.
 
     Raises:
         ConfigurationError: for values outside their ranges, or labels that are needed and missing.
@@ -53,7 +54,7 @@ class Diurnal(Availability):
     peak_hour: float = 9.0
     peak_concentration: float = 0.58
     seconds_per_round: int = _TEN_MINUTES
-    correlated_with_labels: float | None = None
+    correlated_with_labels: LabelCorrelation | None = None
 
     def __post_init__(self) -> None:
         for name in ("median", "never", "renewal", "amplitude"):
@@ -66,8 +67,8 @@ class Diurnal(Availability):
         for name in ("spread", "renewal_spread", "peak_concentration", "peak_hour"):
             not_negative(name, getattr(self, name))
         count("seconds_per_round", self.seconds_per_round, instead="A round lasts whole seconds")
-        if self.correlated_with_labels is not None:
-            positive("correlated_with_labels", self.correlated_with_labels)
+        given = correlation("correlated_with_labels", self.correlated_with_labels)
+        object.__setattr__(self, "correlated_with_labels", given)
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundDiurnal:
         """Draw rates and peaks for N clients."""

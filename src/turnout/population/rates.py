@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, positive, probability, refuse
+from turnout.core.checks import ConfigurationError, count, not_negative, positive, probability, refuse
 from turnout.core.random import generator
 from turnout.population.availability import Availability
 
+LabelCorrelation = float | tuple[float, ...]
+"""The concentration alpha_p of `label_correlated_rates`, or its q, one number a class."""
+
 
 def label_correlated_rates(
-    label_counts: np.ndarray, mean: float, alpha: float, floor: float, seed: int = 0
+    label_counts: np.ndarray, mean: float, alpha: LabelCorrelation, floor: float, seed: int = 0
 ) -> np.ndarray:
     """FedAU's participation probabilities p_n, float64 ``[N]``: classes, not clients, are seldom or often there.
 
@@ -27,12 +31,14 @@ def label_correlated_rates(
     Args:
         label_counts: examples of each class at each client, ``[N, C]``.
         mean: mean rate mu.
-        alpha: concentration alpha_p; the smaller, the more the rates differ.
+        alpha: concentration alpha_p; the smaller, the more the rates differ. Several numbers are q itself, up to a factor:
+            one for each class, how often those who hold it are there compared with others.
         floor: least rate.
         seed: the run's seed.
 
     Raises:
-        ConfigurationError: for a client without examples, whose proportions are 0/0.
+        ConfigurationError: for a client without examples, whose proportions are 0/0, or as many numbers as there are no
+            classes.
 
     Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
     ICLR 2024, appendix C.6.1.
@@ -45,11 +51,28 @@ def label_correlated_rates(
             "correlated_with_labels=None"
         )
     num_classes = label_counts.shape[1]
-    q = generator("participation rates", seed).dirichlet(np.full(num_classes, alpha))
+    if isinstance(alpha, tuple):
+        if len(alpha) != num_classes:
+            needed = f"one number, or one for each of the {num_classes} classes"
+            raise refuse("correlated_with_labels", given=alpha, needed=needed)
+        q = np.array(alpha) / sum(alpha)
+    else:
+        q = generator("participation rates", seed).dirichlet(np.full(num_classes, alpha))
     return np.clip(label_counts @ q / totals * (num_classes * mean), floor, 1.0)
 
 
-def rank_by_labels(label_counts: np.ndarray | None, num_clients: int, alpha: float, seed: int) -> np.ndarray:
+def correlation(name: str, value: LabelCorrelation | Sequence[float] | None) -> LabelCorrelation | None:
+    """Return a checked number or tuple; refuse what is neither a number > 0 nor several >= 0 that are not all zero."""
+    if value is None or not isinstance(value, Sequence):
+        return None if value is None else positive(name, value) or value
+    for place, each in enumerate(value):
+        not_negative(f"{name}[{place}]", each)
+    if not sum(value):
+        raise refuse(name, given=value, needed="a number > 0 for at least one class")
+    return tuple(value)
+
+
+def rank_by_labels(label_counts: np.ndarray | None, num_clients: int, alpha: LabelCorrelation, seed: int) -> np.ndarray:
     """Return each client's place, int64 ``[N]``, by ascending ``<h_n, q>`` of `label_correlated_rates`.
 
     Raises:
@@ -63,7 +86,7 @@ def rank_by_labels(label_counts: np.ndarray | None, num_clients: int, alpha: flo
     return rank
 
 
-def needed_labels(label_counts: np.ndarray | None, num_clients: int, alpha: float) -> np.ndarray:
+def needed_labels(label_counts: np.ndarray | None, num_clients: int, alpha: LabelCorrelation) -> np.ndarray:
     """Return the class counts of every client, ``[N, C]``; refuse data that have none."""
     if label_counts is None:
         raise ConfigurationError(
@@ -87,7 +110,8 @@ class RatedAvailability(Availability):
 
     Attributes:
         mean: p_n of all clients, or the mean of p_n before the floor if they depend on labels.
-        correlated_with_labels: None, or the concentration alpha_p of `label_correlated_rates`; the paper uses 0.1.
+        correlated_with_labels: None; the concentration alpha_p of `label_correlated_rates`, in the paper 0.1; or its q, one
+            number a class: ``(1, 1, 0.1)`` has those who hold the third class there a tenth as often as others.
         floor: least p_n of rates that depend on labels.
         rates: None, or p_n of each client, in place of the three options above.
 
@@ -96,7 +120,7 @@ class RatedAvailability(Availability):
     """
 
     mean: float = 0.1
-    correlated_with_labels: float | None = None
+    correlated_with_labels: LabelCorrelation | None = None
     floor: float = 0.02
     rates: tuple[float, ...] | None = None
 
@@ -105,8 +129,8 @@ class RatedAvailability(Availability):
         if self.mean == 0:
             raise refuse("mean", given=self.mean, needed="a probability > 0", instead="At 0 nobody is ever there")
         probability("floor", self.floor)
-        if self.correlated_with_labels is not None:
-            positive("correlated_with_labels", self.correlated_with_labels)
+        given = correlation("correlated_with_labels", self.correlated_with_labels)
+        object.__setattr__(self, "correlated_with_labels", given)
         if self.rates is None:
             return
         object.__setattr__(self, "rates", tuple(float(rate) for rate in self.rates))

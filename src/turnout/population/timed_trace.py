@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, DataError, count, known_name, positive
+from turnout.core.checks import ConfigurationError, DataError, count, known_name
 from turnout.core.random import below, fold, generator, stream
 from turnout.data.directory import Place
 from turnout.population.availability import Availability, BoundAvailability
-from turnout.population.rates import rank_by_labels
+from turnout.population.rates import LabelCorrelation, correlation, rank_by_labels
 from turnout.population.table import check_path, numbers, read_table
 from turnout.population.trace import union
 
@@ -39,7 +39,8 @@ class Recording(Availability):
     Attributes:
         seconds_per_round: how long a round lasts.
         correlated_with_labels: None gives devices to clients at random. A number is the concentration alpha_p of
-            `label_correlated_rates`: the lower a client's rate by its labels, the more rarely there is the device it gets.
+            `label_correlated_rates`, several are its q, one a class: the lower a client's rate by its labels,
+            the more rarely there is the device it gets.
 
     The rates of a bound recording are exact fractions of rounds.
 
@@ -49,12 +50,12 @@ class Recording(Availability):
     """
 
     seconds_per_round: int = 600
-    correlated_with_labels: float | None = None
+    correlated_with_labels: LabelCorrelation | None = None
 
     def __post_init__(self) -> None:
         count("seconds_per_round", self.seconds_per_round, instead="A round lasts whole seconds")
-        if self.correlated_with_labels is not None:
-            positive("correlated_with_labels", self.correlated_with_labels)
+        given = correlation("correlated_with_labels", self.correlated_with_labels)
+        object.__setattr__(self, "correlated_with_labels", given)
 
     def intervals(self) -> tuple[Intervals, int]:
         """Return when each device was there, and how many devices there are."""

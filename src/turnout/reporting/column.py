@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,10 +27,27 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Gap(Measured):
+    """The mean difference from another algorithm, seed by seed, and how often chance alone makes one as large.
+
+    Attributes:
+        p: of a two-sided paired t-test; NaN where all differences are zero, or one is not a number.
+    """
+
+    p: float
+
+    @property
+    def significant(self) -> bool:
+        """Whether the difference is more than the spread over seeds explains, at p < 0.05."""
+        return self.p < 0.05
+
+
+@dataclass(frozen=True)
 class Column:
     """How a figure is shown: its title, also a short one; `scale` and `decimals` of the number; `max` or `min` is better.
 
-    A column that is not `spread` shows means only; an `exceptional` one is shown only where a figure of it is not zero.
+    A column that is not `spread` shows means only; an `exceptional` one is shown only where a figure of it is not zero, and a
+    `differing` one where algorithms differ.
     """
 
     title: str
@@ -40,9 +57,13 @@ class Column:
     better: Callable[[Iterable[float]], float] | None = None
     spread: bool = True
     exceptional: bool = False
+    differing: bool = False
 
     def show(self, figure: Measured) -> str:
-        """Return the figure as ``77.1 ± 0.4``."""
+        """Return the figure as ``77.1 ± 0.4``, or a difference as ``-2.3 (p 0.004)``."""
+        if isinstance(figure, Gap):
+            chance = "p < 0.001" if figure.p < 0.001 else f"p {figure.p:.{2 if figure.p >= 0.1 else 3}f}"
+            return f"{self.scale * figure.mean:+,.{self.decimals}f}" + ("" if math.isnan(figure.p) else f" ({chance})")
         if figure.std is None or not self.spread or not math.isfinite(figure.mean):
             return self.mean(figure)
         return f"{self.mean(figure)} ± {self._rounded(figure.std)}"
@@ -95,7 +116,9 @@ COLUMNS = {
     "num_participants": Column("participants per round", "participants", spread=False),
     "bytes_up": Column("sent to server (MB)", "MB up", scale=1e-6, spread=False),
     "bytes_down": Column("sent to clients (MB)", "MB down", scale=1e-6, spread=False),
-    "server_bytes": Column("memory of the server (MB)", "server MB", scale=1e-6, spread=False),
+    "server_bytes": Column(
+        "memory of the server (MB)", "server MB", scale=1e-6, decimals=2, spread=False, differing=True
+    ),
     "num_dropped": Column("updates dropped (NaN or infinity)", "dropped", spread=False, decimals=0, exceptional=True),
     "seconds": Column("time (s)", "seconds", spread=False),
     "staleness": Column("mean staleness (steps)", "staleness", decimals=2),
@@ -116,6 +139,7 @@ RESULTS = (
     "test_loss",
     *(f"client_{split}_{figure}" for split in ("test", "train") for figure in ("spread", "worst")),
     "num_dropped",
+    "server_bytes",
     "seconds",
 )
 """The columns that are shown where no others are asked for."""
@@ -135,9 +159,17 @@ BY_LABELS = "Accuracy by labels"
 """What the table of accuracies by groups of labels is called."""
 
 
+GAP = "gap_of_"
+"""What the key of a difference begins with: ``gap_of_test_accuracy_to_fedau``."""
+
+
 def column_of(key: str) -> Column:
-    """How a figure is shown; accuracies of groups of labels have columns too, ``test_accuracy_of_0_1``."""
+    """How a figure is shown; accuracies of groups of labels have columns too, ``test_accuracy_of_0_1``, and differences."""
     if key in COLUMNS:
         return COLUMNS[key]
+    if key.startswith(GAP):
+        figure, _, other = key.removeprefix(GAP).partition("_to_")
+        of = column_of(figure)
+        return replace(of, title=f"{of.title} less {other}'s", short=f"less\n{other}'s", better=None)
     metric, _, labels = key.partition("_of_")
     return Column(label(key), f"{metric.partition('_')[0]} {label(labels)} %", **_PERCENT)

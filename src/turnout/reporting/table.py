@@ -6,15 +6,16 @@ import csv as csv_format
 import io
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Group
 from rich.text import Text
 
-from turnout.reporting.column import APPEAL, BY_LABELS, COLUMNS, INFLUENCE, RESULTS, Measured, column_of
+from turnout.reporting.column import APPEAL, BY_LABELS, COLUMNS, GAP, INFLUENCE, RESULTS, Gap, Measured, column_of
 from turnout.reporting.influence import influence_figures
+from turnout.reporting.paired import gap
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
 from turnout.reporting.target import COSTS, Cost
 from turnout.reporting.terminal import TextTable, emphasised
@@ -29,30 +30,52 @@ class Row:
     figures: dict[str, Measured]
 
 
+_METRICS = ("test_accuracy", "test_rmse", "train_accuracy", "train_rmse")
+"""What algorithms are compared by: the first of these that the first one has."""
+
 _QUARTILES = ("low", "median", "high")
 
 
 def comparison(records: Sequence[RunRecord], window: int | None = None) -> list[Row]:
     """Compare algorithms: one row each, in the order of first appearance, with every figure that was recorded.
 
+    Rows after the first also say how far they are from it over the seeds that both have, by a paired t-test (`Gap`).
+
     Accuracies and losses are means over the last evaluations (see `History.final` for `window`); client-wise figures are
     those of test accuracy, or of training accuracy if no run tested its clients.
     """
     split = client_split(records)
-    rows = []
+    rows, by_seed = [], {}
     for algorithm, group in by_algorithm(records).items():
         found = [_figures(record, window, split) for record in group]
         shared = [key for key in found[0] if all(key in figures for figures in found)]
         rows.append(Row(algorithm, len(group), {key: Measured.over([f[key] for f in found]) for key in shared}))
-    return rows
+        by_seed[algorithm] = {key: {r.seed: f[key] for r, f in zip(group, found, strict=True)} for key in shared}
+    return _with_gaps(rows, by_seed)
+
+
+def _with_gaps(rows: Sequence[Row], by_seed: Mapping[str, Mapping[str, Mapping[int, float]]]) -> list[Row]:
+    """Add how far each algorithm is from the first one, seed by seed, in the first metric and for groups of labels."""
+    first, *others = rows
+    keys = [*[key for key in _METRICS if key in first.figures][:1], *by_labels(rows[:1])]
+    found = [first]
+    for row in others:
+        gaps = {
+            f"{GAP}{key}_to_{first.algorithm}": gap(by_seed[row.algorithm][key], by_seed[first.algorithm][key])
+            for key in keys
+            if key in row.figures
+        }
+        found.append(replace(row, figures=row.figures | {key: each for key, each in gaps.items() if each is not None}))
+    return found
 
 
 def cells(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> tuple[list[str], list[list[tuple[str, bool]]]]:
     """Keys of the columns that have figures, and for each row its cells: text, and whether it leads its column.
 
-    A figure leads if it is better than every other by more than the spread of either, so with one seed none does.
+    A figure leads if it is better than every other by more than the spread of either, so with one seed none does; a
+    difference stands out at p < 0.05.
     """
-    keys = [key for key in keys if _worth_showing(key, rows)]
+    keys = [each for key in keys if _worth_showing(key, rows) for each in (key, *_gaps(key, rows))]
     best = {key: leader(key, rows) for key in keys}
     lines = []
     for row in rows:
@@ -60,14 +83,20 @@ def cells(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> tuple[list[str]
         for key in keys:
             figure = row.figures.get(key)
             text = "–" if figure is None else column_of(key).show(figure)
-            line.append((text, figure is not None and figure is best[key]))
+            stands_out = figure.significant if isinstance(figure, Gap) else figure is not None and figure is best[key]
+            line.append((text, stands_out))
         lines.append(line)
     return keys, lines
 
 
 def by_labels(rows: Sequence[Row]) -> list[str]:
     """Keys of the accuracies of groups of labels."""
-    return list(dict.fromkeys(key for row in rows for key in row.figures if "accuracy_of_" in key))
+    return list(dict.fromkeys(key for row in rows for key in row.figures if "accuracy_of_" in key and GAP not in key))
+
+
+def _gaps(key: str, rows: Sequence[Row]) -> list[str]:
+    """Return the key of the differences in a figure, where there are any."""
+    return list(dict.fromkeys(each for row in rows for each in row.figures if each.startswith(f"{GAP}{key}_to_")))
 
 
 def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[tuple[str, bool]]]]]:
@@ -104,12 +133,15 @@ def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> str:
 def csv(rows: Sequence[Row], costs: Sequence[Cost] = ()) -> str:
     """All figures at full precision, accuracies from 0 to 1: ``algorithm, seeds, test_loss_mean, test_loss_std, ...``.
 
-    Bytes are bytes, and seconds seconds. With the costs of a target, of the same algorithms, follow ``reached`` (by how
+    Differences from the first algorithm are ``gap_of_test_accuracy_to_fedau_mean`` and ``..._p``. Bytes are bytes, and
+    seconds seconds. With the costs of a target, of the same algorithms, follow ``reached`` (by how
     many seeds), ``rounds_to_target_low``, ``rounds_to_target_median``, ``rounds_to_target_high`` (quartiles, ``inf`` where
     it was not reached), and the same for bytes and simulated seconds.
     """
     keys = [key for key in COLUMNS if any(key in row.figures for row in rows)] + by_labels(rows)
-    lines = [{"algorithm": row.algorithm, "seeds": row.num_seeds} | _as_columns(row, keys) for row in rows]
+    lines = [
+        {"algorithm": row.algorithm, "seeds": row.num_seeds} | _as_columns(row, keys) | _p_values(row) for row in rows
+    ]
     if costs:
         lines = [line | _of_target(cost) for line, cost in zip(lines, costs, strict=True)]
     out = io.StringIO()
@@ -122,6 +154,12 @@ def csv(rows: Sequence[Row], costs: Sequence[Cost] = ()) -> str:
 def _as_columns(row: Row, keys: Sequence[str]) -> dict[str, float | None]:
     """Mean and standard deviation of each figure, None where there is none."""
     return {f"{key}_{part}": getattr(row.figures.get(key), part, None) for key in keys for part in ("mean", "std")}
+
+
+def _p_values(row: Row) -> dict[str, float]:
+    """Differences from the first algorithm, and their p-values."""
+    gaps = {key: each for key, each in row.figures.items() if isinstance(each, Gap)}
+    return {f"{key}_{part}": getattr(each, part) for key, each in gaps.items() for part in ("mean", "p")}
 
 
 def _of_target(cost: Cost) -> dict[str, float]:
@@ -159,8 +197,10 @@ def _finals(record: RunRecord, names: Iterable[str], window: int | None) -> dict
 
 
 def _worth_showing(key: str, rows: Sequence[Row]) -> bool:
-    found = [row.figures[key].mean for row in rows if key in row.figures]
-    return any(found) if column_of(key).exceptional else bool(found)
+    found, column = [row.figures[key].mean for row in rows if key in row.figures], column_of(key)
+    if column.differing:
+        return len(set(found)) > 1
+    return any(found) if column.exceptional else bool(found)
 
 
 def leader(key: str, rows: Sequence[Row]) -> Measured | None:
@@ -189,4 +229,5 @@ def _caption(rows: Sequence[Row], keys: Sequence[str]) -> str:
     over = "" if seeds == {1} else f"mean ± standard deviation over {'/'.join(map(str, sorted(seeds)))} seeds"
     if not any("accuracy" in key or "loss" in key for key in keys):
         return over
-    return ", of ".join(filter(None, [over, "means over the last tenth of the rounds"]))
+    paired = ["\np of a paired t-test over the same seeds"] if any(key.startswith(GAP) for key in keys) else []
+    return ", of ".join(filter(None, [over, "means over the last tenth of the rounds"])) + "".join(paired)
