@@ -154,5 +154,6 @@ class Configuration:
         """Return the model with its first parameters."""
         if isinstance(self.model, nn.Module):
             return self.model
+        self.model.fits(self.data)
         module, kind = self.model.build(self.data.input_shape, self.data.num_outputs, self.seed), self.data.input_dtype
         return module.to(kind) if kind.is_floating_point else module

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ class Result:
     Args:
         history: everything that was recorded.
         trained: the numbers of the model.
-        module: a module of the model's making; None where the run trained one that is not at hand.
+        build: makes a module of the model's making; None where the run trained one that is not at hand.
         name: what pictures call it: that of the algorithm, or of the folder it was loaded from.
 
     Attributes:
@@ -50,8 +50,10 @@ class Result:
         2
     """
 
-    def __init__(self, history: History, trained: Trained, module: nn.Module | None, name: str = "run") -> None:
-        self.history, self.name, self._trained, self._module = history, name, trained, module
+    def __init__(
+        self, history: History, trained: Trained, build: Callable[[], nn.Module] | None, name: str = "run"
+    ) -> None:
+        self.history, self.name, self._trained, self._build = history, name, trained, build
 
     def __repr__(self) -> str:
         return f"Result({', '.join([repr(self.name), counted(self.history.last_round, 'round'), *self._judged()])})"
@@ -74,7 +76,7 @@ class Result:
     def of(cls, simulation: Simulation) -> Result:
         """Take what a simulation has come to."""
         experiment = simulation.experiment
-        return cls(simulation.history, Trained.of(simulation), experiment.build_model(), experiment.algorithm.name)
+        return cls(simulation.history, Trained.of(simulation), experiment.build_model, experiment.algorithm.name)
 
     @cached_property
     def model(self) -> nn.Module:
@@ -97,6 +99,8 @@ class Result:
 
     def state_dict(self, client: int | None = None) -> dict[str, torch.Tensor]:
         """Return the named tensors of the trained model, or of a client's own one, as `torch.nn.Module` has them.
+
+        Of a ready-made model these are the trainable ones: of one with LoRA, the adapter.
 
         Raises:
             ConfigurationError: where clients have nothing of their own, or there is no such client.
@@ -146,13 +150,20 @@ class Result:
     def _with(self, client: int | None) -> nn.Module:
         """Return a module with these numbers."""
         tensors = self.state_dict(client)
-        if self._module is None:
+        if self._build is None:
             raise ConfigurationError(
                 "the run trained a module of one's own, which its folder does not hold: write to.load(folder, model=Net()) "
                 "with a new one of the same class and options, or take state_dict()"
             )
-        module = copy.deepcopy(self._module).to(self._trained.params.dtype)
-        extra = {name: value for name, value in module.state_dict().items() if not isinstance(value, torch.Tensor)}
+        module, dtype = copy.deepcopy(self._build()), self._trained.params.dtype
+        if any(parameter.requires_grad and parameter.dtype != dtype for parameter in module.parameters()):
+            module = module.to(dtype)
+        ready_made = self._trained.spec is not None  # what is frozen of it is as it was
+        extra = {
+            name: value
+            for name, value in module.state_dict().items()
+            if ready_made or not isinstance(value, torch.Tensor)
+        }
         try:
             module.load_state_dict(extra | tensors)
         except RuntimeError as error:
@@ -176,11 +187,13 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
     trained = Trained.load(Path(folder))
     if model is not None and not isinstance(model, nn.Module):
         raise refuse("model", given=model, needed="a torch.nn.Module, or None where the run trained a ready-made model")
-    return Result(History.load(folder), trained, model or _rebuilt(trained.spec), Path(folder).resolve().name)
+    build = _build(trained.spec) if model is None else lambda: model
+    return Result(History.load(folder), trained, build, Path(folder).resolve().name)
 
 
-def _rebuilt(spec: Mapping[str, Any] | None) -> nn.Module | None:
-    """Return a ready-made model, with parameters that are still to be loaded."""
+def _build(spec: Mapping[str, Any] | None) -> Callable[[], nn.Module] | None:
+    """Return what makes a ready-made model, with parameters that are still to be loaded."""
     if spec is None:
         return None
-    return models.model(spec["name"], **spec["options"]).build(tuple(spec["input_shape"]), spec["num_outputs"])
+    made = models.model(spec["name"], **spec["options"])
+    return partial(made.build, tuple(spec["input_shape"]), spec["num_outputs"], spec.get("seed", 0))

@@ -103,7 +103,7 @@ def test_a_run_goes_on_as_it_began(tmp_path):
 def test_going_from_one_way_to_the_other_and_back_copies_the_model_once_for_each(monkeypatch):
     copied, deepcopy = [], network.copy.deepcopy
     objective = Objective(CharLstm(hidden=4).build((5,), 6))
-    monkeypatch.setattr(network.copy, "deepcopy", lambda module: copied.append(1) or deepcopy(module))
+    monkeypatch.setattr(network.copy, "deepcopy", lambda *given: copied.append(1) or deepcopy(*given))
     x, y, found = torch.randint(0, 6, (2, 3, 5)), torch.randint(0, 6, (2, 3)), []
     for engine in ("vectorised", "one_by_one") * 3:
         objective.use(Choice(engine, "in turns"))

@@ -64,6 +64,9 @@ def _faster_on_cpu(layers: list[nn.Module]) -> Choice:
     if any(isinstance(layer, _CONVOLUTIONS) for layer in layers):
         reason = "on a CPU the convolutions of single clients are faster than grouped ones"
         return Choice("one_by_one", reason, settled=False)
+    if any(getattr(layer, "large_activations", False) for layer in layers):
+        reason = "on a CPU the activations of single clients stay in its caches"
+        return Choice("one_by_one", reason, settled=False)
     if any(hasattr(layer, "alone") for layer in layers):
         return Choice("one_by_one", "a layer has a faster kernel for single clients")
     return _TOGETHER

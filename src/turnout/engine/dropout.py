@@ -29,6 +29,7 @@ class KeyedDropout(nn.Module):
     def __init__(self, probability: float, *, channels: bool, layer: int) -> None:
         super().__init__()
         self.probability, self.channels, self.layer = probability, channels, layer
+        self.p = probability  # as a layer of torch has it, for models that ask theirs
         self.uses = 0  # since the model was called; whoever calls it starts it anew
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
 

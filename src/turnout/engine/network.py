@@ -89,7 +89,8 @@ class _Copy(NamedTuple):
 class Network:
     """A model whose parameters are given with every call.
 
-    Calling puts the given parameters in the place of the module's own for a moment, so every thread has a copy.
+    Calling puts the given parameters in the place of the module's own for a moment, so every thread has layers of its own,
+    with the same tensors.
 
     Args:
         module: the user's model; it is copied, never changed.
@@ -99,7 +100,9 @@ class Network:
     Attributes:
         layout: which stretch of the vector is which parameter.
         initial: the module's own parameters as a vector ``[P]``.
-        constants: what is no trainable parameter, by name: frozen parameters and buffers.
+        module: the model as it is computed; not to be changed.
+        constants: what is no trainable parameter, by name: frozen parameters and buffers. They are held once, whatever the
+            number of clients and threads.
         draws: whether the model draws random numbers in training: it has dropout.
         alone: whether it is called with the parameters of one client at a time, False at first; layers with an attribute of
             this name are told.
@@ -110,23 +113,23 @@ class Network:
 
     def __init__(self, module: nn.Module, device: torch.device, personal: Collection[str]) -> None:
         _refuse_what_cannot_be_right(module)
-        self._original, self._key_names = with_keyed_dropout(module)
-        self._original.to(device)
-        self.layout = Layout.of(self._original, lambda name: name in personal)
-        self.initial = self.layout.flatten(self._original)
-        frozen = {n: p.detach() for n, p in self._original.named_parameters() if not p.requires_grad}
-        self.constants = frozen | {n: b for n, b in self._original.named_buffers() if n not in self._key_names}
+        self.module, self._key_names = with_keyed_dropout(module)
+        self.module.to(device)
+        self.layout = Layout.of(self.module, lambda name: name in personal)
+        self.initial = self.layout.flatten(self.module)
+        frozen = {n: p.detach() for n, p in self.module.named_parameters() if not p.requires_grad}
+        self.constants = frozen | {n: b for n, b in self.module.named_buffers() if n not in self._key_names}
         self.draws = bool(self._key_names)
         self.alone = False
         self._copies = {alone: threading.local() for alone in (False, True)}
 
     def __repr__(self) -> str:
-        return repr(self._original)
+        return repr(self.module)
 
     @cached_property
     def identity(self) -> Hashable:
         """Equal for two networks only if they compute the same with the same parameters; None where that cannot be told."""
-        layers = dict(self._original.named_modules())
+        layers = dict(self.module.named_modules())
         kinds = tuple((name, type(layer)) for name, layer in layers.items())
         options = [
             {key: value for key, value in vars(layer).items() if key not in _TENSORS} for layer in layers.values()
@@ -141,7 +144,9 @@ class Network:
         """Return this thread's copy for calls as they are now; both are kept, so that going to and fro copies nothing."""
         copies = self._copies[self.alone]
         if not hasattr(copies, "own"):
-            module = copy.deepcopy(self._original)
+            # Every call puts tensors in the place of all parameters and buffers, so that copies of a layer may share them.
+            tensors = {id(value): value for value in (*self.module.parameters(), *self.module.buffers())}
+            module = copy.deepcopy(self.module, tensors)
             for layer in module.modules():
                 if hasattr(layer, "alone"):
                     cast("Any", layer).alone = self.alone

@@ -8,12 +8,14 @@ from typing import Any
 from turnout.core.checks import known_name
 from turnout.models.cnn import Cnn
 from turnout.models.group_norm_cnn import GroupNormCnn
+from turnout.models.huggingface import HuggingFace
 from turnout.models.logistic import Logistic
 from turnout.models.lstm import CharLstm
 from turnout.models.mlp import Mlp
 from turnout.models.spec import ModelSpec
 from turnout.models.split_logistic import SplitLogistic
 from turnout.models.text_lstm import TextLstm
+from turnout.models.transformer import Transformer
 
 MODELS: dict[str, type[ModelSpec]] = {
     "logistic": Logistic,
@@ -23,6 +25,7 @@ MODELS: dict[str, type[ModelSpec]] = {
     "char_lstm": CharLstm,
     "text_lstm": TextLstm,
     "split_logistic": SplitLogistic,
+    "huggingface": HuggingFace,
 }
 """Every built-in model by the name it has on the command line and in files."""
 
@@ -45,10 +48,12 @@ __all__ = [
     "CharLstm",
     "Cnn",
     "GroupNormCnn",
+    "HuggingFace",
     "Logistic",
     "Mlp",
     "ModelSpec",
     "SplitLogistic",
     "TextLstm",
+    "Transformer",
     "model",
 ]

@@ -16,7 +16,7 @@ from turnout.core.checks import ConfigurationError, count, probability, refuse
 from turnout.core.random import stream
 
 if TYPE_CHECKING:
-    from turnout.data.federated import Shards
+    from turnout.data.federated import FederatedData, Shards
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,10 @@ class ModelSpec(ABC):
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(stream("model weights", seed))
             return self.module(tuple(input_shape), num_classes)
+
+    def fits(self, data: FederatedData) -> None:
+        """Refuse data that the model cannot be trained on, beyond what `build` finds in their sizes."""
+        del data
 
     def smoothness(self, shards: Shards) -> float | None:
         """L, a Lipschitz constant of the gradients of all clients' losses, where it is known; None where it is not."""

@@ -34,8 +34,9 @@ class Trained:
         own: what clients keep of the model, by client; None where they keep nothing.
         num_clients: N.
         names: the parameter that each trained tensor of the state dict is; two tensors may be one parameter (tied weights).
-        fixed: the other tensors of the state dict: frozen parameters and buffers, which training leaves as they are.
-        spec: class, options and sizes of a ready-made model, as plain values; None of a module of one's own.
+        fixed: the other tensors of the state dict: frozen parameters and buffers, which training leaves as they are; none of
+            a ready-made model, which is made with them.
+        spec: class, options, sizes and seed of a ready-made model, as plain values; None of a module of one's own.
     """
 
     layout: Layout
@@ -51,7 +52,8 @@ class Trained:
     def of(cls, simulation: Simulation) -> Trained:
         """Take the present model of a simulation."""
         experiment, layout = simulation.experiment, simulation.objective.layout
-        names, fixed = _state_dict(experiment.build_model())
+        spec = _spec(experiment)
+        names, fixed = _state_dict(simulation.objective.network.module, keep_fixed=spec is None)
         return cls(
             layout,
             simulation.state.params.detach().cpu().clone(),
@@ -60,7 +62,7 @@ class Trained:
             experiment.data.num_clients,
             names,
             fixed,
-            _spec(experiment),
+            spec,
         )
 
     def vector(self, client: int | None) -> torch.Tensor:
@@ -122,14 +124,14 @@ class Trained:
         )
 
 
-def _state_dict(module: nn.Module) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    """Which tensors of a module's state dict are which trainable parameter, and the others."""
+def _state_dict(module: nn.Module, keep_fixed: bool) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    """Which tensors of a module's state dict are which trainable parameter, and the others, if they are to be kept."""
     trainable = {id(parameter): name for name, parameter in module.named_parameters() if parameter.requires_grad}
     names, fixed = {}, {}
     for key, value in module.state_dict(keep_vars=True).items():
         if id(value) in trainable:
             names[key] = trainable[id(value)]
-        elif isinstance(value, torch.Tensor):
+        elif keep_fixed and isinstance(value, torch.Tensor):
             fixed[key] = value.detach().cpu().clone()
     return names, fixed
 
@@ -144,4 +146,5 @@ def _spec(experiment: Configuration) -> dict[str, Any] | None:
         "options": dataclasses.asdict(model),  # type: ignore[call-overload]
         "input_shape": data.input_shape,
         "num_outputs": data.num_outputs,
+        "seed": experiment.seed,
     }

@@ -1,0 +1,194 @@
+"""Transformers of Hugging Face, fine-tuned as a whole or by LoRA."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+from torch import nn
+
+from turnout.core.checks import ConfigurationError, DataError, count, known_name, positive, refuse
+from turnout.core.random import stream
+from turnout.data.federated import FederatedData
+from turnout.models.pretrained import config_of, first_line, has_weights, needed, plain, short
+from turnout.models.spec import ModelSpec, dropout_rate, sizes
+from turnout.models.transformer import Transformer
+
+TASKS = ("causal_lm", "classification")
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+_ATTENTION_DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "attn_pdrop")
+"""What configurations call dropout of attention weights, which a function draws without regard to clients."""
+
+
+@dataclass(frozen=True)
+class HuggingFace(ModelSpec):
+    """Transformer of Hugging Face, of which clients train low-rank updates (LoRA): ``W + alpha / r B A``.
+
+    Only what is trained is in the vector that clients send: the matrices A ``[r, in]`` and B ``[out, r]`` of every adapted
+    layer and, for classification, the new last layer. The base is held once and shared by all clients that train together;
+    it is neither sent nor saved in run folders, which name it.
+
+    Texts come from `turnout.data.from_tokens`. The loss of a text is the mean over its tokens that count, whatever its
+    length. Attention weights are not dropped in training; what else the base drops is as its configuration has it.
+
+    Attributes:
+        base: a folder with weights, a name on the Hub that is fetched by `transformers`, or a configuration: a folder or file
+            ``config.json`` without weights beside it, a mapping with ``model_type``, or its JSON text. Of a configuration the
+            base is random, drawn from the experiment's seed.
+        task: ``"causal_lm"``, the next token at each token, or ``"classification"`` of whole texts.
+        lora: rank r; None trains all of the base.
+        alpha: scale of the update.
+        targets: endings of the names of the adapted layers, such as ``("q_proj", "v_proj")``; none are those that `peft` has
+            for the architecture.
+        lora_dropout: probability of dropping an input of A in training.
+        frozen: patterns of parameters that are not trained: ``("*lora_A*",)`` is FFA-LoRA.
+        dtype: type of the base; what is trained is float32 beside a bfloat16 or float16 base.
+
+    Raises:
+        ConfigurationError: for values out of range; `build` refuses bases that are not there, or that do not fit the task,
+            and patterns that match nothing.
+
+    References: Hu et al., "LoRA: low-rank adaptation of large language models", ICLR 2022; Sun et al., "Improving LoRA in
+    privacy-preserving federated learning" (FFA-LoRA), ICLR 2024; Guo et al., "Selective aggregation for low-rank adaptation
+    in federated learning" (FedSA-LoRA), ICLR 2025.
+    """
+
+    base: str = "gpt2"
+    task: str = "causal_lm"
+    lora: int | None = 8
+    alpha: float = 16.0
+    targets: tuple[str, ...] = ()
+    lora_dropout: float = 0.0
+    frozen: tuple[str, ...] = ()
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        if isinstance(config := plain(self.base), Mapping):
+            object.__setattr__(self, "base", json.dumps(config, sort_keys=True))
+        if not isinstance(self.base, str) or not self.base:
+            raise refuse("base", given=self.base, needed="a folder, a name on the Hub, or a configuration")
+        known_name("task", self.task, TASKS)
+        known_name("dtype", self.dtype, DTYPES)
+        if self.lora is not None:
+            count("lora", self.lora, instead="It is the rank; None trains the whole base")
+        positive("alpha", self.alpha)
+        dropout_rate("lora_dropout", self.lora_dropout)
+
+    def fits(self, data: FederatedData) -> None:
+        """Refuse data whose targets are not those of the task, and tokens that the base does not know."""
+        if len(data.train.x) == 0:  # a server that has none
+            return
+        of_tokens = data.train.y.dim() == 2
+        if data.num_classes is None or of_tokens != (self.task == "causal_lm"):
+            needed = "the next token at each token" if self.task == "causal_lm" else "one label for each text"
+            raise ConfigurationError(
+                f"task={self.task!r} needs {needed} as targets, those of {data.name} are {data.train.y.dtype} "
+                f"{list(data.train.y.shape)}: read texts with to.data.from_tokens, or write the other task "
+                f"({' or '.join(TASKS)})"
+            )
+        size = config_of(self.base).vocab_size
+        held = (data.train, data.test, data.client_test, data.unseen_train, data.unseen_test)
+        largest = max(int(shards.x.max()) for shards in held if shards is not None and len(shards.x))
+        largest = max(largest, data.num_outputs - 1 if of_tokens else 0)
+        if largest >= size:
+            raise DataError(
+                f"{data.name} has the token {largest}, and the base {short(self.base)} knows 0 to {size - 1}: tokenise with "
+                "the tokenizer of the base"
+            )
+
+    def build(self, input_shape: tuple[int, ...], num_classes: int, seed: int = 0) -> nn.Module:
+        """Make the module on the CPU; see `ModelSpec.build`. Random numbers are needed where weights are not loaded."""
+        sizes("input_shape", input_shape, instead="Write the shape of one example, without the minibatch axis")
+        count("num_classes", num_classes)
+        count("seed", seed, least=0)
+        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(stream("model weights", seed))
+            return self.module(tuple(input_shape), num_classes)
+
+    def module(self, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+        """Return a `Transformer`.
+
+        Raises:
+            ConfigurationError: where a package is missing, there is no such base, or it does not fit the task.
+        """
+        if len(input_shape) != 1:
+            raise refuse(
+                "input_shape of HuggingFace",
+                given=input_shape,
+                needed="(T,), token numbers of a text",
+                instead="Read texts with to.data.from_tokens",
+            )
+        with warnings.catch_warnings():  # what the two packages say to each other
+            warnings.simplefilter("ignore", FutureWarning)
+            model = Transformer(self._adapted(self._loaded(num_classes)))
+        if self.task == "causal_lm" and not model.causal:
+            raise ConfigurationError(
+                f"the base {short(self.base)} is no causal model, its outputs at a token depend on later ones, which are to "
+                "be predicted: take a causal one, write is_decoder=true into its configuration, or task='classification'"
+            )
+        if self.frozen:
+            _freeze(model, self.frozen)
+        return model
+
+    def _loaded(self, num_classes: int) -> nn.Module:
+        """Return the base, with the last layer that the task needs."""
+        transformers, config = needed("transformers"), config_of(self.base)
+        for name in _ATTENTION_DROPOUT:
+            if hasattr(config, name):
+                setattr(config, name, 0.0)
+        if self.task == "classification":
+            config.num_labels = num_classes
+        kind = "AutoModelForCausalLM" if self.task == "causal_lm" else "AutoModelForSequenceClassification"
+        maker = getattr(transformers, kind)
+        options = {"attn_implementation": "eager", "dtype": getattr(torch, self.dtype)}
+        try:
+            if has_weights(self.base):
+                return maker.from_pretrained(self.base, config=config, **options)
+            return maker.from_config(config, **options)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"base {short(self.base)} for task {self.task!r}: {first_line(error)}") from error
+
+    def _adapted(self, network: nn.Module) -> nn.Module:
+        """Return the network with low-rank updates, all else frozen; as it is where all is trained."""
+        if self.lora is None:
+            return network
+        peft = needed("peft")
+        config = peft.LoraConfig(
+            r=self.lora,
+            lora_alpha=self.alpha,
+            lora_dropout=self.lora_dropout,
+            target_modules=list(self.targets) or None,
+            task_type="CAUSAL_LM" if self.task == "causal_lm" else "SEQ_CLS",
+            fan_in_fan_out=any(type(layer).__name__ == "Conv1D" for layer in network.modules()),
+        )
+        try:
+            adapted = peft.get_peft_model(network, config)
+        except ValueError as error:
+            raise ConfigurationError(f"targets: {first_line(error)}") from error
+        if self.dtype in ("bfloat16", "float16"):  # peft has A and B in float32, but not the last layer
+            for layer in adapted.modules():
+                if isinstance(layer, peft.utils.ModulesToSaveWrapper):
+                    layer.float().register_forward_pre_hook(_as_float32)
+        return adapted
+
+
+def _as_float32(layer: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Give a layer its inputs in the type of its parameters."""
+    del layer
+    return tuple(value.float() for value in inputs)
+
+
+def _freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
+    """Freeze trainable parameters by name."""
+    trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for pattern in patterns:
+        found = [name for name in trainable if fnmatchcase(name, pattern)]
+        if not found:
+            raise ConfigurationError(f"frozen: {pattern!r} matches none of {', '.join(trainable)}")
+        for name in found:
+            trainable[name].requires_grad_(False)

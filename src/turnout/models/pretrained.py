@@ -1,0 +1,63 @@
+"""Where transformers of Hugging Face come from: a folder, the Hub, or a configuration."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from turnout.core.checks import ConfigurationError
+
+
+def needed(package: str) -> Any:
+    """Import a package of the extra.
+
+    Raises:
+        ConfigurationError: where it is not installed.
+    """
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"models of Hugging Face need {package}, which is not installed: pip install 'turnout[transformers]'"
+        ) from error
+
+
+def plain(base: Any) -> Any:
+    """Return a configuration as a mapping; what is none as it is."""
+    return base.to_dict() if hasattr(base, "to_dict") else str(base) if isinstance(base, Path) else base
+
+
+def config_of(base: str) -> Any:
+    """Return the configuration of a base."""
+    transformers = needed("transformers")
+    try:
+        if base.lstrip().startswith("{"):
+            options = json.loads(base)
+            return transformers.AutoConfig.for_model(options.pop("model_type"), **options)
+        return transformers.AutoConfig.from_pretrained(base)
+    except KeyError as error:
+        raise ConfigurationError(
+            f"base {short(base)} has no {error}, which says what it is: 'gpt2', 'bert', ..."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"base {short(base)}: {first_line(error)}") from error
+
+
+def has_weights(base: str) -> bool:
+    """Return whether there is more than a configuration; a name that is no path is one on the Hub, which has weights."""
+    path = Path(base)
+    if base.lstrip().startswith("{") or path.is_file():
+        return False
+    return not path.is_dir() or any(any(path.glob(pattern)) for pattern in ("*.safetensors", "pytorch_model*.bin"))
+
+
+def short(base: str) -> str:
+    """Return a base as messages name it."""
+    return repr(base) if len(base) < 80 else f"{base[:77]!r}..."
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what went wrong."""
+    return str(error).strip().partition("\n")[0]
