@@ -50,6 +50,9 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     if "import datasets" in text:
         pytest.importorskip("datasets")
+    if "HuggingFace(" in text:
+        for package in ("transformers", "peft"):
+            pytest.importorskip(package, reason="an extra of 170 MB: pip install 'turnout[transformers]'")
     names = {"__name__": f"docs_{page.stem}"}
     monkeypatch.setitem(sys.modules, names["__name__"], type(sys)(names["__name__"]))  # where dataclasses look up names
     for block in blocks:
