@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turnout.columns import APPEAL_COLUMNS, JUDGED
-from turnout.reporting.style import label, name_of
+from turnout.reporting.style import label, label_ranges, name_of
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,6 @@ def column_of(key: str) -> Column:
     if key.startswith(GAP):
         figure, _, other = key.removeprefix(GAP).partition("_to_")
         of = column_of(figure)
-        return replace(of, title=f"{of.title} less {other}'s", short=f"less\n{other}'s", better=None)
+        return replace(of, title=f"{of.title} less {other}'s", short="less the\nfirst's", better=None)
     metric, _, labels = key.partition("_of_")
-    return Column(label(key), f"{metric.partition('_')[0]} {label(labels)} %", **_PERCENT)
+    return Column(label(key), f"{metric.partition('_')[0]} {label_ranges(labels)} %", **_PERCENT)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from turnout.columns import METRICS, less_is_better
 from turnout.core.checks import counted
-from turnout.reporting.column import COLUMNS, INFLUENCE, RESULTS, column_of
+from turnout.reporting.column import COLUMNS, GAP, INFLUENCE, RESULTS, column_of
 from turnout.reporting.drawings import cost, curves, holdings, influence, of_clients, of_labels, split_name, standing
 from turnout.reporting.influence import client_table
 from turnout.reporting.page import render_page, write_page
@@ -87,6 +87,7 @@ def render(
         colours={algorithm: look["color"] for algorithm, look in looks.items()},
         rows=rows,
         results=cells(rows, RESULTS),
+        compared=any(key.startswith(GAP) for row in rows for key in row.figures),
         labels=cells(rows, by_labels(rows)),
         by_labels=of_labels(records, rows),
         clients=cells(rows, CLIENTS),

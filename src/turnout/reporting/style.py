@@ -56,8 +56,20 @@ def name_of(metric: str) -> str:
             return f"{name}, {kind}" if kind else name
     name, of, labels = metric.partition("_of_")
     if of and name.endswith("accuracy"):
-        return f"{name_of(name)} of {'labels' if '_' in labels else 'label'} {labels.replace('_', ', ')}"
+        return f"{name_of(name)} of {'labels' if '_' in labels else 'label'} {label_ranges(labels)}"
     return _NAMES.get(metric, metric.replace("_", " "))
+
+
+def label_ranges(labels: str) -> str:
+    """Return the labels of a column as people write them.
+
+    >>> label_ranges("0_1_2_3_8_9")
+    '0–3, 8, 9'
+    """
+    numbers = [int(label) for label in labels.split("_")]
+    starts = [i for i, n in enumerate(numbers) if not i or n != numbers[i - 1] + 1]
+    runs = [numbers[a:b] for a, b in zip(starts, [*starts[1:], len(numbers)], strict=True)]
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def scale_of(metric: str) -> float:
