@@ -24,7 +24,7 @@ GUARDS = {name: kind for name, kind in ALSO.items() if issubclass(kind, Guard)}
 REPORTS = batches(rounds=8)
 REFUSED = {
     "aggregation": {
-        "is what it is by": {"fedvarp", "mifa", "fedasync"},
+        "is what it is by": {"fedvarp", "mifa", "fedstale", "fedawe", "fedasync"},
         "the server also adds up control variates": {"scaffold", "scaffold_p"},
         "weighs every client by the mean of all gradients": {"folb", "folb_heterogeneous", "folb_two_set"},
         "chooses the cohort by": {"fednu"},
@@ -35,7 +35,7 @@ REFUSED = {
         "is what it is by": {"fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedexp"},
         "has a size of its own": {"fedasync", "fedavg_p"},
     },
-    "fedexp": {"has another direction than their mean": {"fedvarp", "mifa"}},
+    "fedexp": {"has another direction than their mean": {"fedvarp", "mifa", "fedstale", "fedawe"}},
 }
 """Who is refused, by a part of the reason."""
 

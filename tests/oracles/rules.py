@@ -59,6 +59,23 @@ def fedvarp(N, P):
     return rule
 
 
+def fedstale(N, P, beta, p=None, cutoff=None):
+    """(1 - beta) unbiased FedAvg + beta FedVARP for unequal rates: true ones p, or those that FedAU learns."""
+    Y, learnt = np.zeros((N, P)), fedau(N, cutoff)
+
+    def rule(D):
+        weights = learnt({n: np.eye(N)[n] for n in D}) if p is None else np.array([1 / (N * p[n]) for n in range(N)])
+        if not D:
+            return 0.0
+        fresh = sum(weights[n] * D[n] for n in D)
+        varp = Y.mean(axis=0) + sum(weights[n] * (D[n] - Y[n]) for n in D)
+        for n in D:
+            Y[n] = D[n]
+        return (1 - beta) * fresh + beta * varp
+
+    return rule
+
+
 def mifa(N, P):
     Y = np.zeros((N, P))
 

@@ -29,13 +29,16 @@ ORACLES = {
     "known_statistics": lambda: rules.known_statistics(RATES),
     "fedvarp": lambda: rules.fedvarp(N, P),
     "mifa": lambda: rules.mifa(N, P),
+    "fedstale": lambda: rules.fedstale(N, P, 0.7, p=RATES),
 }
-OPTIONS = {"fedau": {"cutoff": 6}, "known_statistics": {"rates": RATES}}
+OPTIONS = {"fedau": {"cutoff": 6}, "known_statistics": {"rates": RATES}, "fedstale": {"rates": RATES, "beta": 0.7}}
 
 
 def test_every_recipe_has_an_oracle():
     elsewhere = folb.METHODS.keys() | personal.METHODS.keys() | maxfl.METHODS.keys()
-    elsewhere |= asynchronous.METHODS.keys() | optimizers.METHODS.keys()  # all of these in tests of their own
+    elsewhere |= (
+        asynchronous.METHODS.keys() | optimizers.METHODS.keys() | {"fedawe"}
+    )  # all of these in tests of their own
     assert ORACLES.keys() | elsewhere == ALGORITHMS.keys()
 
 
@@ -92,6 +95,21 @@ def test_recipe_equals_its_transcription(name, engine):
         expected = theirs(ORACLES[name](), present, lambda _: 0.2, 3, 16, server_lr=1.3)
         np.testing.assert_allclose(ours(algorithm, present, engine), expected, rtol=0, atol=1e-9)
         assert np.abs(expected[-1] - expected[0]).max() > 0.1  # it went somewhere
+
+
+def test_fedstale_with_rates_that_fedau_learns():
+    present = presence(T, N, seed=2)
+    local = Sgd(lr=0.2, steps=3, batch_size=16)
+    algorithm = ALGORITHMS["fedstale"](local, beta=0.4, learns_rates=True, cutoff=6)
+    expected = theirs(rules.fedstale(N, P, 0.4, cutoff=6), present, lambda _: 0.2, 3, 16)
+    np.testing.assert_allclose(ours(algorithm, present, "vectorised"), expected, rtol=0, atol=1e-9)
+
+
+def test_fedstale_without_stale_updates_is_fedavg_with_true_rates():
+    present, local = presence(T, N, seed=4), Sgd(lr=0.2, steps=3, batch_size=16)
+    unbiased = ours(ALGORITHMS["known_statistics"](local, rates=RATES), present, "vectorised")
+    fresh = ours(ALGORITHMS["fedstale"](local, beta=0.0, rates=RATES), present, "vectorised")
+    np.testing.assert_allclose(fresh, unbiased, rtol=0, atol=1e-12)
 
 
 def test_momentum_weight_decay_prox_and_schedule():

@@ -1,8 +1,10 @@
 """How weighted updates become one direction."""
 
 from turnout.aggregation.centred_clipping import CentredClipping
+from turnout.aggregation.fedstale import FedStale
 from turnout.aggregation.fedvarp import FedVarp
 from turnout.aggregation.geometric_median import GeometricMedian
+from turnout.aggregation.kept_models import KeptModels
 from turnout.aggregation.krum import Krum, MultiKrum
 from turnout.aggregation.median import Median
 from turnout.aggregation.mifa import Mifa
@@ -16,8 +18,10 @@ from turnout.aggregation.weighted_sum import WeightedSum
 __all__ = [
     "Bucketing",
     "CentredClipping",
+    "FedStale",
     "FedVarp",
     "GeometricMedian",
+    "KeptModels",
     "Krum",
     "Median",
     "Mifa",

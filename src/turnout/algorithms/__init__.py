@@ -13,6 +13,7 @@ from turnout.algorithms.fedau import fedau
 from turnout.algorithms.fedavg import fedavg
 from turnout.algorithms.fedavg_p import fedavg_p
 from turnout.algorithms.fedavgm import fedavgm
+from turnout.algorithms.fedawe import fedawe
 from turnout.algorithms.fedbuff import fedbuff
 from turnout.algorithms.fedexp import fedexp
 from turnout.algorithms.fednova import fednova
@@ -21,6 +22,7 @@ from turnout.algorithms.fedper import fedper
 from turnout.algorithms.fedprox import fedprox
 from turnout.algorithms.fedrep import fedrep
 from turnout.algorithms.fedsim import fedsim
+from turnout.algorithms.fedstale import fedstale
 from turnout.algorithms.fedstaleweight import fedstaleweight
 from turnout.algorithms.fedvarp import fedvarp
 from turnout.algorithms.fedyogi import fedyogi
@@ -39,6 +41,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     recipe.__name__: recipe
     for recipe in (
         fedavg, fedau, average_participating, average_all, known_statistics, fedvarp, mifa,
+        fedstale, fedawe,
         folb, folb_heterogeneous, folb_two_set, fednu, fedprox, fednova,
         fedavg_p, scaffold_p, fedsim, fedalt, fedrep, fedper, ditto, scaffold,
         maxfl, qffl, perfedavg, mw_fed,
@@ -61,6 +64,7 @@ __all__ = [
     "fedavg",
     "fedavg_p",
     "fedavgm",
+    "fedawe",
     "fedbuff",
     "fedexp",
     "fednova",
@@ -69,6 +73,7 @@ __all__ = [
     "fedprox",
     "fedrep",
     "fedsim",
+    "fedstale",
     "fedstaleweight",
     "fedvarp",
     "fedyogi",

@@ -149,6 +149,11 @@ def check(experiment: Configuration) -> None:
             "private_sum: its noise follows from the run's seed, which clients are told, so that they could take it off: "
             "simulate it, and leave it out here"
         )
+    if algorithm.continues:
+        raise ConfigurationError(
+            f"{type(algorithm.aggregation).__name__}: clients go on from models that they keep, and what a client gets "
+            "with a task is the present one: simulate it"
+        )
     for name in ("appeal", "gradients", "label_groups"):
         if getattr(experiment, name) is not None:
             raise ConfigurationError(

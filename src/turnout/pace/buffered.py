@@ -63,9 +63,14 @@ class Buffered(Pace):
             count("max_staleness", self.max_staleness, least=0, instead="Write None to use all reports")
         known_name("rule for waits", self.waits, ("never", "if_current", "always"))
 
-    def bind(self, num_clients: int, phases: tuple[Phase, ...] = ("train",)) -> BoundBuffered:
+    def bind(self, num_clients: int, phases: tuple[Phase, ...] = ("train",), continues: bool = False) -> BoundBuffered:
         """Return the state machine for N clients, which trains and does nothing else."""
         count("num_clients", num_clients)
+        if continues:
+            raise ConfigurationError(
+                "Buffered gives clients the model of the moment, and KeptModels has them go on from the one that they kept: "
+                "write the pace Rounds()"
+            )
         for phase in phases:
             if phase != "train":
                 raise ConfigurationError(f"Buffered cannot {phase}: {_WHY_NOT[phase]}")

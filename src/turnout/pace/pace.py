@@ -26,12 +26,13 @@ class Pace(ABC):
     """Whether a cohort is chosen for every step, so that a round of availability can be one of the server."""
 
     @abstractmethod
-    def bind(self, num_clients: int, phases: tuple[Phase, ...] = ("train",)) -> BoundPace:
+    def bind(self, num_clients: int, phases: tuple[Phase, ...] = ("train",), continues: bool = False) -> BoundPace:
         """Return the state machine for N clients, before anything happened.
 
         Args:
             num_clients: N.
             phases: what a round asks for, in this order; ``"prepare"`` before the first round only.
+            continues: whether a client trains from the model of the last step that it took part in, as `KeptModels` has it.
 
         Raises:
             ConfigurationError: where the options do not fit so many clients, or have no place for a phase.
@@ -46,7 +47,7 @@ class BoundPace(ABC):
         open: the tasks that are out with clients.
     """
 
-    mixes_versions: ClassVar[bool] = True
+    mixes_versions: bool = True
     """Whether a step may use reports of several versions."""
 
     def __init__(self) -> None:

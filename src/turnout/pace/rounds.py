@@ -56,10 +56,9 @@ class Rounds(Pace):
                 "over_selection", given=self.over_selection, needed="a factor >= 1", instead="1.3 asks 30% more"
             )
 
-    def bind(self, num_clients: int, phases: tuple[Phase, ...] = ("train",)) -> BoundRounds:
+    def bind(self, num_clients: int, phases: tuple[Phase, ...] = ("train",), continues: bool = False) -> BoundRounds:
         """Return the state machine; any number of clients will do."""
-        del num_clients
-        return BoundRounds(self, phases)
+        return BoundRounds(self, phases, [0] * num_clients if continues else None)
 
 
 def enlarged(cohort_size: int, over_selection: float) -> int:
@@ -75,13 +74,13 @@ class BoundRounds(BoundPace):
         phases: what a round asks for.
         phase: what is asked for now, or next.
         running: whether somebody was asked for it; if not, they are still to be chosen.
+        kept: the version that each client keeps and trains from, by client; None has all train from the present one.
     """
 
-    mixes_versions: ClassVar[bool] = False
-
-    def __init__(self, options: Rounds, phases: tuple[Phase, ...] = ("train",)) -> None:
+    def __init__(self, options: Rounds, phases: tuple[Phase, ...] = ("train",), kept: list[int] | None = None) -> None:
         super().__init__()
-        self.options, self.phases = options, phases
+        self.options, self.phases, self.kept = options, phases, kept
+        self.mixes_versions = kept is not None
         self.phase: Phase = phases[0]
         self.running = False
         self._begun = 0  # phases that are over: the number of the present one's timer
@@ -145,8 +144,8 @@ class BoundRounds(BoundPace):
         return list(self.open.of)
 
     def versions(self) -> set[int]:
-        """Return the present version: nobody trains from another one."""
-        return {self.version}
+        """Return the present version, and those that clients keep."""
+        return {self.version, *(self.kept or ())}
 
     def in_hand(self) -> list[tuple[int, int, int]]:
         """Return the reports of the running phase: (task, client, version) in the order of arrival."""
@@ -156,10 +155,15 @@ class BoundRounds(BoundPace):
         """All that it carries, as int64 arrays."""
         reports = np.array(self._reports, dtype=np.int64).reshape(-1, 2)
         place = self.phases.index(self.phase)
-        return self.open.state() | {
-            "round": np.array([self.version, self.running, self._needed, place, self._begun]),
-            "reports": reports,
-        }
+        kept = {} if self.kept is None else {"kept": np.array(self.kept, dtype=np.int64)}
+        return (
+            self.open.state()
+            | kept
+            | {
+                "round": np.array([self.version, self.running, self._needed, place, self._begun]),
+                "reports": reports,
+            }
+        )
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Take over what `state` gave."""
@@ -167,6 +171,7 @@ class BoundRounds(BoundPace):
         self.version, running, self._needed, place, self._begun = state["round"].tolist()
         self.running, self.phase = bool(running), self.phases[place]
         self._reports = [(task, client) for task, client in state["reports"].tolist()]
+        self.kept = None if self.kept is None else state["kept"].tolist()
 
     def _choose(self) -> Choose:
         return Choose(None, factor=self.options.over_selection if self.phase == "train" else 1.0, phase=self.phase)
@@ -183,8 +188,11 @@ class BoundRounds(BoundPace):
         reported, by = map(tuple, zip(*self._reports, strict=True)) if self._reports else ((), ())
         late: list[Action] = [Drop(tasks, clients, "late")] if tasks else []
         if self.phase == "train":
-            end: Action = Step(self.version, reported, by, (version,) * len(by))
+            end: Action = Step(self.version, reported, by, self._trained_from(by))
             self.version += 1
+            if self.kept is not None:
+                for client in by:
+                    self.kept[client] = self.version
             self.phase = next(phase for phase in self.phases if phase != "prepare")
         else:
             end = Gather(self.phase, reported, by, version)
@@ -193,6 +201,12 @@ class BoundRounds(BoundPace):
         self.running = False
         self._reports.clear()
         return [*late, end, self._choose()]
+
+    def _trained_from(self, clients: Sequence[int]) -> tuple[int, ...]:
+        """Return the version that each of these clients trained from."""
+        if self.kept is None:
+            return (self.version,) * len(clients)
+        return tuple(self.kept[client] for client in clients)
 
     def _freed(self, time: float, clients: Sequence[int]) -> list[Action]:
         del time, clients

@@ -107,13 +107,14 @@ class Simulation:
         experiment, selection = self.experiment, self.experiment.algorithm.selection
         if clock:
             phases, seconds = experiment.algorithm.phases, experiment.population.seconds_per_round
+            continues = experiment.algorithm.continues
             cohort: Selection | int | None = selection
             if phases == ("train",) and isinstance(selection, AllAvailable | Uniform):
                 cohort = selection.cohort_size if isinstance(selection, Uniform) else None
-            return at_random(experiment.pace, self.availability, seconds, cohort, experiment.seed, phases)
+            return at_random(experiment.pace, self.availability, seconds, cohort, experiment.seed, phases, continues)
         n = experiment.data.num_clients
         cohorts = SelectedCohorts(selection, self.presence.candidates, partial(np.arange, n))
-        pace = experiment.pace.bind(n, experiment.algorithm.phases)
+        pace = experiment.pace.bind(n, experiment.algorithm.phases, experiment.algorithm.continues)
         return Scheduler(pace, cohorts, None, patient=False), None
 
     def _tried(self) -> int:

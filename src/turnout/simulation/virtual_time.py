@@ -44,6 +44,7 @@ def at_random(
     cohort: Cohort | Selection | int | None = None,
     seed: int = 0,
     phases: tuple[Phase, ...] = ("train",),
+    continues: bool = False,
 ) -> tuple[Scheduler, Choice]:
     """Return a pace in motion that asks clients at random, and who draws them.
 
@@ -54,11 +55,12 @@ def at_random(
         cohort: the selection of a synchronous round; None is everyone who is there, a number is so many at random.
         seed: of choices.
         phases: what a synchronous round asks for.
+        continues: whether clients train from a model that they kept.
 
     Raises:
         ConfigurationError: for availability without a clock where rounds and server steps do not go together.
     """
-    bound, everyone = pace.bind(availability.num_clients, phases), isinstance(availability, BoundEveryone)
+    bound, everyone = pace.bind(availability.num_clients, phases, continues), isinstance(availability, BoundEveryone)
     if seconds_per_round is not None:
         positive("seconds_per_round", seconds_per_round)
     elif not everyone and not pace.steps_are_rounds:

@@ -49,5 +49,9 @@ class Aggregation(Stateful):
     acts_alone: ClassVar[bool] = False
     """True if there is a direction even in a round without reports."""
 
+    continues: ClassVar[bool] = False
+    """Whether a client trains from the model that the last step it took part in led to, which it keeps, and not from the
+    present one."""
+
     of_models: ClassVar[bool] = False
     """Whether it reads ``report.model_offset``: how far the models behind stale reports are from the present one."""

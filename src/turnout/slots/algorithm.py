@@ -156,6 +156,11 @@ class Algorithm:
         return (*(("prepare",) if prepares else ()), *(("measure",) if measures else ()), "train")
 
     @property
+    def continues(self) -> bool:
+        """Whether clients train from the model that they kept when they last took part."""
+        return self.aggregation.continues
+
+    @property
     def sums_early(self) -> bool:
         """Whether the updates of a step can be summed as they come in, before all are there."""
         sums = self.aggregation.only_sums and not self.server.of_reports

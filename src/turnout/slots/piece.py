@@ -24,6 +24,11 @@ class Slots(Protocol):
         ...
 
     @property
+    def measurements(self) -> tuple[Any, ...]:
+        """What a client says of the model that it received."""
+        ...
+
+    @property
     def guard(self) -> tuple[Any, ...]:
         """What changes a report before it leaves."""
         ...

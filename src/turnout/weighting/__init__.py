@@ -3,6 +3,7 @@
 from turnout.weighting.alignment import Alignment, DivideBySecondCohort, SignOfAlignment
 from turnout.weighting.appeal import Appeal, DivideBySumPlus
 from turnout.weighting.discount import ByStaleness
+from turnout.weighting.echo import Echo
 from turnout.weighting.examples import ByExamples, ExamplesUpTo
 from turnout.weighting.fairness import DivideByCurvature
 from turnout.weighting.known_rates import KnownRates
@@ -27,6 +28,7 @@ __all__ = [
     "DivideBySecondCohort",
     "DivideBySum",
     "DivideBySumPlus",
+    "Echo",
     "ExamplesUpTo",
     "ExpectedStaleness",
     "KnownRates",

@@ -1,0 +1,39 @@
+"""FedStale: fresh updates of those who are there, and a share of the last ones of everybody.
+
+Reference: Rodio and Neglia, "FedStale: leveraging stale client updates in federated learning", ECAI 2024.
+"""
+
+from __future__ import annotations
+
+from turnout.aggregation import FedStale
+from turnout.algorithms.compose import compose
+from turnout.core.schedule import Schedule
+from turnout.local import Sgd
+from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
+from turnout.weighting import DivideByClients, KnownRates, Participation
+
+
+def fedstale(
+    local: Sgd | None = None,
+    *,
+    beta: float = 0.5,
+    learns_rates: bool = False,
+    rates: tuple[float, ...] | None = None,
+    cutoff: int | None = 50,
+    server_lr: float | Schedule = 1.0,
+    also: tuple[Piece, ...] = (),
+) -> Algorithm:
+    """FedStale: ``u = (1/N) sum_b (Delta_b - beta Y_b) / p_b + beta mean_N(Y)``, Y the last update of each client.
+
+    Args:
+        beta: the share of stale updates, 0 (unbiased FedAvg) to 1 (FedVARP for unequal rates).
+        learns_rates: False takes the true participation rates, as the paper's analysis does; True has FedAU's omega, learnt
+            from when clients came, in the place of 1 / p.
+        rates: p for each client; None takes what the population says of itself.
+        cutoff: of FedAU's intervals, see `Participation`.
+    """
+    inverse = Participation(cutoff) if learns_rates else KnownRates(rates)
+    pieces = (inverse, DivideByClients(), FedStale(beta), ServerSgd(server_lr))
+    return compose(local or Sgd(), *pieces, also=also, name="fedstale")
