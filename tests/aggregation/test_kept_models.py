@@ -83,6 +83,16 @@ def test_only_models_that_somebody_keeps_are_held():
     assert 2 < len(simulation.coordinator.models) <= DATA.num_clients + 1
 
 
+def test_who_enrols_later_begins_with_the_present_model():
+    pace = Rounds().bind(2, continues=True)
+    pace.start(0.0)
+    pace.chosen(0.0, [0])
+    pace.all_reported(0.0)
+    pace.grow(4)
+    assert pace.kept == [1, 0, 1, 1]
+    assert pace.versions() == {0, 1}
+
+
 def test_a_deadline_leaves_those_who_are_late_with_the_model_that_they_have():
     slow = Population(Bernoulli(mean=0.6), speed=Speed(spread=1.0))
     run = Experiment(DATA, models.Logistic(), fedawe(), slow, Rounds(deadline=1.0), rounds=20)

@@ -194,7 +194,8 @@ def test_examples_count_up_to_a_bound():
 
 
 REFUSED = {
-    "what it keeps of a client goes into every later step": {"fedvarp", "mifa"},
+    "what it keeps of a client goes into every later step": {"fedvarp", "mifa", "fedstale"},
+    "is what it is by KeptModels": {"fedawe"},
     "is what it is by WeightedModels": {"fedasync"},
     "the server adds up without noise": {"scaffold", "scaffold_p"},
     "makes a client's weight of what other clients hold": {

@@ -135,6 +135,11 @@ class BoundRounds(BoundPace):
         del time
         return self._close() if self.running and timer == self._begun else []
 
+    def grow(self, num_clients: int) -> None:
+        """Have new clients begin with the present model."""
+        if self.kept is not None:
+            self.kept += [self.version] * (num_clients - len(self.kept))
+
     def idle(self, client: int) -> bool:
         """Whether a client does not work."""
         return client not in self.open.of
