@@ -30,7 +30,7 @@ def test_every_file_has_settings_that_can_be_run(path: Path) -> None:
 def test_the_demo_compares_what_it_should() -> None:
     found = Layers.of([layers.read(ROOT / "examples" / "demo.toml")])
     assert set(found.names) == {
-        "fedau", "fedau_inf", "average_participating", "average_all", "known_statistics", "fedvarp", "mifa",
+        "average_participating", "average_all", "fedau", "known_statistics", "fedvarp", "mifa",
     }  # fmt: skip
     experiment = found.settings("fedau")(0)
     assert experiment.data.num_clients == 100

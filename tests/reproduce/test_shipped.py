@@ -44,12 +44,12 @@ def test_they_are_package_data() -> None:
     assert set((package / "reporting").glob("*.html")) <= packed
 
 
-def test_digits_are_the_comparison_of_the_demo() -> None:
+def test_phones_are_the_comparison_of_the_demo() -> None:
     demo = Layers.of([layers.read(ROOT / "examples" / "demo.toml")])
-    (ours,) = settings_of("fedau/digits").values()
+    (ours,) = settings_of("participation/phones").values()
     assert list(ours) == demo.names
     assert all(ours[name].table == demo.settings(name).table for name in demo.names)
-    assert load("fedau/digits").seeds == demo.seeds
+    assert load("participation/phones").seeds == demo.seeds
 
 
 def test_folb_differs_from_fedprox_by_its_weights_alone() -> None:
