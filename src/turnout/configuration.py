@@ -11,10 +11,12 @@ from turnout.algorithms import fedavg
 from turnout.core.checks import ConfigurationError, count, known_name, refuse
 from turnout.core.display import html_table, short
 from turnout.data.federated import FederatedData
+from turnout.engine.batch_norm import BATCH_NORMS
 from turnout.engine.choice import ENGINES, Engine
 from turnout.engine.loss import Loss, OfExamples, cross_entropy
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
+from turnout.local import Meta
 from turnout.models import ModelSpec
 from turnout.pace import Buffered, Pace, Rounds
 from turnout.population import Everyone, Population
@@ -153,7 +155,17 @@ class Configuration:
     def build_model(self) -> nn.Module:
         """Return the model with its first parameters."""
         if isinstance(self.model, nn.Module):
+            self._check_normalisation(self.model)
             return self.model
         self.model.fits(self.data)
         module, kind = self.model.build(self.data.input_shape, self.data.num_outputs, self.seed), self.data.input_dtype
+        self._check_normalisation(module)
         return module.to(kind) if kind.is_floating_point else module
+
+    def _check_normalisation(self, module: nn.Module) -> None:
+        """Refuse running statistics where a step is made of several minibatches, at models that nobody keeps."""
+        if isinstance(self.algorithm.local, Meta) and any(isinstance(m, BATCH_NORMS) for m in module.modules()):
+            raise ConfigurationError(
+                f"{type(module).__name__} has layers of BatchNorm, and a meta-gradient is of several models that nobody "
+                "keeps, which running statistics could not follow: write to.models.group_norm(model)"
+            )

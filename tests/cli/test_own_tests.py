@@ -7,7 +7,7 @@ from turnout.algorithms import ALGORITHMS
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 
-PERSONAL = ("fedavg_p", "scaffold_p", "fedsim", "fedalt", "fedrep", "fedper", "ditto")
+PERSONAL = ("fedavg_p", "scaffold_p", "fedsim", "fedalt", "fedrep", "fedper", "fedbn", "ditto")
 
 
 def shares(settings):

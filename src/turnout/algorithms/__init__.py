@@ -14,6 +14,7 @@ from turnout.algorithms.fedavg import fedavg
 from turnout.algorithms.fedavg_p import fedavg_p
 from turnout.algorithms.fedavgm import fedavgm
 from turnout.algorithms.fedawe import fedawe
+from turnout.algorithms.fedbn import fedbn
 from turnout.algorithms.fedbuff import fedbuff
 from turnout.algorithms.fedexp import fedexp
 from turnout.algorithms.fednova import fednova
@@ -43,7 +44,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
         fedavg, fedau, average_participating, average_all, known_statistics, fedvarp, mifa,
         fedstale, fedawe,
         folb, folb_heterogeneous, folb_two_set, fednu, fedprox, fednova,
-        fedavg_p, scaffold_p, fedsim, fedalt, fedrep, fedper, ditto, scaffold,
+        fedavg_p, scaffold_p, fedsim, fedalt, fedrep, fedper, fedbn, ditto, scaffold,
         maxfl, qffl, perfedavg, mw_fed,
         fedstaleweight, fedbuff, fedasync,
         fedavgm, fedadam, fedyogi, fedadagrad, fedexp,
@@ -65,6 +66,7 @@ __all__ = [
     "fedavg_p",
     "fedavgm",
     "fedawe",
+    "fedbn",
     "fedbuff",
     "fedexp",
     "fednova",

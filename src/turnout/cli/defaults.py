@@ -77,6 +77,9 @@ OWN_TESTS: Mapping[str, Table] = {
 PERSONAL: Mapping[str, Table] = {"split_logistic": {"personal": "personal"}}
 """Options of algorithms with a personal part, for models of which it is not the head."""
 
+NORMALISED: Mapping[str, tuple[str, Table]] = {"fedbn": ("mlp", {"batch_norm": True})}
+"""Algorithms about normalisations: a model, and what gives it some."""
+
 
 def availability(kind: Callable[..., object], given: Table, data: str) -> Table:
     """Participation that depends on labels, FedAU's setting, for every pattern that has rates and is not given them.

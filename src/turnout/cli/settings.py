@@ -61,6 +61,9 @@ class Settings:
         table = merge({"availability": defaults.availability(kind, table["availability"], data)}, table)
         if "personal" in options_of(_recipe(table["algorithm"])):
             table = merge({"algorithm": defaults.PERSONAL.get(table["model"].get("name"), {})}, table)
+        model, normalised = defaults.NORMALISED.get(table["algorithm"]["name"], ("", {}))
+        if table["model"].get("name") == model:
+            table = merge({"model": normalised}, table)
         settings = cls({"name": own.short(table["algorithm"]["name"]), **table}).with_selection()
         settings.check()
         if own_tests or settings.algorithm().personal is not None:

@@ -17,25 +17,18 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from turnout.core.checks import ConfigurationError
+from turnout.engine import batch_norm
+from turnout.engine.batch_norm import BATCH_NORMS, with_own_batch_norm
 from turnout.engine.dropout import KeyedDropout, with_keyed_dropout
 from turnout.engine.parameters import Layout
 
-_BATCH_NORMS = (
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
-    *(nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d),
-)
 
-
-def _refuse_what_cannot_be_right(module: nn.Module) -> None:
+def _refuse_what_cannot_be_right(module: nn.Module, personal: bool) -> None:
     """Refuse layers whose meaning over many clients is not the one their user expects."""
     for name, child in module.named_modules():
         kind = type(child).__name__
-        if isinstance(child, _BATCH_NORMS):
-            raise ConfigurationError(
-                f"layer {name!r} is a {kind}: its running statistics are no parameters, so they are neither averaged nor "
-                "reproducible, and statistics of a small client's minibatch couple examples that are not alike. Write "
-                f"GroupNorm(num_groups, {child.num_features}) instead"
-            )
+        if isinstance(child, BATCH_NORMS):
+            batch_norm.refuse(name, child, personal)
         if isinstance(child, nn.RNNBase) and child.dropout > 0:
             raise ConfigurationError(
                 f"layer {name!r} is a {kind} with dropout={child.dropout}, whose random numbers cannot be reproduced for "
@@ -108,17 +101,21 @@ class Network:
             this name are told.
 
     Raises:
-        ConfigurationError: for layers that have no sound meaning here (BatchNorm, unkeyed randomness).
+        ConfigurationError: for layers that have no sound meaning here (unkeyed randomness, BatchNorm where no client has
+                anything of its own).
     """
 
     def __init__(self, module: nn.Module, device: torch.device, personal: Collection[str]) -> None:
-        _refuse_what_cannot_be_right(module)
-        self.module, self._key_names = with_keyed_dropout(module)
+        _refuse_what_cannot_be_right(module, bool(personal))
+        copied, self._key_names = with_keyed_dropout(module)
+        self.module, statistics, self._mask_names = with_own_batch_norm(copied)
         self.module.to(device)
-        self.layout = Layout.of(self.module, lambda name: name in personal)
+        self.layout = Layout.of(self.module, lambda name: name in personal, statistics)
         self.initial = self.layout.flatten(self.module)
         frozen = {n: p.detach() for n, p in self.module.named_parameters() if not p.requires_grad}
-        self.constants = frozen | {n: b for n, b in self.module.named_buffers() if n not in self._key_names}
+        self.constants = frozen | {
+            n: b for n, b in self.module.named_buffers() if n not in (*self._key_names, *self._mask_names)
+        }
         self.draws = bool(self._key_names)
         self.alone = False
         self._copies = {alone: threading.local() for alone in (False, True)}
@@ -160,15 +157,28 @@ class Network:
             module.train(training)
 
     def outputs(
-        self, params: torch.Tensor | dict[str, torch.Tensor], x: torch.Tensor, key: torch.Tensor | None = None
+        self,
+        params: torch.Tensor | dict[str, torch.Tensor],
+        x: torch.Tensor,
+        key: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return the model's outputs ``[b, ...]`` at one vector ``[P]`` or at parameters by name; `key` seeds dropout."""
+        """Return the model's outputs ``[b, ...]`` at one vector ``[P]`` or at parameters by name.
+
+        Args:
+            params: the vector, or the parameters.
+            x: a minibatch, ``[b, ...]``.
+            key: 64 random bits for dropout.
+            mask: 1 for examples and 0 for padding, ``[b]``, for layers that look at the whole minibatch.
+        """
         own = self._copy()
         named = (params if isinstance(params, dict) else self.layout.split(params)) | self.constants
         for dropout in own.dropouts:
             dropout.uses = 0
         if key is not None:
             named |= dict.fromkeys(self._key_names, key)
+        if mask is not None:
+            named |= dict.fromkeys(self._mask_names, mask)
         return functional_call(own.module, named, (x,))
 
 

@@ -204,7 +204,7 @@ def _loss_of_one(
     key: torch.Tensor,
 ) -> torch.Tensor:
     """Return the mean loss over a minibatch of one client; `mask` ``[b]`` is 1 for examples and 0 for padding."""
-    losses = loss(network.outputs(params, x, key), y)
+    losses = loss(network.outputs(params, x, key, mask), y)
     if mask is None:
         return losses.mean()
     return (losses * mask).sum() / mask.sum()

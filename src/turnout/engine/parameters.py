@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -16,32 +16,42 @@ from turnout.core.checks import CheckpointError, ConfigurationError
 class Layout:
     """Which stretch of the flat vector ``[P]`` is which parameter.
 
-    Parameters follow each other in the module's order, the shared ones first and the personal ones behind them, so
-    that ``vector[:num_shared]`` is what travels.
+    Parameters follow each other in the module's order, the shared ones first, the personal ones behind them and running
+    statistics last, so that ``vector[:num_shared]`` is what travels.
 
     Attributes:
         names: the parameters' names in the module.
         shapes: their shapes.
         num_shared: how many numbers at the front of the vector are shared; equal to `num_params` without personal ones.
+        num_statistics: how many at its end are running statistics, which take a step of size 1.
     """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     num_shared: int
+    num_statistics: int = 0
 
     @classmethod
-    def of(cls, module: nn.Module, personal: Callable[[str], bool] = lambda _: False) -> Layout:
+    def of(
+        cls,
+        module: nn.Module,
+        personal: Callable[[str], bool] = lambda _: False,
+        statistics: Collection[str] = (),
+    ) -> Layout:
         """Lay out the trainable parameters of `module`; `personal` says by name which ones stay with their client.
+
+        The `statistics` do so, too.
 
         Raises:
             ConfigurationError: without trainable parameters, where one has no shape yet (lazy layers), or where they are not
                 all of one real floating type.
         """
         found = _trainable(module)
-        names = sorted(found, key=lambda name: personal(name))  # stable: module order within each part
+        place = {name: 2 if name in statistics else int(personal(name)) for name in found}
+        names = sorted(found, key=place.__getitem__)  # stable: module order within each part
         shapes = tuple(tuple(found[name].shape) for name in names)
-        shared = sum(found[name].numel() for name in names if not personal(name))
-        return cls(tuple(names), shapes, shared)
+        shared, followed = (sum(found[name].numel() for name in names if place[name] == part) for part in (0, 2))
+        return cls(tuple(names), shapes, shared, followed)
 
     @property
     def sizes(self) -> list[int]:

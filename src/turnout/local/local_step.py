@@ -58,7 +58,8 @@ class LocalStep:
     @property
     def _is_plain(self) -> bool:
         """Whether a step goes down the gradient as it is."""
-        return self.direction is steepest and not (self.corrections or self.momentum or self.weight_decay)
+        changed = self.corrections or self.momentum or self.weight_decay or self.objective.layout.num_statistics
+        return self.direction is steepest and not changed
 
     def repeat(self, here: tuple[torch.Tensor | None, ...], minibatches: tuple[torch.Tensor | None, ...]) -> None:
         """Step after step; without Python in between, if tensors are all that is new in a round.
@@ -153,13 +154,19 @@ class LocalStep:
     ) -> torch.Tensor:
         """Return the step with a loss ``[B]`` and a direction ``[B, P]`` that are known."""
         total += loss
+        number, followed = self.objective.layout.num_statistics, None
+        if number:
+            followed = params[:, -number:] - gradient[:, -number:]
         if self.weight_decay:
             gradient = gradient.add(params, alpha=self.weight_decay)
         for correction in self.corrections:
             gradient = correction.correct(gradient, params, start)
         if velocity is not None:
             gradient = velocity.mul_(self.momentum).add_(gradient)
-        return descend(params, gradient, lr)
+        descend(params, gradient, lr)
+        if followed is not None:
+            params[:, -number:] = followed
+        return params
 
 
 _ARGUMENTS = list(inspect.signature(LocalStep.__call__).parameters)[1:-1]

@@ -231,6 +231,8 @@ class Sgd(Local):
 
         Asked of all clients' data and not of the cohort's, so that no result depends on who trains beside whom.
         """
+        if clients.objective.layout.num_statistics:  # a minibatch is normalised by its own
+            return None
         if clients.start is None or clients.objective.draws or clients.transforms or self.sampling == "replacement":
             return None
         return clients.start.known if self.batch_size >= clients.shards.largest else None

@@ -12,6 +12,7 @@ from turnout.models.huggingface import HuggingFace
 from turnout.models.logistic import Logistic
 from turnout.models.lstm import CharLstm
 from turnout.models.mlp import Mlp
+from turnout.models.normalisation import group_norm
 from turnout.models.spec import ModelSpec
 from turnout.models.split_logistic import SplitLogistic
 from turnout.models.text_lstm import TextLstm
@@ -55,5 +56,6 @@ __all__ = [
     "SplitLogistic",
     "TextLstm",
     "Transformer",
+    "group_norm",
     "model",
 ]

@@ -21,6 +21,8 @@ class Mlp(ModelSpec):
     Attributes:
         hidden: width of each hidden layer, from the input on.
         dropout: probability of dropping a unit of the first hidden layer in training; the other layers have no dropout.
+        batch_norm: normalise hidden layers over minibatches before the ReLU; clients have to keep the statistics to
+            themselves (see `turnout.fedbn`).
 
     Raises:
         ConfigurationError: for `hidden` that is empty or holds anything but whole numbers >= 1, and for `dropout`
@@ -29,6 +31,7 @@ class Mlp(ModelSpec):
 
     hidden: tuple[int, ...] = (64,)
     dropout: float = 0.0
+    batch_norm: bool = False
 
     def __post_init__(self) -> None:
         sizes("hidden", self.hidden, instead="Write hidden=(64,), or Logistic() for a model without hidden layers")
@@ -40,6 +43,8 @@ class Mlp(ModelSpec):
         width = math.prod(input_shape)
         for i, wider in enumerate(self.hidden, start=1):
             parts[f"hidden{i}"] = nn.Linear(width, wider)
+            if self.batch_norm:
+                parts[f"norm{i}"] = nn.BatchNorm1d(wider)
             parts[f"relu{i}"] = nn.ReLU()
             if i == 1 and self.dropout:
                 parts["dropout"] = nn.Dropout(self.dropout)

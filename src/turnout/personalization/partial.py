@@ -22,6 +22,7 @@ KINDS = ("head", "first", "norms", "all", "none")
 """What can be personal without naming parameters: the last layer, the first one, the normalisations, everything, nothing."""
 
 _NORMS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
     *(nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
     *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
     *(nn.LazyInstanceNorm1d, nn.LazyInstanceNorm2d, nn.LazyInstanceNorm3d),

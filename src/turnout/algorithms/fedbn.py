@@ -1,0 +1,32 @@
+"""FedBN: everything is shared but the layers of batch normalisation.
+
+Reference: Li et al., "FedBN: federated learning on non-IID features via local batch normalization", ICLR 2021.
+"""
+
+from __future__ import annotations
+
+from turnout.algorithms.compose import compose
+from turnout.core.schedule import Schedule
+from turnout.local import Sgd
+from turnout.personalization.partial import Personal
+from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
+from turnout.weighting import DivideByParticipants
+
+
+def fedbn(
+    local: Sgd | None = None,
+    *,
+    personal: str | tuple[str, ...] = "norms",
+    server_lr: float | Schedule = 1.0,
+    also: tuple[Piece, ...] = (),
+) -> Algorithm:
+    """FedBN: weights, biases and running statistics of normalisations stay with their client, the rest is averaged.
+
+    The paper's Algorithm 1: all clients take part, and count alike. It needs a model with layers of normalisation, such as
+    ``models.Mlp(batch_norm=True)`` or a module of one's own with `nn.BatchNorm2d`. Statistics stay with clients whatever is
+    `personal`: ``"head"`` averages the normalisations' weights and biases.
+    """
+    pieces = (Personal(personal), DivideByParticipants(), ServerSgd(server_lr))
+    return compose(local or Sgd(), *pieces, also=also, name="fedbn")

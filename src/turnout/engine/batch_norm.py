@@ -1,0 +1,118 @@
+"""Batch normalisation whose running statistics are numbers of the model's vector, so that every client has its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from turnout.core.checks import ConfigurationError
+
+_LAYERS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_LAZY = (nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d)
+BATCH_NORMS = (*_LAYERS, *_LAZY)
+
+
+class _Follow(torch.autograd.Function):
+    """The first argument as it is; the gradient of the second is what it is too large by, whatever the loss is."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(used: torch.Tensor, running: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """Return a copy, for what comes in must not be what goes out."""
+        del running, step
+        return used.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        """Keep the gradient."""
+        del output
+        ctx.save_for_backward(inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        """Pass the gradient on, and give the second argument its own."""
+        return gradients[0], ctx.saved_tensors[0], None
+
+
+class OwnBatchNorm(nn.Module):
+    """Batch normalisation in place of `nn.BatchNorm1d` and its like, with the same numbers by the same names.
+
+    In training a minibatch is normalised by its own mean and variance, padding left out, and the "gradient" of a running
+    statistic s is ``momentum (s - s')``, where s' is the minibatch's (its variance over n - 1): a step of size 1 is the
+    moving average (see `turnout.local.local_step`). In evaluation the running statistics normalise.
+
+    Args:
+        layer: what it stands for.
+    """
+
+    mask: torch.Tensor
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.eps, self.momentum = layer.eps, layer.momentum
+        self.weight, self.bias = layer.weight, layer.bias
+        self.running_mean, self.running_var = (nn.Parameter(s.clone()) for s in (layer.running_mean, layer.running_var))
+        self.register_buffer("num_batches_tracked", layer.num_batches_tracked)
+        self.register_buffer("mask", torch.ones(()), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise ``[b, C, ...]``."""
+        shape = (1, -1) + (1,) * (x.dim() - 2)
+        mean, var = self._statistics(x) if self.training else (self.running_mean.detach(), self.running_var.detach())
+        y = (x - mean.view(shape)) * torch.rsqrt(var.view(shape) + self.eps)
+        return y if self.weight is None else y * self.weight.view(shape) + self.bias.view(shape)
+
+    def _statistics(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return mean and variance ``[C]`` of a minibatch, which the running ones follow."""
+        axes = [axis for axis in range(x.dim()) if axis != 1]
+        counts = (
+            self.mask.to(x.dtype) if self.mask.dim() else x.new_ones(len(x))
+        )  # of no dimensions where none is padded
+        counts = counts.view((-1,) + (1,) * (x.dim() - 1)).expand(-1, 1, *x.shape[2:])
+        n = counts.sum()
+        mean = (x * counts).sum(dim=axes) / n
+        centred = x - mean.view((1, -1) + (1,) * (x.dim() - 2))
+        var = (centred.square() * counts).sum(dim=axes) / n
+        steps = self.running_mean - mean, self.running_var - var * n / (n - 1).clamp(min=1)
+        small, wide = (self.momentum * step.detach() for step in steps)
+        return _Follow.apply(mean, self.running_mean, small), _Follow.apply(var, self.running_var, wide)  # type: ignore[return-value]
+
+
+def refuse(name: str, layer: Any, personal: bool) -> None:
+    """Refuse a layer of batch normalisation whose statistics no client could have for itself."""
+    kind = type(layer).__name__
+    if not personal:
+        raise ConfigurationError(
+            f"layer {name!r} is a {kind}: its running statistics are no parameters, so they are neither averaged nor "
+            "reproducible, and statistics of a small client's minibatch couple examples that are not alike. Write "
+            f"GroupNorm(num_groups, {layer.num_features}) instead, which to.models.group_norm(model) does for all layers, or "
+            "let clients keep the statistics to themselves: to.fedbn(), or to.Personal('norms') with another algorithm"
+        )
+    if isinstance(layer, _LAZY) or not layer.track_running_stats or layer.momentum is None:
+        raise ConfigurationError(
+            f"layer {name!r} is a {kind} without running statistics that follow by a momentum: write "
+            f"BatchNorm(num_features, momentum=0.1, track_running_stats=True)"
+        )
+
+
+def with_own_batch_norm(module: nn.Module) -> tuple[nn.Module, frozenset[str], list[str]]:
+    """Replace layers of batch normalisation, in place.
+
+    Returns:
+        The module, the names of the parameters that are statistics, and those of the buffers that take a minibatch's mask.
+    """
+    statistics: list[str] = []
+    masks: list[str] = []
+    for name, layer in list(module.named_modules()):
+        if isinstance(layer, BATCH_NORMS):
+            if name:
+                module.set_submodule(name, OwnBatchNorm(layer))
+            else:
+                module = OwnBatchNorm(layer)
+            place = f"{name}." if name else ""
+            statistics += [f"{place}running_mean", f"{place}running_var"]
+            masks.append(f"{place}mask")
+    return module, frozenset(statistics), masks

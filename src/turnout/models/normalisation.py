@@ -1,0 +1,56 @@
+"""Group normalisation in the place of batch normalisation."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+from torch import nn
+
+from turnout.core.checks import count, counted
+from turnout.engine.batch_norm import BATCH_NORMS
+
+
+def group_norm(module: nn.Module, groups: int = 32, *, tell: bool = True) -> nn.Module:
+    """Return a copy of a module with GroupNorm where it has BatchNorm, and say which layers these are.
+
+    Statistics of single examples instead of minibatches: nothing to average, nothing to couple. A layer's weights and biases
+    are kept; running statistics have no meaning any more, so a network that was trained with them has to be trained on. A
+    layer has as many groups as divide both its channels and `groups`, of two channels or more.
+
+    Args:
+        module: is left as it is.
+        groups: the most groups a layer gets (32 in the paper).
+        tell: print what was done.
+
+    Reference: Wu and He, "Group normalization", ECCV 2018.
+
+    Example:
+        >>> from torch import nn
+        >>> module = group_norm(nn.Sequential(nn.Conv2d(3, 12, 3), nn.BatchNorm2d(12), nn.ReLU()), groups=8)
+        1 layer of BatchNorm is GroupNorm now: 1 (12 channels in 4 groups)
+        >>> type(module[1]).__name__
+        'GroupNorm'
+    """
+    count("groups", groups)
+    module, done = copy.deepcopy(module), []
+    layers: list[tuple[str, Any]] = [(n, m) for n, m in module.named_modules() if isinstance(m, BATCH_NORMS)]
+    for name, layer in layers:
+        channels = layer.num_features
+        parts = math.gcd(groups, channels)
+        while parts > 1 and channels // parts < 2:
+            parts = max(each for each in range(1, parts) if channels % each == 0)
+        new = nn.GroupNorm(parts, channels, eps=layer.eps, affine=layer.affine)
+        if layer.affine:
+            new.weight, new.bias = layer.weight, layer.bias
+        new.train(layer.training)
+        if name:
+            module.set_submodule(name, new)
+        else:
+            module = new
+        done.append(f"{name or 'the module'} ({channels} channels in {counted(parts, 'group')})")
+    if tell:
+        are = "is" if len(done) == 1 else "are"
+        print(f"{counted(len(done), 'layer')} of BatchNorm {are} GroupNorm now{': ' if done else ''}{', '.join(done)}")
+    return module
