@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -33,6 +35,68 @@ def test_both_layouts_and_the_folder_itself_are_found(batches):
     (batches.parent / "data" / "CIFAR10").mkdir(parents=True)
     batches.rename(batches.parent / "data" / "CIFAR10" / batches.name)
     assert len(cifar10(batches.parent / "data").x) == 15
+
+
+def python2(images, labels):
+    """The pickle that Python 2 wrote of a dictionary with an array of bytes and a list: what torchvision unpacks."""
+    raw = images.tobytes()
+    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    shape = b"".join(b"M" + size.to_bytes(2, "little") for size in images.shape) + b"\x86"
+    state = b"(K\x01" + shape + dtype + b"\x89T" + len(raw).to_bytes(4, "little") + raw + b"tb"
+    numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
+    return b"\x80\x02}(U\x06labels" + numbers + b"U\x04data" + array + state + b"u."
+
+
+def as_pickles(batches):
+    """Write the batches in torchvision's form, and take the others away."""
+    folder = batches.parent / "cifar-10-batches-py"
+    folder.mkdir()
+    for file in CIFAR10.files:
+        rows = np.frombuffer((batches / file).read_bytes(), dtype=np.uint8).reshape(-1, 3073)
+        (folder / file.removesuffix(".bin")).write_bytes(python2(rows[:, 1:], rows[:, 0].tolist()))
+        (batches / file).unlink()
+    return folder
+
+
+def test_the_folder_of_torchvision_holds_the_same(batches):
+    binary = cifar10(batches.parent)
+    folder = as_pickles(batches)
+    for place in (batches.parent, folder):
+        pickled = cifar10(place)
+        assert torch.equal(pickled.x, binary.x)
+        assert torch.equal(pickled.y, binary.y)
+    assert CIFAR10.find(batches.parent) == folder
+
+
+def test_where_it_was_looked_for_is_said_of_both_forms(tmp_path):
+    with pytest.raises(DataError, match=r"cifar-10-batches-bin.*cifar-10-batches-py"):
+        cifar10(tmp_path)
+
+
+def test_a_pickle_that_would_run_something_is_refused(batches):
+    folder = as_pickles(batches)
+    (folder / "data_batch_2").write_bytes(b"cos\nsystem\n(S'echo ran > ran'\ntR.")
+    with pytest.raises(
+        DataError, match=r"data_batch_2: it names os\.system, and only dictionaries, .* and arrays are read"
+    ):
+        cifar10(batches.parent)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (pickle.dumps({"data": np.zeros((2, 5), np.uint8), "labels": [0, 1]}), "found another form"),
+        (pickle.dumps({"data": np.zeros((2, 3072)), "labels": [0, 1]}), "pixels are float64"),
+        (pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": [0, 11]}), "found the label 11"),
+        (pickle.dumps([1, 2]), "found another form"),
+        (b"nothing", "is not a pickle that can be read"),
+    ],
+)
+def test_damaged_pickles_are_named(batches, content, message):
+    (as_pickles(batches) / "data_batch_3").write_bytes(content)
+    with pytest.raises(DataError, match=f"data_batch_3.*{message}"):
+        cifar10(batches.parent)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""CIFAR-10, from its binary version."""
+"""CIFAR-10, from its binary version, or from the one for Python that torchvision unpacks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ import numpy as np
 import torch
 
 from turnout.data.directory import Place
+from turnout.data.plain_pickle import read_pickle
 from turnout.data.source import Source
 from turnout.data.transforms import Normalise
 
 _TRAIN, _TEST = tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"
 _ROW = 1 + 3 * 32 * 32
 
-CIFAR10 = Place("cifar10", (*_TRAIN, _TEST), ("cifar-10-batches-bin", "CIFAR10/cifar-10-batches-bin"), bare=(".",))
+_PICKLES = Place(
+    "cifar10",
+    tuple(file.removesuffix(".bin") for file in (*_TRAIN, _TEST)),
+    ("cifar-10-batches-py", "CIFAR10/cifar-10-batches-py"),
+    bare=(".",),
+)
+CIFAR10 = Place(
+    "cifar10",
+    (*_TRAIN, _TEST),
+    ("cifar-10-batches-bin", "CIFAR10/cifar-10-batches-bin"),
+    bare=(".",),
+    instead=_PICKLES,
+)
 
 
 def cifar10(directory: str | os.PathLike[str] | None = None) -> Source:
@@ -23,7 +36,8 @@ def cifar10(directory: str | os.PathLike[str] | None = None) -> Source:
 
     Inputs are float32 ``[n, 3, 32, 32]`` in [0, 1] (0.7 GB); the default transform normalises each channel by mean
     (0.4914, 0.4822, 0.4465) and standard deviation (0.2023, 0.1994, 0.2010). Reads the six files of the binary version
-    from the folder ``cifar-10-batches-bin`` in the data directory.
+    from the folder ``cifar-10-batches-bin`` in the data directory, or those of ``cifar-10-batches-py``, where torchvision
+    unpacks CIFAR-10; of its pickles nothing but arrays and plain values is read.
 
     Raises:
         DataError: if a file is missing or damaged.
@@ -31,8 +45,9 @@ def cifar10(directory: str | os.PathLike[str] | None = None) -> Source:
     Reference: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", University of Toronto, 2009.
     """
     folder = CIFAR10.locate(directory)
-    x, y = _read_batches([folder / file for file in _TRAIN])
-    test_x, test_y = _read_batches([folder / _TEST])
+    suffix = ".bin" if (folder / _TEST).is_file() else ""
+    x, y = _read_batches([folder / f"{Path(file).stem}{suffix}" for file in _TRAIN])
+    test_x, test_y = _read_batches([folder / f"{Path(_TEST).stem}{suffix}"])
     normalise = Normalise((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
     return Source("cifar10", x, y, 10, test_x, test_y, transforms=(normalise,), recipe={"source": "cifar10"})
 
@@ -52,11 +67,28 @@ def _read_batches(paths: list[Path]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _read_batch(path: Path) -> np.ndarray:
+    """Return a batch as rows of a label and pixels, whatever its form."""
+    rows = _from_bytes(path) if path.suffix == ".bin" else _from_pickle(path)
+    if rows[:, 0].max() > 9:
+        raise CIFAR10.damaged(path, found=f"the label {rows[:, 0].max()}", expected="labels from 0 to 9")
+    return rows
+
+
+def _from_pickle(path: Path) -> np.ndarray:
+    batch = read_pickle(path, arrays=True)
+    try:
+        data, labels = np.asarray(batch["data"]), np.asarray(batch["labels"], dtype=np.uint8)
+        if data.dtype != np.uint8:
+            raise TypeError(f"pixels are {data.dtype}")
+        return np.column_stack([labels, data.reshape(len(labels), _ROW - 1)])
+    except (TypeError, KeyError, ValueError, IndexError, OverflowError) as error:
+        expected = f"'data', {_ROW - 1:,} bytes for each image, and 'labels'"
+        raise CIFAR10.damaged(path, found=f"another form ({error})", expected=expected) from error
+
+
+def _from_bytes(path: Path) -> np.ndarray:
     raw = np.fromfile(path, dtype=np.uint8)
     if len(raw) == 0 or len(raw) % _ROW:
         expected = f"a multiple of {_ROW:,} bytes (30,730,000 in the original)"
         raise CIFAR10.damaged(path, found=f"{len(raw):,} bytes", expected=expected)
-    rows = raw.reshape(-1, _ROW)
-    if rows[:, 0].max() > 9:
-        raise CIFAR10.damaged(path, found=f"the label {rows[:, 0].max()}", expected="labels from 0 to 9")
-    return rows
+    return raw.reshape(-1, _ROW)

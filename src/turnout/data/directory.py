@@ -25,6 +25,7 @@ class Place:
         bare: further folders, searched only under a directory given as an argument: their names say nothing of the
             data set, and other data sets use the same file names (MNIST and Fashion-MNIST do).
         remedy: what to do where they are missing; by default, to download them.
+        instead: where the same data lie in another form, which is searched last.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Place:
     folders: tuple[str, ...]
     bare: tuple[str, ...] = ()
     remedy: str = ""
+    instead: Place | None = None
 
     def candidates(self, directory: str | os.PathLike[str] | None = None) -> list[Path]:
         """Return the folders that are searched, in order."""
@@ -39,11 +41,11 @@ class Place:
         return [root / folder for folder in self.folders + (self.bare if directory else ())]
 
     def find(self, directory: str | os.PathLike[str] | None = None) -> Path | None:
-        """Return the first folder that holds all the files, or None."""
+        """Return the first folder that holds all the files, of this form or another one, or None."""
         for folder in self.candidates(directory):
             if not self._missing(folder):
                 return folder
-        return None
+        return None if self.instead is None else self.instead.find(directory)
 
     def locate(self, directory: str | os.PathLike[str] | None = None) -> Path:
         """Return the first folder that holds all the files.
@@ -59,6 +61,8 @@ class Place:
             missing = self._missing(folder)
             some = f" (lacks {_listed(missing)})" if len(missing) < len(self.files) else ""
             places.append(f"{folder}{some}")
+        if self.instead is not None:
+            places += map(str, self.instead.candidates(directory))
         remedy = self.remedy or f"Write `turnout data fetch {self.name}` to download it"
         raise DataError(
             f"{self.name}: no folder holds {_listed(list(self.files))}; looked in {', '.join(places)}. {remedy}, or set "

@@ -8,20 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-import pickle
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from turnout.core.checks import ConfigurationError, DataError, positive
+from turnout.data.plain_pickle import read_pickle
 from turnout.population.recorded import RecordedSpeed
 from turnout.population.timed_trace import TimedTrace
-
-
-class _Plain(pickle.Unpickler):
-    """An unpickler of plain values."""
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise DataError(f"it names {module}.{name}, and only dictionaries, lists, numbers and texts are read")
 
 
 def fedscale_availability(path: str | Path, *, sha256: str | None = None, seconds_per_round: int = 600) -> TimedTrace:
@@ -107,13 +100,7 @@ def _clients(path: str | Path, sha256: str | None, what: str) -> list[Any]:
         found = hashlib.sha256(content).hexdigest()
         if found != sha256.lower():
             raise DataError(f"{file}: its SHA-256 is {found}, expected {sha256}: download it again")
-    try:
-        with file.open("rb") as stream:
-            table = _Plain(stream).load()
-    except DataError as error:
-        raise DataError(f"{file}: {error}") from error
-    except Exception as error:  # a damaged pickle raises errors of every kind
-        raise DataError(f"{file} is not a pickle that can be read: {error}") from error
+    table = read_pickle(file)
     if not isinstance(table, dict) or not table:
         raise DataError(f"{file}: got {_short(table)}, needed a dictionary with an entry for every client")
     return list(table.values())

@@ -1,0 +1,58 @@
+"""Pickles read without running what they say: dictionaries, lists, numbers and texts, and arrays where asked for."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from turnout.core.checks import DataError
+
+
+def _bytes(text: str, encoding: str) -> bytes:
+    """Return bytes that a pickle has as text, by the one encoding that pickles use for that."""
+    if encoding != "latin1":
+        raise DataError(f"it encodes by {encoding!r}")
+    return text.encode("latin1")
+
+
+_OF_ARRAYS = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("_codecs", "encode"): _bytes,
+}
+"""All that a pickle of arrays names."""
+
+
+class _Unpickler(pickle.Unpickler):
+    """An unpickler that refuses every class and function but those of arrays."""
+
+    arrays = False
+
+    def find_class(self, module: str, name: str) -> Any:
+        known = _OF_ARRAYS if self.arrays else {}
+        if (module, name) not in known:
+            read = "dictionaries, lists, numbers and texts" + (" and arrays" if self.arrays else "")
+            raise DataError(f"it names {module}.{name}, and only {read} are read")
+        return known[module, name]
+
+
+def read_pickle(path: Path, *, arrays: bool = False) -> Any:
+    """Read a pickle, one of Python 2 too.
+
+    Raises:
+        DataError: where it names anything else than is read, or is damaged.
+    """
+    try:
+        with path.open("rb") as stream:
+            unpickler = _Unpickler(stream, encoding="latin1")
+            unpickler.arrays = arrays
+            return unpickler.load()
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    except Exception as error:  # a damaged pickle raises errors of every kind
+        raise DataError(f"{path} is not a pickle that can be read: {error}") from error
