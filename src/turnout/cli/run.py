@@ -20,7 +20,7 @@ from turnout.cli.output import console, introduce, say, show, warn_of_dropped
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.comparison import is_finished, load_record
-from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted
+from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted, known_name
 from turnout.distributed import collectives
 from turnout.experiment import Experiment
 from turnout.history import History
@@ -28,6 +28,7 @@ from turnout.progress import BY_IMPORTANCE, Progress, quality
 from turnout.reporting import comparison, rich_tables
 from turnout.reporting.style import name_of
 from turnout.running import Interrupted
+from turnout.trackers import TRACKERS
 
 SETTINGS = "settings.json"
 
@@ -41,7 +42,9 @@ turnout run --data mnist --model mlp model.hidden=64,30 data.alpha=0.3 data.num_
 
 turnout run 'local.lr={kind="halving", initial=0.1, start=200, every=100}' also.prox.mu=0.01
 
-turnout run --config examples/demo.toml --algorithm fedau_inf --seed 1
+turnout run --config examples/demo.toml --algorithm mifa --seed 1
+
+turnout run --track tensorboard --track mlflow
 
 turnout run --resume runs/fedau-digits-0 --rounds 1000
 
@@ -90,6 +93,10 @@ def run(
     patience: Annotated[
         int | None, typer.Option(metavar="N", help="End the run after N evaluations without a better test accuracy.")
     ] = None,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Hand figures on to tensorboard, wandb, mlflow or trackio; may be repeated."),
+    ] = None,
     quiet: flags.Quiet = False,
 ) -> None:
     """Train one model over clients who come and go, and print its accuracy.
@@ -118,8 +125,10 @@ def run(
         target, goes_on = collectives.broadcast((resume, True) if resume else _place(name, folder, experiment))
         if first and not quiet:
             introduce(settings.name, [settings], experiment.data)
-        stopping = [] if patience is None and stop_at is None else [EarlyStopping(patience, stop_at)]
-        perform(experiment, settings, target, goes_on, checkpoint_every, quiet, stopping)
+        watching: list[Callback] = [TRACKERS[known_name("tracker", each, TRACKERS)]() for each in track or ()]
+        if patience is not None or stop_at is not None:
+            watching.append(EarlyStopping(patience, stop_at))
+        perform(experiment, settings, target, goes_on, checkpoint_every, quiet, watching)
     if first:
         record = load_record(target)
         show(rich_tables(comparison([record])))

@@ -1,0 +1,70 @@
+"""MLflow: a database beside the runs, or a tracking server."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from turnout.trackers.tracker import Tracker
+
+_STATUS = {"finished": "FINISHED", "stopped": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
+_MOST = 100  # parameters that one request may hold
+
+
+class MLflow(Tracker):
+    """Track with MLflow.
+
+    Args:
+        project: the experiment's name.
+        name: see `Tracker`.
+        uri: of the tracking server or database; None is as ``MLFLOW_TRACKING_URI`` says, and else the SQLite file mlflow.db
+            beside the run's folder: ``mlflow ui --backend-store-uri sqlite:///runs/mlflow.db``.
+
+    Raises:
+        ConfigurationError: where the package is missing.
+
+    Reference: https://mlflow.org/docs/latest/ml/tracking
+    """
+
+    package = "mlflow"
+
+    def __init__(self, project: str = "turnout", name: str | None = None, uri: str | None = None) -> None:
+        super().__init__(project, name)
+        self._uri, self._client, self._run = uri, None, ""
+
+    def begin(self, config: dict[str, Any], known: str | None, name: str) -> None:
+        """Begin a run, or go on with it."""
+        module = self._module(self.package)
+        beside = (self._folder or Path("run")).resolve().parent
+        uri = self._uri or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{beside / 'mlflow.db'}"
+        self._client = client = module.MlflowClient(uri)
+        if known is not None:
+            self._run = known
+            client.update_run(known, status="RUNNING")
+            return
+        found = client.get_experiment_by_name(self.project)
+        artifacts = (beside / "mlflow-artifacts").as_uri() if uri.startswith("sqlite:") else None
+        experiment = found.experiment_id if found else client.create_experiment(self.project, artifacts)
+        self._run = client.create_run(experiment, run_name=name).info.run_id
+        params = [module.entities.Param(key, str(value)[:6000]) for key, value in config.items()]
+        for low in range(0, len(params), _MOST):
+            client.log_batch(self._run, params=params[low : low + _MOST])
+        self.remember(self._run)
+
+    def log(self, round: int, figures: dict[str, float]) -> None:
+        """Log the figures at their round, in one request."""
+        assert self._client is not None
+        metric, now = self._module(self.package).entities.Metric, int(time.time() * 1000)
+        self._client.log_batch(self._run, metrics=[metric(name, value, now, round) for name, value in figures.items()])
+
+    def end(self, status: str, figures: dict[str, float]) -> None:
+        """Tag the run with its final figures, and end it."""
+        if self._client is None:
+            return
+        tag = self._module(self.package).entities.RunTag
+        tags = [tag(f"final.{name}", repr(value)) for name, value in figures.items()]
+        self._client.log_batch(self._run, tags=[tag("status", status), *tags[: _MOST - 1]])
+        self._client.set_terminated(self._run, _STATUS[status])
+        self._client = None

@@ -1,0 +1,57 @@
+"""TensorBoard: event files in the run's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from turnout.core.checks import ConfigurationError
+from turnout.trackers.tracker import Tracker
+
+
+class TensorBoard(Tracker):
+    """Write event files to ``FOLDER/tensorboard``; ``tensorboard --logdir runs`` shows them.
+
+    Args:
+        folder: where they go; None is the run's folder, which then has to be given.
+
+    Raises:
+        ConfigurationError: where the package is missing, or there is no folder.
+
+    Reference: https://www.tensorflow.org/tensorboard
+    """
+
+    package = "tensorboard"
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        super().__init__()
+        self._events = None if folder is None else Path(folder)
+        self._writer: Any = None
+        self._config: dict[str, Any] = {}
+
+    def begin(self, config: dict[str, Any], known: str | None, name: str) -> None:
+        """Keep the settings; the file is begun with the first round, when it is known which one that is."""
+        del known, name
+        if self._events is None and self._folder is None:
+            raise ConfigurationError(
+                "TensorBoard writes files: give the run a folder, experiment.run('runs/mine'), or TensorBoard('events')"
+            )
+        self._config = config
+
+    def log(self, round: int, figures: dict[str, float]) -> None:
+        """Write one scalar for each figure; those of later rounds, of a start that was killed, are hidden."""
+        if self._writer is None:
+            module = self._module(self.package, "torch.utils.tensorboard")
+            where = self._events or (self._folder or Path()) / "tensorboard"
+            self._writer = module.SummaryWriter(str(where), purge_step=round)
+            self._writer.add_text("settings", "\n".join(f"    {key} = {value}" for key, value in self._config.items()))
+        for name, value in figures.items():
+            self._writer.add_scalar(name, value, round)
+
+    def end(self, status: str, figures: dict[str, float]) -> None:
+        """Close the file."""
+        del figures
+        if self._writer is not None:
+            self._writer.add_text("status", status)
+            self._writer.close()
+            self._writer = None

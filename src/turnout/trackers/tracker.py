@@ -1,0 +1,113 @@
+"""What trackers share: plain settings, numbers by round, and the identity of a run that is gone on with."""
+
+from __future__ import annotations
+
+import importlib
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from turnout import storage
+from turnout.callbacks import Callback
+from turnout.core.checks import CheckpointError, ConfigurationError
+
+
+class Tracker(Callback):
+    """Hand a run on to a tracker: its configuration, the numbers of every round, and how it ended.
+
+    A run that is resumed goes on as the same run of the tracker, from its last checkpoint: what was tracked beyond it is
+    tracked again. Which run it is stands in a file of the run's folder; without a folder every start is a new one.
+
+    Args:
+        project: what the tracker collects runs under.
+        name: of the run; None takes the folder's.
+    """
+
+    package: str
+    """What has to be installed."""
+
+    def __init__(self, project: str = "turnout", name: str | None = None) -> None:
+        self.project, self.name = project, name
+        self._folder: Path | None = None
+        self._module(self.package)  # before anything is trained
+
+    def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
+        """Begin a run of the tracker, or go on with the one that the folder names."""
+        self._folder = folder
+        self.begin(dict(flat(config)), self._known(), self.name or (folder.name if folder else "run"))
+
+    def on_round(self, row: Mapping[str, Any]) -> None:
+        """Hand the numbers of a round on."""
+        self.log(row["round"], {name: float(value) for name, value in row.items() if _is_number(name, value)})
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        """Hand the summary on, and close."""
+        figures = {name: value for name, value in flat(summary) if _is_number(name, value)}
+        self.end(str(summary["status"]), {name: float(value) for name, value in figures.items()})
+
+    @abstractmethod
+    def begin(self, config: dict[str, Any], known: str | None, name: str) -> None:
+        """Begin a run, or go on with the one that is `known`; call `remember` with what identifies it."""
+
+    @abstractmethod
+    def log(self, round: int, figures: dict[str, float]) -> None:
+        """Take the figures of a round."""
+
+    @abstractmethod
+    def end(self, status: str, figures: dict[str, float]) -> None:
+        """Take the final figures and the status, as `Callback.on_end` names them, and close."""
+
+    def remember(self, identity: str) -> None:
+        """Write down which run of the tracker this is."""
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            storage.save(self._folder, {self._file: storage.json_writer({"run": identity})})
+
+    @property
+    def _file(self) -> str:
+        return f"{self.package}.json"
+
+    def _known(self) -> str | None:
+        """Return what identifies the run that the folder's is, if it has been tracked before."""
+        if self._folder is None or not (self._folder / self._file).exists():
+            return None
+        found = storage.read_json(self._folder / self._file, instead="delete it to track the run as a new one")
+        if not isinstance(found, dict) or not isinstance(found.get("run"), str):
+            raise CheckpointError(f"{self._folder / self._file} names no run: delete it to track the run as a new one")
+        return found["run"]
+
+    @staticmethod
+    def _module(package: str, name: str | None = None) -> Any:
+        """Import a tracker's package.
+
+        Raises:
+            ConfigurationError: where it is not installed, with the extra that has it.
+        """
+        try:
+            return importlib.import_module(name or package)
+        except ImportError as error:
+            raise ConfigurationError(
+                f"tracking with {package} needs its package, which is not installed: pip install 'turnout[{package}]'"
+            ) from error
+
+
+def flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested tables under joined names, lists as text.
+
+    >>> dict(flat({"local": {"lr": 0.1, "steps": 5}, "rounds": 10}))
+    {'local.lr': 0.1, 'local.steps': 5, 'rounds': 10}
+    """
+    for key, value in table.items():
+        name = f"{place}.{key}" if place else str(key)
+        if isinstance(value, Mapping):
+            yield from flat(value, name)
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            yield name, str(list(value))
+        else:
+            yield name, value
+
+
+def _is_number(name: str, value: Any) -> bool:
+    """Whether it is a figure to be tracked."""
+    return name != "round" and isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,52 @@
+"""Weights & Biases."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from turnout.trackers.tracker import Tracker
+
+
+class WeightsAndBiases(Tracker):
+    """Track with Weights & Biases, online or offline.
+
+    Args:
+        project, name: see `Tracker`.
+        mode: ``"online"``, or ``"offline"``, of which ``wandb sync`` uploads what it kept; None is as ``WANDB_MODE`` says.
+
+    Raises:
+        ConfigurationError: where the package is missing.
+
+    Reference: https://docs.wandb.ai
+    """
+
+    package = "wandb"
+
+    def __init__(
+        self, project: str = "turnout", name: str | None = None, mode: Literal["online", "offline"] | None = None
+    ) -> None:
+        super().__init__(project, name)
+        self._mode, self._run = mode, None
+
+    def begin(self, config: dict[str, Any], known: str | None, name: str) -> None:
+        """Begin a run, or go on with it."""
+        where = None if self._folder is None else str(self._folder)
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        self._run = self._module(self.package).init(
+            project=self.project, name=name, config=config, id=known, resume="allow", mode=self._mode, dir=where
+        )
+        if known is None:
+            self.remember(self._run.id)
+
+    def log(self, round: int, figures: dict[str, float]) -> None:
+        """Log the figures at their round."""
+        assert self._run is not None
+        self._run.log(figures, step=round)
+
+    def end(self, status: str, figures: dict[str, float]) -> None:
+        """Write the summary, and finish."""
+        if self._run is not None:
+            self._run.summary.update({"status": status, **figures})
+            self._run.finish(exit_code=0 if status in ("finished", "stopped") else 1)
+            self._run = None

@@ -1,0 +1,149 @@
+"""Each tracker with its own package: what it wrote is read back. Packages that are not installed skip theirs."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from turnout import AfterRound, ConfigurationError, Experiment, models
+from turnout.core.checks import CheckpointError
+from turnout.trackers import TRACKERS, MLflow, TensorBoard, Tracker, Trackio, WeightsAndBiases
+from turnout.trackers.tracker import flat
+
+from ..tiny import classification
+
+ROUNDS = 4
+RUN = Experiment(classification(), models.Logistic(), rounds=ROUNDS, evaluate_every=2)
+
+
+class Memory(Tracker):
+    """Tracks in lists, as any tracker is used."""
+
+    package = "json"
+
+    def __init__(self):
+        super().__init__()
+        self.config, self.rounds, self.ended, self.known = {}, {}, None, None
+
+    def begin(self, config, known, name):
+        self.config, self.known, self.name = config, known, name
+        self.remember("the run")
+
+    def log(self, round, figures):
+        self.rounds[round] = figures
+
+    def end(self, status, figures):
+        self.ended = status, figures
+
+
+def cut_short(folder, tracker, after):
+    """Run beyond a checkpoint, and die."""
+
+    def stop(row):
+        if row["round"] == after:
+            raise RuntimeError("a power cut")
+
+    with pytest.raises(RuntimeError, match="power cut"):
+        RUN.run(folder, checkpoint_every=2, callbacks=[tracker, AfterRound(stop)])
+
+
+def test_a_tracker_gets_settings_rounds_and_the_summary(tmp_path):
+    memory = Memory()
+    result = RUN.run(tmp_path / "mine", callbacks=[memory])
+    assert memory.config["rounds"] == ROUNDS
+    assert memory.config["algorithm.name"] == "fedavg"
+    assert memory.name == "mine"
+    assert sorted(memory.rounds) == [1, 2, 3, 4]
+    assert memory.rounds[4]["test_accuracy"] == result.rounds["test_accuracy"][-1].as_py()
+    assert "test_accuracy" not in memory.rounds[1]
+    assert "round" not in memory.rounds[1]
+    status, figures = memory.ended
+    assert status == "finished"
+    assert figures["test_accuracy"] == result.summary()["test_accuracy"]
+
+
+def test_a_run_that_goes_on_is_the_same_run(tmp_path):
+    cut_short(tmp_path, Memory(), after=3)
+    again = Memory()
+    RUN.run(tmp_path, resume=True, callbacks=[again])
+    assert again.known == "the run"
+    assert sorted(again.rounds) == [3, 4]
+
+
+def test_a_damaged_note_of_the_run_is_refused(tmp_path):
+    (tmp_path / "json.json").write_text("[]")
+    with pytest.raises(CheckpointError, match=r"json.json names no run: delete it"):
+        RUN.run(tmp_path, callbacks=[Memory()])
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_package_that_is_missing_names_its_extra(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigurationError, match=rf"pip install 'turnout\[{name}\]'"):
+        TRACKERS[name]()
+
+
+def test_values_of_nested_tables_have_joined_names():
+    assert dict(flat({"a": {"b": [1, 2], "c": {"d": None}}})) == {"a.b": "[1, 2]", "a.c.d": None}
+
+
+def test_tensorboard(tmp_path):
+    events = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="turnout[tensorboard]"
+    )
+    with pytest.raises(ConfigurationError, match="TensorBoard writes files: give the run a folder"):
+        RUN.run(callbacks=[TensorBoard()])
+    cut_short(tmp_path, TensorBoard(), after=3)
+    result = RUN.run(tmp_path, resume=True, callbacks=[TensorBoard()])
+    found = events.EventAccumulator(str(tmp_path / "tensorboard"))
+    found.Reload()
+    scalars = found.Scalars("test_accuracy")
+    assert [each.step for each in scalars] == [2, 4]
+    assert scalars[-1].value == pytest.approx(result.rounds["test_accuracy"][-1].as_py())
+    assert [each.step for each in found.Scalars("local_loss")] == [1, 2, 3, 4]
+
+
+def test_mlflow(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="turnout[mlflow]")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    folder = tmp_path / "mine"
+    cut_short(folder, MLflow(), after=3)
+    result = RUN.run(folder, resume=True, callbacks=[MLflow()])
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (experiment,) = [each for each in client.search_experiments() if each.name == "turnout"]
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.run_name == "mine"
+    assert run.info.status == "FINISHED"
+    assert run.data.params["rounds"] == str(ROUNDS)
+    history = client.get_metric_history(run.info.run_id, "test_accuracy")
+    assert [each.step for each in history] == [2, 4]
+    assert history[-1].value == result.rounds["test_accuracy"][-1].as_py()
+    assert {each.step for each in client.get_metric_history(run.info.run_id, "local_loss")} == {1, 2, 3, 4}
+    assert float(run.data.tags["final.test_accuracy"]) == result.summary()["test_accuracy"]
+
+
+def test_wandb(tmp_path):
+    pytest.importorskip("wandb", reason="turnout[wandb]")
+    cut_short(tmp_path, WeightsAndBiases(mode="offline"), after=3)
+    result = RUN.run(tmp_path, resume=True, callbacks=[WeightsAndBiases(mode="offline")])
+    folders = sorted(tmp_path.glob("wandb/offline-run-*"))
+    assert len({folder.name.rpartition("-")[2] for folder in folders}) == 1  # one run, begun twice
+    summary = json.loads((folders[-1] / "files" / "wandb-summary.json").read_text())
+    assert summary["status"] == "finished"
+    assert summary["test_accuracy"] == result.summary()["test_accuracy"]
+    assert summary["_step"] == ROUNDS
+
+
+def test_trackio(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    pytest.importorskip("trackio", reason="turnout[trackio]")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    result = RUN.run(tmp_path / "mine", callbacks=[Trackio()])
+    rows = SQLiteStorage.get_logs("turnout", "mine")
+    assert [row["step"] for row in rows if "local_loss" in row] == [1, 2, 3, 4]
+    assert [row["test_accuracy"] for row in rows if "test_accuracy" in row][-1] == pytest.approx(
+        result.rounds["test_accuracy"][-1].as_py()
+    )
+    assert Path(tmp_path / "mine" / "trackio.json").exists()
