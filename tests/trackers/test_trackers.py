@@ -58,6 +58,7 @@ def test_a_tracker_gets_settings_rounds_and_the_summary(tmp_path):
     assert memory.rounds[4]["test_accuracy"] == result.rounds["test_accuracy"][-1].as_py()
     assert "test_accuracy" not in memory.rounds[1]
     assert "round" not in memory.rounds[1]
+    assert memory.ended is not None
     status, figures = memory.ended
     assert status == "finished"
     assert figures["test_accuracy"] == result.summary()["test_accuracy"]
@@ -72,7 +73,7 @@ def test_a_run_that_goes_on_is_the_same_run(tmp_path):
 
 
 def test_a_damaged_note_of_the_run_is_refused(tmp_path):
-    (tmp_path / "json.json").write_text("[]")
+    (tmp_path / "json.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"json.json names no run: delete it"):
         RUN.run(tmp_path, callbacks=[Memory()])
 
@@ -137,11 +138,9 @@ def test_wandb(tmp_path):
 
 def test_trackio(tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
-    pytest.importorskip("trackio", reason="turnout[trackio]")
-    from trackio.sqlite_storage import SQLiteStorage
-
+    storage = pytest.importorskip("trackio.sqlite_storage", reason="turnout[trackio]")
     result = RUN.run(tmp_path / "mine", callbacks=[Trackio()])
-    rows = SQLiteStorage.get_logs("turnout", "mine")
+    rows = storage.SQLiteStorage.get_logs("turnout", "mine")
     assert [row["step"] for row in rows if "local_loss" in row] == [1, 2, 3, 4]
     assert [row["test_accuracy"] for row in rows if "test_accuracy" in row][-1] == pytest.approx(
         result.rounds["test_accuracy"][-1].as_py()

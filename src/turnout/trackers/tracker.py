@@ -73,7 +73,7 @@ class Tracker(Callback):
         if self._folder is None or not (self._folder / self._file).exists():
             return None
         found = storage.read_json(self._folder / self._file, instead="delete it to track the run as a new one")
-        if not isinstance(found, dict) or not isinstance(found.get("run"), str):
+        if not isinstance(found.get("run"), str):
             raise CheckpointError(f"{self._folder / self._file} names no run: delete it to track the run as a new one")
         return found["run"]
 
