@@ -74,3 +74,15 @@ def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, t
     result = turnout("data", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_a_table_of_ones_own_is_data(turnout, tmp_path):
+    rows = [f"{i % 7},{i % 3},clinic {i % 4},{'yes' if i % 2 else 'no'}" for i in range(80)]
+    (tmp_path / "patients.csv").write_text("\n".join(["age,dose,clinic,ill", *rows]))
+    where = ("--data", "table", f"data.path={tmp_path / 'patients.csv'}", "data.label=ill", "data.client=clinic")
+    result = turnout("run", *where, "--rounds", 1, "--availability", "everyone")
+    assert result.exit_code == 0, result.output
+    assert "4 clients" in result.stderr
+    result = turnout("run", "--data", "table")
+    assert result.exit_code == 2
+    assert "data.path is missing" in result.stderr

@@ -106,7 +106,7 @@ def test_every_name_has_defaults_that_can_be_built() -> None:
         assert settings(f"model={name}").model() == MODELS[name]()
     for name in SOURCES:
         assert name in defaults.BY_DATA
-        settings(f"data={name}")
+        settings(f"data={name}", *(["data.path=a.csv", "data.label=y"] if name == "table" else []))
     for name in SELECTIONS:
         settings(f"selection={name}")
     for name in AVAILABILITY.keys() - {"trace", "timed_trace"}:

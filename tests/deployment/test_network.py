@@ -195,6 +195,13 @@ def test_settings_of_a_server_name_no_files():
         evil = {**told, "settings": {**told["settings"], **change}}
         with pytest.raises(ConfigurationError, match="the server's settings name a file"):
             clients_experiment(evil, "own.py:x", None, None, "cpu")
+    for change, data in (
+        ({"data": {"name": "table", "path": "passwords.csv", "label": "y"}}, "table"),
+        ({"model": {"name": "huggingface", "base": "gpt2"}}, "digits"),
+    ):
+        evil = {**told, "settings": {**told["settings"], **change}}
+        with pytest.raises(ConfigurationError, match=r"the server's settings name .* for a server: give"):
+            clients_experiment(evil, data, None, 0, "cpu")
     with pytest.raises(ConfigurationError, match="has many clients: add --client 0"):
         clients_experiment(told, "digits", None, None, "cpu")
     with pytest.raises(ConfigurationError, match="--client: got 9, needed 0 to 3"):

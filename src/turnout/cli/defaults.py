@@ -54,6 +54,7 @@ BY_DATA: Mapping[str, Table] = {
     "sent140": {"data": _BY_ID, "model": {"name": "text_lstm"}, "local": {"lr": 0.3}},
     "synthetic": _SYNTHETIC,
     "synthetic_iid": _SYNTHETIC,
+    "table": {"data": _BY_ID, "model": {"name": "mlp"}},
     "shakespeare": {
         "data": {"num_clients": 100, **_BY_ID, "stride": 20},
         "model": {"name": "char_lstm"},
@@ -71,6 +72,7 @@ OWN_TESTS: Mapping[str, Table] = {
     "fashion_mnist": _OWN_TESTS,
     "emnist": _OWN_TESTS,
     "cifar10": _OWN_TESTS,
+    "table": {"data": {"test_fraction": 0.0, "client_test_fraction": 0.2}},
 }
 """Under all else where an algorithm has a personal part: only a client's own test examples can judge what is its own."""
 

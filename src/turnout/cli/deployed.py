@@ -115,6 +115,7 @@ def _from_settings(announcement: Mapping[str, Any], data: str) -> Experiment:
             "the server's experiment is a Python file: give yours with --experiment FILE.py:EXPERIMENT"
         )
     _refuse_names_of_files(table, "")
+    _refuse_files_without_a_folder(table, data)
     table = {name: value for name, value in table.items() if name in TOLD} | {"availability": {"name": "everyone"}}
     if ".py:" not in data and data != table.get("data", {}).get("name"):
         raise ConfigurationError(
@@ -140,6 +141,21 @@ def _refuse_names_of_files(table: Any, place: str) -> None:
         raise ConfigurationError(
             f"the server's settings name a file ({place} = {table!r}), which is not read for a server: give the experiment "
             "with --experiment FILE.py:EXPERIMENT"
+        )
+
+
+def _refuse_files_without_a_folder(table: Mapping[str, Any], data: str) -> None:
+    """Refuse a server's table, and weights in a folder or on the Hub, whose names look like those of anything else."""
+    if "path" in table.get("data", {}) and ".py:" not in data:
+        raise ConfigurationError(
+            f"the server's settings name a file (data.path = {table['data']['path']!r}), which is not read for a server: "
+            "give your data with --data FILE.py:FUNCTION"
+        )
+    model = table.get("model", {})
+    if model.get("name") == "huggingface" and not str(model.get("base", "")).startswith("{"):
+        raise ConfigurationError(
+            "the server's settings name the weights of a model (model.base), which are not fetched or read for a server: "
+            "give the experiment with --experiment FILE.py:EXPERIMENT"
         )
 
 

@@ -30,6 +30,7 @@ from turnout.data.source import Source
 from turnout.data.split import split_source
 from turnout.data.standardise import standardised
 from turnout.data.synthetic import synthetic, synthetic_iid
+from turnout.data.table import from_table, table
 from turnout.data.tokens import from_tokens
 from turnout.data.transforms import (
     AdjustSharpness,
@@ -81,6 +82,7 @@ __all__ = [
     "from_arrays",
     "from_dataset",
     "from_huggingface",
+    "from_table",
     "from_tokens",
     "inventory",
     "leaf_characters",
@@ -96,4 +98,5 @@ __all__ = [
     "standardised",
     "synthetic",
     "synthetic_iid",
+    "table",
 ]

@@ -22,6 +22,7 @@ from turnout.data.sent140 import SENT140, sent140
 from turnout.data.shakespeare import SHAKESPEARE, shakespeare
 from turnout.data.source import Source
 from turnout.data.synthetic import synthetic, synthetic_iid
+from turnout.data.table import table
 
 SOURCES: dict[str, Callable[..., Source]] = {
     "digits": digits,
@@ -37,6 +38,7 @@ SOURCES: dict[str, Callable[..., Source]] = {
     "sent140": sent140,
     "synthetic": synthetic,
     "synthetic_iid": synthetic_iid,
+    "table": table,
 }
 """What loads each named data set."""
 

@@ -152,5 +152,6 @@ ELSEWHERE: dict[str, str] = {
     "mnist_binary": "turnout data fetch mnist",
     "synthetic": "drawn when it is used",
     "synthetic_iid": "drawn when it is used",
+    "table": "a file of your own: data.path=FILE data.label=COLUMN data.client=COLUMN",
 }
 """Where data sets come from that cannot be downloaded here."""
