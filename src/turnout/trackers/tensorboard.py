@@ -34,7 +34,7 @@ class TensorBoard(Tracker):
         del known, name
         if self._events is None and self._folder is None:
             raise ConfigurationError(
-                "TensorBoard writes files: give the run a folder, experiment.run('runs/mine'), or TensorBoard('events')"
+                "TensorBoard writes files, and this run has no folder: give it one, experiment.run('runs/mine')"
             )
         self._config = config
 
