@@ -7,6 +7,7 @@ from turnout.data.digits import digits
 from turnout.data.directory import data_directory
 from turnout.data.emnist import emnist
 from turnout.data.federated import FederatedData, Shards
+from turnout.data.federations import from_flower, from_pfl
 from turnout.data.femnist import femnist
 from turnout.data.fetch import fetch
 from turnout.data.huggingface import from_huggingface
@@ -81,7 +82,9 @@ __all__ = [
     "fetch",
     "from_arrays",
     "from_dataset",
+    "from_flower",
     "from_huggingface",
+    "from_pfl",
     "from_table",
     "from_tokens",
     "inventory",

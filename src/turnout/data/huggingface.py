@@ -30,7 +30,7 @@ def from_huggingface(
         dataset: one split, e.g. ``datasets.load_dataset("ylecun/mnist", split="train")``.
         input, label: names of the columns of inputs and of targets: whole-number labels, or numbers to predict.
         client_id: name of the column that says whose example it is, e.g. ``"writer_id"``; None if there is none.
-        test: another split with the same columns, the official test split.
+        test: another split with the same columns, the official test split; without that of `client_id` it is nobody's.
         num_classes: C; by default that of the label column, where it says so, else one more than the largest label; none
             for numbers to predict.
         name: what reports call the data.
@@ -40,7 +40,9 @@ def from_huggingface(
         DataError: if inputs are texts or differ in shape, or targets are no numbers.
     """
     x, y, ids = _columns(dataset, input, label, client_id)
-    test_x, test_y, test_ids = (None, None, None) if test is None else _columns(test, input, label, client_id)
+    test_x, test_y, test_ids = (
+        (None, None, None) if test is None else _columns(test, input, label, of_test(test, client_id))
+    )
     if num_classes is None:
         num_classes = getattr((getattr(dataset, "features", None) or {}).get(label), "num_classes", None)
     return from_arrays(
@@ -74,6 +76,11 @@ def _columns(
     x = stack_examples(inputs, _declared(dataset, input) or torch.float32)
     y = stack_targets(labels, x, _declared(dataset, label))
     return x, y, None if client_id is None else list(dataset[client_id])
+
+
+def of_test(test: Any, client_id: str | None) -> str | None:
+    """Return the column that says whose a test example is; None where a test has no such column."""
+    return client_id if client_id in getattr(test, "column_names", test) else None
 
 
 def check_split(dataset: Any) -> list[str]:

@@ -10,7 +10,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError, count, known_name
 from turnout.data.arrays import number_clients, stack_targets
-from turnout.data.huggingface import check_split
+from turnout.data.huggingface import check_split, of_test
 from turnout.data.source import Source
 from turnout.data.targets import IGNORED
 
@@ -37,7 +37,7 @@ def from_tokens(
             there is one and no `label`, are the tokens to predict, in the places of ``input_ids``, -100 where none is.
         label: name of the column of labels; None is language modelling.
         client_id: name of the column that says whose text it is; None if there is none.
-        test: other texts with the same columns, the official test split.
+        test: other texts with the same columns, the official test split; without that of `client_id` it is nobody's.
         max_length: the number of tokens after which texts are cut; None cuts none.
         num_classes: C, for language modelling the size of the vocabulary; None is one more than the largest there is.
         name: what reports call the data.
@@ -54,7 +54,9 @@ def from_tokens(
     if max_length is not None:
         count("max_length", max_length)
     x, y, ids = _read(dataset, label, client_id, max_length)
-    test_x, test_y, test_ids = (None, None, None) if test is None else _read(test, label, client_id, max_length)
+    test_x, test_y, test_ids = (
+        (None, None, None) if test is None else _read(test, label, of_test(test, client_id), max_length)
+    )
     if test_x is not None and test_y is not None:
         length = max(x.shape[1], test_x.shape[1])
         x, test_x = _longer(x, length), _longer(test_x, length)
