@@ -1,27 +1,21 @@
 """Several processes that train a cohort together come to what one comes to, whatever the algorithm."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 from turnout.checkpoint import load
 
+from ..children import Child
 from .recipes import assert_same_tensors, baseline, experiment
-from .workers import RESUMED, SHARDED, outcome
-
-ROOT = Path(__file__).parents[2]
+from .workers import RESUMED, SHARDED, main, outcome
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """What two processes have left behind."""
     folder = tmp_path_factory.mktemp("processes")
-    command = [sys.executable, "-m", "tests.laws.workers"]
-    pair = [subprocess.Popen([*command, str(rank), "2", str(folder)], cwd=ROOT) for rank in range(2)]
-    assert [process.wait(timeout=240) for process in pair] == [0, 0]
+    pair = [Child(folder, main, rank, 2, folder) for rank in range(2)]
+    assert [child.ended(240.0)[::2] for child in pair] == [(0, ""), (0, "")]
     return folder
 
 

@@ -1,7 +1,4 @@
-"""One of several processes that run every recipe together: ``python -m tests.laws.workers RANK PROCESSES FOLDER``."""
-
-import sys
-from pathlib import Path
+"""One of several processes that run every recipe together."""
 
 import torch
 from torch import distributed
@@ -42,7 +39,3 @@ def main(rank, processes, folder):
         experiment(name, rounds=8).run(folder / name / "cut", resume=True)
         experiment(name, rounds=5).run(folder / name / "half")
     distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -97,13 +97,13 @@ class _Worker:
 def _context() -> ForkServerContext | SpawnContext:
     """How processes are started. A fork of this one may hang, because torch has threads in it.
 
-    On Linux a server forks instead, which has computed nothing, and has imported for all processes what takes seconds: the
-    package, and what torch imports for a first derivative. It listens in the temporary folder, in a path of 107 bytes.
+    On Linux a server forks instead, which has computed nothing, and has imported the package for all processes, which takes
+    seconds. It listens in the temporary folder, in a path of 107 bytes.
     """
     if sys.platform != "linux" or len(os.fsencode(tempfile.gettempdir())) > 70:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["turnout", "torch._dynamo"])
+    context.set_forkserver_preload(["turnout"])
     return context
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.func import grad_and_value
 
 from turnout.core.checks import ConfigurationError
 from turnout.engine import validate
@@ -21,6 +20,7 @@ from turnout.engine.choice import Choice, Engine, chosen
 from turnout.engine.compile.backends import forced
 from turnout.engine.compile.batching import batched
 from turnout.engine.compile.compiled import Compiled, shared
+from turnout.engine.compile.derivative import grad_and_value
 from turnout.engine.forward import Forward
 from turnout.engine.loss import Loss, cross_entropy
 from turnout.engine.network import Network

@@ -1,0 +1,61 @@
+"""`torch.func.grad_and_value` without the compiler that it imports, which takes longer than a small run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import func
+
+_torch = cast("Any", torch._C)._functorch
+_NEEDED = (
+    *("_grad_increment_nesting", "_grad_decrement_nesting", "_wrap_for_grad", "_unwrap_for_grad"),
+    *("get_inplace_requires_grad_allowed", "set_inplace_requires_grad_allowed"),
+)
+
+
+def grad_and_value(function: Callable[..., torch.Tensor]) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """Return a function that gives the gradient of `function` by its first argument, and its value.
+
+    It does what `torch.func.grad_and_value` does, operation by operation. That one imports ``torch._dynamo`` with the first
+    derivative, 1.6 seconds of a processor, to tell torch's own compiler not to look at it; nothing here is compiled by it.
+
+    >>> grad_and_value(lambda w: (w * w).sum())(torch.tensor([1.0, 3.0]))
+    (tensor([2., 6.]), tensor(10.))
+    """
+    if not all(hasattr(_torch, name) for name in _NEEDED):  # another version of torch
+        return func.grad_and_value(function)
+
+    def both(params: torch.Tensor, *others: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        level = _torch._grad_increment_nesting()
+        try:
+            with torch.enable_grad():
+                leaf, *rest = (_wrapped(value, level) for value in (params, *others))
+                _require_gradient(leaf)
+                value = function(leaf, *rest)
+                # With a graph, because a backward pass without one is in a mode that no derivative sees.
+                gradient = None
+                if value.requires_grad:
+                    gradient = torch.autograd.grad(value, leaf, create_graph=True, allow_unused=True)[0]
+                gradient = torch.zeros_like(leaf) if gradient is None else gradient
+                return _torch._unwrap_for_grad(gradient, level), _torch._unwrap_for_grad(value, level)
+        finally:
+            _torch._grad_decrement_nesting()
+
+    return both
+
+
+def _wrapped(value: Any, level: int) -> Any:
+    """Return a tensor as one of this derivative; anything else as it is."""
+    return _torch._wrap_for_grad(value, level) if isinstance(value, torch.Tensor) else value
+
+
+def _require_gradient(leaf: torch.Tensor) -> None:
+    """Have a tensor of a derivative ask for its gradient, which inside of transforms is not allowed otherwise."""
+    before = _torch.get_inplace_requires_grad_allowed()
+    _torch.set_inplace_requires_grad_allowed(True)
+    try:
+        leaf.requires_grad_()
+    finally:
+        _torch.set_inplace_requires_grad_allowed(before)

@@ -1,0 +1,104 @@
+"""Processes of their own for tests, forked from the server that comparisons have: it has imported what takes seconds."""
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from turnout.comparison.processes import _context, _unread_main
+
+ROOT = Path(__file__).parents[1]
+
+
+class Child:
+    """A function in a process of its own, whose output goes to files in a folder.
+
+    Args:
+        folder: of the files, and where the process works.
+        function: what it does; of a module, because it is found by name.
+        arguments: of the function.
+        environment: what it has beside the variables of this process.
+    """
+
+    number = 0
+
+    def __init__(self, folder: Path, function: Callable[..., Any], *arguments: Any, **environment: str) -> None:
+        Child.number += 1
+        folder.mkdir(parents=True, exist_ok=True)
+        self._texts = [folder / f".{Child.number}.{name}" for name in ("out", "err")]
+        own = {**os.environ, **environment}
+        self.process = _context().Process(
+            target=_act, args=(own, str(folder), list(map(str, self._texts)), function, arguments)
+        )
+        with _unread_main(), _found():
+            self.process.start()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
+    def wait_for(self, holds: Callable[[], Any], seconds: float = 120.0) -> None:
+        """Wait until something holds, which it brings about."""
+        until = time.monotonic() + seconds
+        while not holds():
+            assert self.process.is_alive(), self.ended()
+            assert time.monotonic() < until, "it takes too long"
+            time.sleep(0.01)
+
+    def ended(self, seconds: float = 120.0) -> tuple[int, str, str]:
+        """Wait until it ends; return its exit code, standard output and standard error."""
+        self.process.join(seconds)
+        code = self.process.exitcode
+        assert code is not None, "it does not end"
+        out, err = (path.read_text(encoding="utf-8") for path in self._texts)
+        return code, out, err
+
+
+def command_line(folder: Path, *arguments: Any, **environment: str) -> Child:
+    """Start ``turnout`` with these arguments."""
+    return Child(folder, _turnout, list(map(str, arguments)), **environment)
+
+
+def _turnout(arguments: list[str]) -> None:
+    """The console script."""
+    import turnout_cli
+
+    sys.argv = ["turnout", *arguments]
+    turnout_cli.main()
+
+
+def _act(
+    environment: dict[str, str], folder: str, texts: list[str], function: Callable[..., Any], arguments: Any
+) -> None:
+    """Call the function as a process that was started anew would."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for number, path in enumerate(texts, start=1):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, number)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    import torch
+
+    torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", 1)))
+    try:
+        function(*arguments)
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
+
+
+@contextmanager
+def _found():
+    """Have a process that is started find the modules of the tests."""
+    sys.path.insert(0, str(ROOT))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(ROOT))
