@@ -1,0 +1,145 @@
+"""Put faults in, one at a time, and see whether the tests notice.
+
+``python scripts/mutation.py [--jobs 2] [--only weighting]`` runs, for every fault of ``scripts/faults.toml``, the few test
+files that are named with it, in a copy of the tree. A fault is caught where a test fails or runs into the time limit. It
+prints a line for each and a table by folder, and fails where a fault survives. The tests must pass without a fault. A fault
+whose old text does not stand in its file exactly once is an error, so that the list follows the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("src", "tests", "pyproject.toml")
+LIMIT = 240
+"""Seconds for the tests of one fault."""
+
+
+class Fault(NamedTuple):
+    """A change to a file of ``src/turnout``, and the test files that look at it."""
+
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def check(self) -> None:
+        """Stop where the old text does not stand in the file exactly once."""
+        found = (ROOT / "src/turnout" / self.file).read_text(encoding="utf-8").count(self.old)
+        if found != 1:
+            sys.exit(f"{self.file} holds {found} times {self.old!r}, needed once: see to scripts/faults.toml")
+        for test in self.tests:
+            if not (ROOT / "tests" / test).exists():
+                sys.exit(f"there is no tests/{test}: see to {self.file} in scripts/faults.toml")
+
+
+def faults(only: str) -> Iterator[Fault]:
+    """Read the faults of files whose name holds `only`."""
+    with (ROOT / "scripts/faults.toml").open("rb") as file:
+        for name, of_file in tomllib.load(file).items():
+            for old, new in of_file["faults"]:
+                if only in name:
+                    yield Fault(name, old, new, tuple(of_file["tests"]))
+
+
+def fails(tests: Iterable[str], tree: Path, limit: float | None = LIMIT) -> bool:
+    """Return whether a test of these files fails in a copy of the tree, or they run into the limit."""
+    surroundings = os.environ | {
+        "PYTHONPATH": str(tree / "src"),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    files = [f"tests/{test}" for test in tests]
+    try:
+        done = subprocess.run(
+            [*command, *files], cwd=tree, env=surroundings, capture_output=True, timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    if done.returncode not in (0, 1, 2):  # passed, failed, cannot even be collected
+        raise RuntimeError(done.stdout.decode() + done.stderr.decode())
+    return done.returncode != 0
+
+
+def is_caught(fault: Fault, tree: Path) -> bool:
+    """Return whether a test fails with the fault."""
+    path = tree / "src/turnout" / fault.file
+    right = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(right.replace(fault.old, fault.new), encoding="utf-8")
+        return fails(fault.tests, tree)
+    finally:
+        path.write_text(right, encoding="utf-8")
+
+
+def tried(some: list[Fault], jobs: int) -> Iterator[tuple[Fault, bool, float]]:
+    """Yield each fault, whether it was caught, and the seconds that took; `jobs` at a time."""
+    with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
+        trees: Queue[Path] = Queue()
+        for job in range(jobs):
+            trees.put(_copy(Path(folder) / str(job)))
+        every = sorted({test for fault in some for test in fault.tests})
+        if fails(every, trees.queue[0], limit=None):
+            sys.exit("these tests fail without a fault: " + " ".join(every))
+
+        def one(fault: Fault) -> tuple[Fault, bool, float]:
+            tree, begin = trees.get(), time.monotonic()
+            try:
+                return fault, is_caught(fault, tree), time.monotonic() - begin
+            finally:
+                trees.put(tree)
+
+        with ThreadPoolExecutor(jobs) as pool:
+            yield from pool.map(one, some)
+
+
+def _copy(tree: Path) -> Path:
+    """Copy what tests need."""
+    tree.mkdir()
+    for name in COPIED:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tree / name)
+    return tree
+
+
+def main() -> None:
+    """Try all faults and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=2, help="how many faults are tried at a time")
+    parser.add_argument("--only", default="", help="only files whose name holds this")
+    parser.add_argument("--check", action="store_true", help="only see that each fault fits the code")
+    given = parser.parse_args()
+    some = list(faults(given.only))
+    for fault in some:
+        fault.check()
+    if given.check:
+        return
+    caught, survived = Counter[str](), Counter[str]()
+    for fault, noticed, seconds in tried(some, given.jobs):
+        (caught if noticed else survived)[fault.file.split("/")[0]] += 1
+        what = "caught  " if noticed else "SURVIVED"
+        print(f"{what} {seconds:5.1f} s  {fault.file}: {fault.old!r} -> {fault.new!r}", flush=True)
+    print("\n| where | faults | caught |\n|---|---:|---:|")
+    for folder in sorted({*caught, *survived}):
+        print(f"| {folder} | {caught[folder] + survived[folder]} | {caught[folder]} |")
+    print(f"| all | {len(some)} | {caught.total()} |")
+    sys.exit(bool(survived))
+
+
+if __name__ == "__main__":
+    main()
