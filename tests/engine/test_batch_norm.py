@@ -1,5 +1,6 @@
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -8,6 +9,7 @@ import turnout as to
 from turnout.core.checks import ConfigurationError
 from turnout.engine.batch_norm import with_own_batch_norm
 from turnout.engine.objective import Objective
+from turnout.simulation import Simulation
 
 from ..tiny import classification
 
@@ -98,3 +100,28 @@ def test_with_a_personal_head_normalisations_are_averaged_and_statistics_are_not
     one, other = (result.state_dict(client) for client in (0, 1))
     assert torch.equal(one["norm1.weight"], other["norm1.weight"])
     assert not torch.equal(one["norm1.running_mean"], other["norm1.running_mean"])
+
+
+def normed(rounds=4):
+    local = to.Sgd(lr=0.1, steps=3, batch_size=16, momentum=0.5)
+    spec, population = to.models.Mlp(hidden=(6,), batch_norm=True), to.Population(to.Bernoulli(mean=0.6))
+    return to.Experiment(classification(), spec, to.fedbn(local), population, rounds=rounds, engine="vectorised")
+
+
+def test_statistics_do_not_depend_on_chunks():
+    one, other = (Simulation(normed()) for _ in range(2))
+    other.workspace.lanes = 3
+    for _ in range(4):
+        one.round()
+        other.round()
+    ids = np.arange(8)
+    assert torch.equal(one.models.serving(ids), other.models.serving(ids))
+
+
+def test_a_run_that_goes_on_is_one_that_was_not_interrupted(tmp_path):
+    whole = normed().run()
+    normed(rounds=2).run(tmp_path)
+    resumed = normed().run(tmp_path, resume=True)
+    for client in range(8):
+        for name, value in whole.state_dict(client).items():
+            assert torch.equal(resumed.state_dict(client)[name], value), name

@@ -93,8 +93,8 @@ def refuse(name: str, layer: Any, personal: bool) -> None:
         )
     if isinstance(layer, _LAZY) or not layer.track_running_stats or layer.momentum is None:
         raise ConfigurationError(
-            f"layer {name!r} is a {kind} without running statistics that follow by a momentum: write "
-            f"BatchNorm(num_features, momentum=0.1, track_running_stats=True)"
+            f"layer {name!r} is a {kind} without running statistics that follow by a momentum: leave its momentum and "
+            "track_running_stats at their defaults, and give a lazy one its num_features"
         )
 
 
