@@ -15,6 +15,9 @@ from turnout.comparison.processes import _context, _unread_main
 ROOT = Path(__file__).parents[1]
 
 
+_begun: list["Child"] = []
+
+
 class Child:
     """A function in a process of its own, whose output goes to files in a folder.
 
@@ -33,8 +36,9 @@ class Child:
         self._texts = [folder / f".{Child.number}.{name}" for name in ("out", "err")]
         own = {**os.environ, **environment}
         self.process = _context().Process(
-            target=_act, args=(own, str(folder), list(map(str, self._texts)), function, arguments)
+            target=_act, args=(own, str(folder), list(map(str, self._texts)), function, arguments), daemon=True
         )
+        _begun.append(self)
         with _unread_main(), _found():
             self.process.start()
 
@@ -58,6 +62,12 @@ class Child:
         assert code is not None, "it does not end"
         out, err = (path.read_text(encoding="utf-8") for path in self._texts)
         return code, out, err
+
+
+def end_all() -> None:
+    """Kill what a test has left."""
+    while _begun:
+        _begun.pop().process.kill()
 
 
 def command_line(folder: Path, *arguments: Any, **environment: str) -> Child:

@@ -5,6 +5,7 @@ import torch
 
 from turnout.engine.compile import compiled as replay
 
+from . import children
 from .tiny import classification
 
 
@@ -18,6 +19,13 @@ def _one_thread():
 def _nothing_traced():
     """What one test has traced is unknown to the next."""
     replay._shared.clear()
+
+
+@pytest.fixture(autouse=True)
+def _no_process_is_left():
+    """What a test has started ends with it."""
+    yield
+    children.end_all()
 
 
 @pytest.fixture

@@ -1,68 +1,53 @@
 """One run in several processes, as torchrun starts them: one speaks and writes, and a lost one is no lost run."""
 
-import os
 import signal
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from turnout.checkpoint import FILE, load
+from turnout.checkpoint import load
+from turnout.core.checks import CheckpointError
+
+from ..children import Child, command_line
 
 Turnout = Callable[..., Any]
 
-SETTINGS = ["--algorithm", "fedau", "--data", "digits", "--checkpoint-every", "1"]
+SETTINGS = ["--algorithm", "fedau", "--data", "digits", "--model", "logistic", "--checkpoint-every", "1"]
 
 
-def start(folder, *arguments):
+def start(folder: Path, *arguments: str) -> list[Child]:
     """The two processes of a run."""
     pytest.importorskip("sklearn", reason="digits come with scikit-learn")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    common = os.environ | {
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-    }
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     return [
-        subprocess.Popen(
-            [sys.executable, "-m", "turnout", "run", *arguments],
-            env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            cwd=folder,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for rank in range(2)
+        command_line(folder, "run", *arguments, **common, RANK=str(rank), LOCAL_RANK=str(rank)) for rank in range(2)
     ]
 
 
-def ends(running):
-    """Exit code, standard output and standard error of each."""
-    told = [process.communicate(timeout=120) for process in running]
-    return [(process.returncode, *texts) for process, texts in zip(running, told, strict=True)]
+def saved(folder: Path) -> int:
+    """How many rounds are saved; 0 also while a checkpoint is being replaced."""
+    try:
+        return load(folder)[1]["version"]
+    except CheckpointError:
+        return 0
 
 
-def begun(folder: Path, rounds: int = 1) -> None:
+def begun(running: list[Child], folder: Path, rounds: int = 1) -> None:
     """Wait until so many rounds are saved."""
-    until = time.monotonic() + 120
-    while not (folder / FILE).exists() or load(folder)[1]["version"] < rounds:
-        assert time.monotonic() < until, "no round was saved"
-        time.sleep(0.1)
+    running[0].wait_for(lambda: saved(folder) >= rounds)
 
 
 def test_one_speaks_all_stop_together_and_a_lost_one_is_no_lost_run(turnout: Turnout, tmp_path):
     running = start(tmp_path, *SETTINGS, "--rounds", "100000", "--folder", "run")
-    begun(tmp_path / "run")
-    running[1].send_signal(signal.SIGTERM)
-    (code, out, err), (other, *silence) = ends(running)
+    begun(running, tmp_path / "run")
+    running[1].signal(signal.SIGTERM)
+    (code, out, err), (other, *silence) = (child.ended() for child in running)
     stopped = load(tmp_path / "run")[1]["version"]
     assert (code, other) == (130, 130)
     assert err.count("fedau on digits: 100 clients") == 1
@@ -70,9 +55,9 @@ def test_one_speaks_all_stop_together_and_a_lost_one_is_no_lost_run(turnout: Tur
     assert [out, *silence] == ["", "", ""]
 
     running = start(tmp_path, "--resume", "run", "--checkpoint-every", "1", "--quiet")
-    begun(tmp_path / "run", stopped + 1)
-    running[1].kill()
-    (code, _, err), (killed, *silence) = ends(running)
+    begun(running, tmp_path / "run", stopped + 1)
+    running[1].signal(signal.SIGKILL)
+    (code, _, err), (killed, *silence) = (child.ended() for child in running)
     assert (code, killed) == (1, -signal.SIGKILL)
     assert err.startswith("Error: another process of this run was lost (")
     assert "go on from the last checkpoint with: turnout run --resume run" in err

@@ -1,39 +1,21 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from turnout import checkpoint
 from turnout.algorithms import ALGORITHMS
 from turnout.cli import defaults
 from turnout.history import History
 
+from ..children import command_line
+
 Turnout = Callable[..., Any]
-
-
-def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """A run in a process of its own, with as many threads as this one, so that it computes the same bits."""
-    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
-    command = [sys.executable, "-m", "turnout", "run", "--folder", str(folder), *arguments]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not path.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def bits(folder: Path) -> dict[str, bytes]:
@@ -134,27 +116,25 @@ def test_clients_that_were_dropped_are_told(turnout: Turnout) -> None:
 
 
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:
-    settings = ("--rounds", "300", "--checkpoint-every", "5", "--algorithm", "fedvarp", *small)
+    settings = ("--checkpoint-every", "5", "--every", "10", "--algorithm", "fedvarp", *small)
     killed = tmp_path / "killed"
-    process = begin(killed, *settings)
-    wait_for(killed / checkpoint.FILE, process)
-    process.kill()
-    process.communicate()
-    _, facts = checkpoint.load(killed)
-    assert 0 < facts["version"] < 300, "the run was over before it could be killed"
-    assert turnout("run", "--resume", killed).exit_code == 0
-    assert turnout("run", "--folder", "whole", *settings).exit_code == 0
+    process = command_line(tmp_path, "run", "--folder", killed, "--rounds", "100000", *settings)
+    process.wait_for((killed / checkpoint.FILE).exists)
+    process.signal(signal.SIGKILL)
+    assert process.ended()[0] == -signal.SIGKILL
+    rounds = checkpoint.load(killed)[1]["version"] + 3
+    assert turnout("run", "--resume", killed, "--rounds", rounds).exit_code == 0
+    assert turnout("run", "--folder", "whole", "--rounds", rounds, *settings).exit_code == 0
     assert bits(killed) == bits(tmp_path / "whole")
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:
     folder = tmp_path / "stopped"
-    process = begin(folder, "--rounds", "100000", *small)
-    wait_for(folder / "config.json", process)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 130, told
+    process = command_line(tmp_path, "run", "--folder", folder, "--rounds", "100000", "--checkpoint-every", "1", *small)
+    process.wait_for((folder / checkpoint.FILE).exists)  # so it is in the midst of its rounds
+    process.signal(signal.SIGINT)
+    code, _, told = process.ended()
+    assert code == 130, told
     assert f"all saved. Go on with: turnout run --resume {folder}" in told
     assert "Traceback" not in told
     _, facts = checkpoint.load(folder)
