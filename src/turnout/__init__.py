@@ -21,6 +21,7 @@ from turnout.aggregation import (
 )
 from turnout.algorithms import (
     ALGORITHMS,
+    amplified_scaffold,
     average_all,
     average_participating,
     ditto,
@@ -77,6 +78,7 @@ from turnout.local import (
     GradientNorm,
     Inexactness,
     Meta,
+    PeriodicScaffold,
     Prox,
     Scaffold,
     Sgd,
@@ -126,7 +128,15 @@ from turnout.selection import (
     Uniform,
     WithReplacement,
 )
-from turnout.server_optimizer import FedExP, ServerAdagrad, ServerAdam, ServerMomentum, ServerSgd, ServerYogi
+from turnout.server_optimizer import (
+    Amplified,
+    FedExP,
+    ServerAdagrad,
+    ServerAdam,
+    ServerMomentum,
+    ServerSgd,
+    ServerYogi,
+)
 from turnout.slots.algorithm import Algorithm
 from turnout.version import __version__
 from turnout.weighting import (
@@ -158,6 +168,7 @@ __all__ = [
     "Algorithm",
     "Alignment",
     "AllAvailable",
+    "Amplified",
     "Appeal",
     "AppealGap",
     "AppealMetrics",
@@ -236,6 +247,7 @@ __all__ = [
     "NearestNeighbours",
     "Opting",
     "Participation",
+    "PeriodicScaffold",
     "Personal",
     "Poisson",
     "Population",
@@ -277,6 +289,7 @@ __all__ = [
     "WeightedSum",
     "WithReplacement",
     "__version__",
+    "amplified_scaffold",
     "average_all",
     "average_participating",
     "compare",

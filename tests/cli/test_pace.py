@@ -201,6 +201,8 @@ def test_an_algorithm_that_is_no_name_is_told_so():
 REFUSED = {
     "scaffold": "clients correct their steps by the server's mean",
     "scaffold_p": "clients correct their steps by the server's mean",
+    "amplified_scaffold": "clients correct their steps by the server's mean",
+    "fedawe": "has them go on from the one that they kept",
     "mw_fed": "tells clients what depends on all reports so far",
     "folb_two_set": "measures before it chooses",
     "fednu": "measures before it chooses",

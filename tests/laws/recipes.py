@@ -93,6 +93,7 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedstale": lambda local: ALGORITHMS["fedstale"](local, rates=RATES),
     "fedstale of learnt rates": lambda local: ALGORITHMS["fedstale"](local, beta=0.8, learns_rates=True, cutoff=3),
     "fedawe": lambda local: ALGORITHMS["fedawe"](local, global_lr=0.8),
+    "amplified_scaffold": lambda local: ALGORITHMS["amplified_scaffold"](local, period=3),
     "folb": lambda local: folb(local, cohort_size=3),
     "folb_heterogeneous": lambda local: folb_heterogeneous(local, psi=0.5, cohort_size=3, also=(Prox(mu=0.1),)),
     "folb_two_set": lambda local: folb_two_set(local, cohort_size=4),
@@ -164,6 +165,9 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     ),
     "maxfl by centred clipping, qsgd": lambda local: maxfl(
         local, cohort_size=3, also=(CentredClipping(radius=0.5), Qsgd(bits=8))
+    ),
+    "amplified_scaffold with a personal head, top-k": lambda local: ALGORITHMS["amplified_scaffold"](
+        local, period=2, gamma=2.0, also=(Uniform(3), Personal(), TopK(share=0.3))
     ),
     "fednu, uniform": lambda local: fednu(local, by="uniform", cohort_size=3),
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from turnout.algorithms.amplified_scaffold import amplified_scaffold
 from turnout.algorithms.average_all import average_all
 from turnout.algorithms.average_participating import average_participating
 from turnout.algorithms.ditto import ditto
@@ -42,7 +43,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     recipe.__name__: recipe
     for recipe in (
         fedavg, fedau, average_participating, average_all, known_statistics, fedvarp, mifa,
-        fedstale, fedawe,
+        fedstale, fedawe, amplified_scaffold,
         folb, folb_heterogeneous, folb_two_set, fednu, fedprox, fednova,
         fedavg_p, scaffold_p, fedsim, fedalt, fedrep, fedper, fedbn, ditto, scaffold,
         maxfl, qffl, perfedavg, mw_fed,
@@ -54,6 +55,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
 
 __all__ = [
     "ALGORITHMS",
+    "amplified_scaffold",
     "average_all",
     "average_participating",
     "ditto",

@@ -32,7 +32,7 @@ from turnout.data.partition import (
 )
 from turnout.data.transforms import Transform, cifar100_augmentation, cifar_augmentation
 from turnout.guard import BFloat16, Clip, Qsgd, RandomK, Sign, TopK
-from turnout.local import GradientNoise, Prox, Scaffold, TimeBudget, UniformWork, Work
+from turnout.local import GradientNoise, PeriodicScaffold, Prox, Scaffold, TimeBudget, UniformWork, Work
 from turnout.pace import Buffered, Pace, Rounds
 from turnout.personalization.ditto import Ditto
 from turnout.personalization.partial import Personal
@@ -79,7 +79,15 @@ from turnout.selection import (
     Uniform,
     WithReplacement,
 )
-from turnout.server_optimizer import FedExP, ServerAdagrad, ServerAdam, ServerMomentum, ServerSgd, ServerYogi
+from turnout.server_optimizer import (
+    Amplified,
+    FedExP,
+    ServerAdagrad,
+    ServerAdam,
+    ServerMomentum,
+    ServerSgd,
+    ServerYogi,
+)
 from turnout.slots import Aggregation, Piece, Selection, Server
 
 AVAILABILITY: Mapping[str, type[Availability]] = {
@@ -150,6 +158,7 @@ SERVER_OPTIMIZERS: Mapping[str, type[Server]] = {
     "yogi": ServerYogi,
     "adagrad": ServerAdagrad,
     "fedexp": FedExP,
+    "amplified": Amplified,
 }
 """How the server steps."""
 
@@ -157,6 +166,7 @@ ALSO: Mapping[str, type[Piece]] = {
     "prox": Prox,
     "gradient_noise": GradientNoise,
     "scaffold": Scaffold,
+    "periodic_scaffold": PeriodicScaffold,
     "personal": Personal,
     "ditto": Ditto,
     "clip": Clip,

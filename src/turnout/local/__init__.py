@@ -3,6 +3,7 @@
 from turnout.local.measurements import AppealGap, GradientNorm, Inexactness, StartGradient, StartLoss
 from turnout.local.meta import Meta
 from turnout.local.noise import GradientNoise
+from turnout.local.periodic_scaffold import PeriodicScaffold
 from turnout.local.prox import Prox
 from turnout.local.scaffold import Scaffold
 from turnout.local.sgd import Sgd
@@ -15,6 +16,7 @@ __all__ = [
     "GradientNorm",
     "Inexactness",
     "Meta",
+    "PeriodicScaffold",
     "Prox",
     "Scaffold",
     "Sgd",

@@ -69,7 +69,7 @@ class Scaffold(Correction):
             assert clients.start is not None
             now = lanes.of(clients.start.gradient)[:, : own.shape[1]]
         drift = F.pad(mean - own, (0, task.params.shape[-1] - own.shape[1]))
-        return _Begun(own, drift, now, torch.zeros_like(own), own.new_zeros((len(own), 1)))
+        return Begun(own, drift, now, torch.zeros_like(own), own.new_zeros((len(own), 1)))
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """As with control variates that are all zero; `begin` has the clients' own."""
@@ -78,7 +78,7 @@ class Scaffold(Correction):
 
 
 @dataclass(frozen=True)
-class _Begun(Correction):
+class Begun(Correction):
     """SCAFFOLD in one round.
 
     Args:

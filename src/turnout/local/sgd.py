@@ -156,6 +156,9 @@ class Sgd(Local):
             return rows if in_order else rows[to_device(np.argsort(order), rows.device)]
 
         changes = [{name: change for one in own for name, change in one.changes().items()} for own in begun]
+        remembered = [{name: rows for one in own for name, rows in one.remembered().items()} for own in begun]
+        for name in remembered[0]:
+            memory[name] = back(torch.cat([rows[name] for rows in remembered])).to(memory[name].device)
         return Report(
             client=clients.ids,
             version=task.versions(len(clients)),

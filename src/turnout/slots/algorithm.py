@@ -76,6 +76,16 @@ class Algorithm:
         """The vectors that every client remembers and whose mean over all the server knows."""
         return tuple(name for correction in self.corrections for name in correction.keeps)
 
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """What corrections have clients remember and not send, ``[x]`` each, which moves only with reports that count."""
+        return tuple(name for each in self.corrections for name in each.memory(1, torch.float32))
+
+    @property
+    def renews(self) -> dict[str, int]:
+        """For how many server steps the mean of each of these is told as it was, where that is more than one."""
+        return {name: each.renews_every for each in self.corrections for name in each.keeps if each.renews_every > 1}
+
     def _check_weighting(self) -> None:
         """Refuse a chain of weightings without its end, or with a link that does nothing."""
         normalisers = [w for w in self.weighting if isinstance(w, Normaliser)]
@@ -132,7 +142,7 @@ class Algorithm:
         self.selection.check(federation.num_clients)
         stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Stateful)}
         slots = {place: piece.init(federation) for place, piece in stateful.items()}
-        return ServerState(params, 0, slots | controls.zeros(self.keeps, federation))
+        return ServerState(params, 0, slots | controls.zeros(self.keeps, federation, self.renews))
 
     def shared(self, state: ServerState) -> State:
         """Return what is broadcast beside the model: the means of what clients keep, in the model's type."""
@@ -186,8 +196,8 @@ class Algorithm:
             personal: what each has of its own at first, if it has any, ``[P_v]``.
         """
         shapes = self.local.memory(federation.num_params)
-        for guard in self.guard:
-            shapes |= guard.memory(federation.num_params, federation.dtype)
+        for piece in (*self.guard, *self.corrections):
+            shapes |= piece.memory(federation.num_params, federation.dtype)
         shapes |= dict.fromkeys(self.keeps, ((federation.num_params,), federation.dtype))
         first = {name: torch.zeros(shape, dtype=dtype) for name, (shape, dtype) in shapes.items()}
         return first if self.personal is None else first | {"personal": personal.cpu()}

@@ -19,7 +19,7 @@ def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Client
 
     Returns the reports as they are sent, and the clients' memory (rows ``[B, ...]``) afterwards.
     """
-    own, update = algorithm.personal, None
+    own, update, before = algorithm.personal, None, dict(memory)
     for guard in algorithm.guard:
         task = guard.receive(task)
     joined = task if own is None else replace(task, params=own.join(task.params, memory))
@@ -32,11 +32,11 @@ def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Client
     for guard in algorithm.guard:
         report = guard.apply(report, task, memory, clients)
     if task.phase != "measure":
-        _settle(algorithm, memory, report, update if task.phase == "train" else None)
+        _settle(algorithm, before, memory, report, update if task.phase == "train" else None)
     return report, memory
 
 
-def _settle(algorithm: Algorithm, memory: State, sent: Report, update: torch.Tensor | None) -> None:
+def _settle(algorithm: Algorithm, before: State, memory: State, sent: Report, update: torch.Tensor | None) -> None:
     """Move what clients remember by what was actually sent, so that the server's mean of it stays their mean.
 
     A report that the server will drop, for NaN or infinity, moves nothing; nor does a personal part move that is no
@@ -50,6 +50,8 @@ def _settle(algorithm: Algorithm, memory: State, sent: Report, update: torch.Ten
         guard.settle(memory, sent, good)
     for name in algorithm.keeps:
         memory[name] += sent.extra[name].to(memory[name].device).where(good, 0.0)
+    for name in algorithm.remembers:
+        memory[name] = memory[name].where(good, before[name])
     if update is not None:
         assert algorithm.personal is not None
         moved = memory["personal"] + algorithm.personal.outer_lr * update.to(memory["personal"].device)

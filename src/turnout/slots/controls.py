@@ -10,21 +10,29 @@ from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 
 _PLACE = "controls"
+_HELD = "held controls"
 
 Slots = Mapping[str, State]
 
 
-def zeros(names: tuple[str, ...], federation: Federation) -> dict[str, State]:
-    """Return the means before the first round, float64 ``[P]`` by name, as a part of the server's state."""
+def zeros(names: tuple[str, ...], federation: Federation, renews: Mapping[str, int]) -> dict[str, State]:
+    """Return the means before the first round, float64 ``[P]`` by name, as a part of the server's state.
+
+    Args:
+        names: of what clients keep.
+        federation: of how many parameters.
+        renews: for how many server steps a mean is broadcast as it was, of those for which it is more than one.
+    """
     if not names:
         return {}
     like = torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)
-    return {_PLACE: {name: like.clone() for name in names}}
+    held = {_HELD: {name: like.clone() for name in renews}} if renews else {}
+    return {_PLACE: {name: like.clone() for name in names}} | held
 
 
 def broadcast(slots: Slots, dtype: torch.dtype) -> State:
     """Return the means as clients receive them, in the model's type."""
-    return {name: mean.to(dtype) for name, mean in slots.get(_PLACE, {}).items()}
+    return {name: mean.to(dtype) for name, mean in (slots.get(_PLACE, {}) | slots.get(_HELD, {})).items()}
 
 
 def moved(slots: Slots, reports: Report, federation: Federation) -> dict[str, State]:
@@ -36,9 +44,17 @@ def moved(slots: Slots, reports: Report, federation: Federation) -> dict[str, St
     return {_PLACE: {name: mean + Updates.of(reports.extra[name]).weighted_sum(even) for name, mean in means.items()}}
 
 
+def renewed(slots: Slots, version: int, renews: Mapping[str, int]) -> dict[str, State]:
+    """Take over what is broadcast from now on, where this version begins a period."""
+    if not (due := [name for name, period in renews.items() if version % period == 0]):
+        return {}
+    return {_HELD: slots[_HELD] | {name: slots[_PLACE][name].clone() for name in due}}
+
+
 def grown(slots: Slots, before: Federation, after: Federation) -> dict[str, State]:
     """Return the means over more clients than before, of whom the new ones keep zero."""
     if _PLACE not in slots:
         return {}
     share = before.num_clients / after.num_clients
-    return {_PLACE: {name: mean * share for name, mean in slots[_PLACE].items()}}
+    places = [place for place in (_PLACE, _HELD) if place in slots]
+    return {place: {name: mean * share for name, mean in slots[place].items()} for place in places}

@@ -71,6 +71,16 @@ class Correction(Piece, ABC):
     """Names of vectors ``[P]``, zero at first, that every client remembers. The server knows the mean over all N clients of
     each, at any time, and broadcasts it in ``task.shared``."""
 
+    @property
+    def renews_every(self) -> int:
+        """How many server steps the means that it is told stay the same; 1 has the server tell the present ones."""
+        return 1
+
+    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Return what each client remembers beside: shape and type by name, zero at first. It never leaves the client."""
+        del num_params, dtype
+        return {}
+
     of_objective: ClassVar[bool] = True
     """Whether it belongs to what a client minimises, and not only to the way there."""
 
@@ -90,6 +100,10 @@ class Correction(Piece, ABC):
 
     def changes(self) -> State:
         """By how much what it keeps has changed with the steps since `begin`, ``[B, P]`` by name, in the lanes' order."""
+        return {}
+
+    def remembered(self) -> State:
+        """Return the rows of its `memory` after the steps since `begin`, ``[B, ...]`` by name, in the lanes' order."""
         return {}
 
 

@@ -25,6 +25,11 @@ class Server(Stateful):
         del weights, report
         return direction
 
+    def acts_alone(self, version: int) -> bool:
+        """Return whether it steps in the round after `version` even without a report; the direction is zero then."""
+        del version
+        return False
+
     @abstractmethod
     def apply(
         self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State

@@ -80,15 +80,21 @@ def _step(
 ) -> tuple[ServerState, Info]:
     """Weigh, aggregate, step."""
     slots = state.slots | controls.moved(state.slots, reports, federation)
+    slots |= controls.renewed(slots, state.version + 1, algorithm.renews)
     weights = torch.ones(len(reports), dtype=torch.float64, device=state.params.device)
     for place, piece in algorithm.pieces().items():
         if isinstance(piece, Weighting) and len(reports):
             weights, slots[place] = piece.apply(weights, reports, state.version, slots[place], federation)
             check_weights(piece, weights, len(reports))
     info: Info = {"num_participants": len(reports), "weights": weights}
-    if not len(reports) and not algorithm.aggregation.acts_alone:
+    if len(reports) or algorithm.aggregation.acts_alone:
+        direction, slots["aggregation"] = algorithm.aggregation.apply(
+            weights, reports, slots["aggregation"], federation
+        )
+    elif algorithm.server.acts_alone(state.version):
+        direction = torch.zeros_like(state.params)
+    else:
         return ServerState(state.params, state.version + 1, slots), info
-    direction, slots["aggregation"] = algorithm.aggregation.apply(weights, reports, slots["aggregation"], federation)
     if algorithm.server.of_reports and len(reports):
         direction = algorithm.server.scaled(direction, weights, reports)
     params, slots["server"] = algorithm.server.apply(state.params, direction, state.version, slots["server"])
