@@ -53,8 +53,11 @@ def test_with_a_torch_that_calls_its_parts_otherwise_it_is_torchs(monkeypatch):
 
 def run_and_name_what_was_imported():
     import turnout as to
+    from turnout.engine.compile import compiled
 
-    to.Experiment(classification(), to.models.Logistic(), to.fedau(to.Sgd(steps=1)), rounds=1, evaluate_every=1).run()
+    compiled._CALLS = 0  # so that steps are traced, too
+
+    to.Experiment(classification(), to.models.Logistic(), to.fedau(to.Sgd(steps=4)), rounds=20, evaluate_every=20).run()
     print(sorted({name.split(".")[1] for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))}))
 
 

@@ -71,6 +71,11 @@ class _Recorder(TorchDispatchMode):
         self.graph, self.root = Graph(), nn.Module()
         self._known = WeakTensorKeyDictionary()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, for seconds, only to tell it not to look at this class."""
+        return False
+
     def note(self, value: Any, node: Node) -> None:
         """Remember which node a value, or each of several, is of; of a tensor that is changed in place, the last one."""
         if isinstance(value, torch.Tensor):
