@@ -1,4 +1,7 @@
+from dataclasses import replace
+
 import numpy as np
+import pytest
 import torch
 
 from turnout import FedVarp, Mifa, WeightedSum
@@ -80,3 +83,11 @@ def test_opposite_updates_near_the_largest_number_leave_the_mean_finite():
         for sign in (1.0, -1.0):
             _, state = piece.apply(even(1), report([0], torch.full((1, P), sign * largest)), state, known)
         assert torch.isfinite(state["mean"]).all()
+
+
+def test_of_several_reports_of_a_client_the_one_of_the_latest_version_stays():
+    several = replace(report([2, 2, 2], rows(1.0, 7.0, 3.0)), version=np.array([0, 2, 1]))
+    for piece in (FedVarp(), Mifa()):
+        _, state = piece.apply(even(3), several, piece.init(KNOWN), KNOWN)
+        assert state["table"][2].tolist() == [7.0] * P
+        assert state["mean"].tolist() == pytest.approx([7.0 / N] * P)

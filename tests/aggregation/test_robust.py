@@ -33,6 +33,7 @@ from turnout import (
     qffl,
     scaffold,
 )
+from turnout.aggregation.krum import scores
 from turnout.aggregation.minimum_diameter import closest
 from turnout.slots.server_step import server_step
 
@@ -173,3 +174,14 @@ def test_an_aggregation_takes_the_place_of_the_weighted_sum():
     algorithm = fedau(also=(Krum(0.1),))
     assert algorithm.aggregation == Krum(0.1)
     assert not algorithm.sums_early
+
+
+def test_krum_looks_at_n_minus_f_minus_2_neighbours():
+    """Five numbers of which one may lie: the sums of squared distances to the two nearest, by hand."""
+    points = torch.tensor([[0.0], [1.0], [3.0], [7.0], [20.0]], dtype=torch.float64)
+    assert scores(points @ points.T, 1).tolist() == [1 + 9, 1 + 4, 4 + 9, 16 + 36, 169 + 289]
+
+
+def test_the_median_of_an_even_number_is_between_the_two_in_the_middle():
+    columns = torch.tensor([[1.0, 2.0, 5.0, 90.0], [0.0, 0.0, 1.0, 1.0]], dtype=torch.float64)
+    assert Median().combine(columns, 1).tolist() == [3.5, 0.5]

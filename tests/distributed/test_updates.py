@@ -265,3 +265,9 @@ def test_shares_are_neighbours_and_alike(number, monkeypatch):
         found.append(range(mine.start, mine.stop))
     assert [thing for part in found for thing in part] == list(range(number))
     assert max(map(len, found)) - min(map(len, found)) <= 1
+
+
+def test_large_numbers_whose_sum_overflows_are_finite():
+    largest = torch.finfo(torch.float32).max
+    rows = torch.stack([torch.full((P,), largest), torch.full((P,), torch.inf), torch.ones(P)])
+    assert Dense(rows).finite().tolist() == [True, False, True]

@@ -23,7 +23,7 @@ from turnout import (
 from turnout.core.types import Report
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_gradient
-from turnout.local import Scaffold
+from turnout.local import Scaffold, Work
 from turnout.pace import Gather, Step
 from turnout.simulation import Simulation
 
@@ -217,6 +217,21 @@ def test_an_older_mean_for_each_lane_is_taken_as_it_comes(tiny):
     together = delta(slice(0, 2), params.expand(2, -1), c)
     for k in range(2):
         torch.testing.assert_close(delta(slice(k, k + 1), params, c[k])[0], together[k])
+
+
+class NoTime(Work):
+    """Odd clients do no step."""
+
+    def amount(self, task, clients):
+        del task
+        return np.where(clients.ids % 2 == 1, 0, 2)
+
+
+def test_who_does_no_step_changes_nothing_of_its_own(tiny):
+    simulation = simulation_of(tiny, Scaffold(), local=Sgd(lr=0.2, steps=NoTime(), batch_size=8))
+    change = simulation.train(EVERYONE).extra["control"]
+    assert (change[1::2] == 0).all()
+    assert (change[::2].norm(dim=1) > 0).all()
 
 
 def test_two_of_them_are_refused():

@@ -120,6 +120,13 @@ def test_everyone_waits():
     assert pace.reported(3.0, 2, 2, 0) == []
 
 
+def test_who_waits_keeps_its_place():
+    pace = begun(4, [0, 1], buffer_size=2, concurrency=2, waits="always")
+    assert pace.reported(1.0, 0, 0, 0) == []
+    assert pace.num_free == 0
+    assert pace.joined(1.5, [3]) == []
+
+
 def test_choosing_somebody_who_waits_is_refused():
     pace = begun(5, [0, 1], buffer_size=3, concurrency=2, reselect=True, waits="always")
     pace.reported(1.0, 0, 0, 0)

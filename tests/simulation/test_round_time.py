@@ -98,3 +98,8 @@ def test_rounds_go_on_without_those_who_drop_out(tiny):
     lost, found = history.column("num_unused")[1], history.column("num_participants")[1]
     np.testing.assert_array_equal(lost + found, tiny.num_clients)
     assert 0 < lost.sum() < 9 * tiny.num_clients
+
+
+def test_asking_first_comes_on_top_of_a_round_of_fixed_length(tiny):
+    found = seconds(run(tiny, fednu(Sgd(steps=TimeBudget(30.0)), cohort_size=3)))
+    np.testing.assert_allclose(found, (3 + 2 + 5) + 30)
