@@ -61,6 +61,7 @@ def test_no_message_on_the_command_line_advises_python_that_can_be_written_there
 @pytest.mark.parametrize(
     ("python", "settings"),
     [
+        ("write rounds=290, or noise_multiplier=2.6", "write rounds=290, or noise_multiplier=2.6"),
         ("write Sgd(steps=None, epochs=2)", "write local.steps=none local.epochs=2"),
         (
             "write also=(AllAvailable(),), and Buffered(concurrency=...)",

@@ -94,6 +94,8 @@ def on_command_line(message: str) -> str:
 
 def _with_section(match: re.Match[str]) -> str:
     """Return an option with the one section that has it, if there is one."""
+    if match[1] in options_of(Experiment):
+        return match[0]
     sections = [section for section, options in _OPTIONS if match[1] in options]
     return f"{sections[0]}.{match[0].replace('=None', '=none')}" if len(sections) == 1 else match[0]
 

@@ -38,7 +38,7 @@ class Plan(NamedTuple):
         if self.budget is None or total <= self.budget:
             return
         fits = rounds_within(self.release, self.budget, self.delta, rounds)
-        needed = noise_multiplier_for(self.budget, self.delta, rounds, self.release)
+        needed = noise_multiplier_for(self.budget, self.delta, rounds, self.release) * 1.0005  # shown with four digits
         raise ConfigurationError(
             f"budget: {rounds} rounds would spend epsilon={total:.4g} at delta={self.delta:g}, more than "
             f"budget={self.budget:g}; write rounds={fits}, or noise_multiplier={needed:.4g}"
