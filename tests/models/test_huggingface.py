@@ -214,6 +214,25 @@ def test_a_base_of_half_precision(spec):
     assert torch.isfinite(vector(run(spec))).all()
 
 
+def test_a_base_that_drops_by_a_function_can_leave_that_out():
+    opt = {
+        "model_type": "opt", "num_hidden_layers": 1, "hidden_size": 16, "ffn_dim": 16, "num_attention_heads": 2,
+        "vocab_size": 30, "max_position_embeddings": 16, "word_embed_proj_dim": 16,
+    }  # fmt: skip
+    spec = replace(LANGUAGE, base=json.dumps(opt))
+    with pytest.raises(ConfigurationError, match="draws random numbers in forward"):
+        run(spec)
+    assert torch.isfinite(vector(run(replace(spec, base_dropout=False)))).all()
+
+
+def test_an_encoder_that_takes_masks_of_tokens_alone():
+    base = json.dumps(BERT | {"model_type": "deberta-v2", "num_hidden_layers": 1})
+    model = experiment_model(replace(TOPICS, base=base)).eval()
+    with torch.no_grad():
+        short, long = model(torch.tensor([[1, 5, 9]])), model(torch.tensor([[1, 5, 9, -100]]))
+    torch.testing.assert_close(short, long, rtol=1e-4, atol=1e-5)
+
+
 def test_all_of_the_base_is_trained_without_lora():
     model = experiment_model(replace(LANGUAGE, lora=None))
     assert all(p.requires_grad for p in model.parameters())
@@ -238,7 +257,7 @@ def test_a_run_is_independent_of_chunks():
         ({"base": '{"model_type": "gtp2"}'}, "base .*gtp2"),
         ({"base": TOPICS.base}, "is no causal model, .* write is_decoder=true"),
         ({"base": '{"model_type": "t5"}'}, "base .* for task 'causal_lm': "),
-        ({"targets": ("nothing",)}, "targets: .*nothing"),
+        ({"targets": ("nothing",)}, r"targets: got \('nothing',\), needed endings of .* such as "),
         ({"frozen": ("*lora_C*",)}, r"frozen: '\*lora_C\*' matches none of .*lora_A"),
     ],
 )

@@ -46,6 +46,8 @@ class HuggingFace(ModelSpec):
         targets: endings of the names of the adapted layers, such as ``("q_proj", "v_proj")``; none are those that `peft` has
             for the architecture.
         lora_dropout: probability of dropping an input of A in training.
+        base_dropout: False sets every rate of dropout in the base's configuration to 0, which bases need that draw by
+            functions and not by layers, such as OPT.
         frozen: patterns of parameters that are not trained: ``("*lora_A*",)`` is FFA-LoRA.
         dtype: type of the base; what is trained is float32 beside a bfloat16 or float16 base.
 
@@ -64,6 +66,7 @@ class HuggingFace(ModelSpec):
     alpha: float = 16.0
     targets: tuple[str, ...] = ()
     lora_dropout: float = 0.0
+    base_dropout: bool = True
     frozen: tuple[str, ...] = ()
     dtype: str = "float32"
 
@@ -138,8 +141,9 @@ class HuggingFace(ModelSpec):
     def _loaded(self, num_classes: int) -> nn.Module:
         """Return the base, with the last layer that the task needs."""
         transformers, config = needed("transformers"), config_of(self.base)
-        for name in _ATTENTION_DROPOUT:
-            if hasattr(config, name):
+        rates = [name for name in vars(config) if "drop" in name or name.endswith("_pdrop")]
+        for name in _ATTENTION_DROPOUT if self.base_dropout else rates:
+            if isinstance(getattr(config, name, None), float | int):
                 setattr(config, name, 0.0)
         if self.task == "classification":
             config.num_labels = num_classes
@@ -169,7 +173,13 @@ class HuggingFace(ModelSpec):
         try:
             adapted = peft.get_peft_model(network, config)
         except ValueError as error:
-            raise ConfigurationError(f"targets: {first_line(error)}") from error
+            layers = sorted(
+                {name.rpartition(".")[2] for name, m in network.named_modules() if isinstance(m, nn.Linear)}
+            )
+            raise ConfigurationError(
+                f"targets: got {self.targets}, needed endings of the names of layers, such as {', '.join(layers)}: "
+                f"{first_line(error)}"
+            ) from error
         if self.dtype in ("bfloat16", "float16"):  # peft has A and B in float32, but not the last layer
             for layer in adapted.modules():
                 if isinstance(layer, peft.utils.ModulesToSaveWrapper):

@@ -22,6 +22,7 @@ class Transformer(nn.Module):
     Attributes:
         network: as given; ``save_pretrained`` of one that `peft` made writes the adapter.
         causal: whether a token sees only those before it, which is found out by trying.
+        flat_mask: whether it takes a mask of tokens, and not of pairs of them.
         padding: the number that stands for padding inside.
 
     Raises:
@@ -43,13 +44,14 @@ class Transformer(nn.Module):
         base = network.get_base_model() if hasattr(network, "get_base_model") else network  # type: ignore[operator]
         self.padding = _padding(base)
         self.causal = _is_causal(base)
+        self.flat_mask = self.causal or not _takes_pairs(base)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of the tokens, or of the texts."""
         real = x >= 0
         tokens = x.where(real, self.padding).long()
-        # Given a mask of two dimensions encoders ask whether it masks anything, which `vmap` cannot answer.
-        mask = real.long() if self.causal else _bias(real, self.network.dtype)
+        # Given a mask of tokens most encoders ask whether it masks anything, which `vmap` cannot answer.
+        mask = real.long() if self.flat_mask else _bias(real, self.network.dtype)
         logits = self.network(input_ids=tokens, attention_mask=mask).logits
         return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
 
@@ -62,6 +64,20 @@ def _is_causal(network: Any) -> bool:
         first = body(input_ids=pair, attention_mask=torch.ones_like(pair)).last_hidden_state[:, 0].float()
     network.train(training)
     return torch.allclose(first[0], first[1], rtol=1e-3, atol=1e-5)
+
+
+def _takes_pairs(network: Any) -> bool:
+    """Return whether the network takes what is added to the attention scores of every pair of tokens."""
+    training, body = network.training, network.eval().base_model
+    real = torch.tensor([[True, True, True, False]], device=network.device)
+    try:
+        with torch.no_grad():
+            body(input_ids=real.long(), attention_mask=_bias(real, network.dtype))
+    except (RuntimeError, ValueError, IndexError):  # of one that takes masks of tokens alone, as DeBERTa does
+        return False
+    finally:
+        network.train(training)
+    return True
 
 
 def _padding(network: Any) -> int:
