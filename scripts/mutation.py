@@ -47,12 +47,12 @@ class Fault(NamedTuple):
                 sys.exit(f"there is no tests/{test}: see to {self.file} in scripts/faults.toml")
 
 
-def faults(only: str) -> Iterator[Fault]:
-    """Read the faults of files whose name holds `only`."""
+def faults(only: list[str]) -> Iterator[Fault]:
+    """Read the faults of files whose name holds one of these texts; all without any."""
     with (ROOT / "scripts/faults.toml").open("rb") as file:
         for name, of_file in tomllib.load(file).items():
             for old, new in of_file["faults"]:
-                if only in name:
+                if not only or any(part in name for part in only):
                     yield Fault(name, old, new, tuple(of_file["tests"]))
 
 
@@ -87,14 +87,14 @@ def is_caught(fault: Fault, tree: Path) -> bool:
         path.write_text(right, encoding="utf-8")
 
 
-def tried(some: list[Fault], jobs: int) -> Iterator[tuple[Fault, bool, float]]:
+def tried(some: list[Fault], jobs: int, passing: bool) -> Iterator[tuple[Fault, bool, float]]:
     """Yield each fault, whether it was caught, and the seconds that took; `jobs` at a time."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         trees: Queue[Path] = Queue()
         for job in range(jobs):
             trees.put(_copy(Path(folder) / str(job)))
         every = sorted({test for fault in some for test in fault.tests})
-        if fails(every, trees.queue[0], limit=None):
+        if not passing and fails(every, trees.queue[0], limit=None):
             sys.exit("these tests fail without a fault: " + " ".join(every))
 
         def one(fault: Fault) -> tuple[Fault, bool, float]:
@@ -121,7 +121,10 @@ def main() -> None:
     """Try all faults and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=2, help="how many faults are tried at a time")
-    parser.add_argument("--only", default="", help="only files whose name holds this")
+    parser.add_argument("--only", nargs="*", default=[], help="only files whose name holds one of these")
+    parser.add_argument(
+        "--passing", action="store_true", help="the tests were seen to pass without a fault: do not try it"
+    )
     parser.add_argument("--check", action="store_true", help="only see that each fault fits the code")
     given = parser.parse_args()
     some = list(faults(given.only))
@@ -130,7 +133,7 @@ def main() -> None:
     if given.check:
         return
     caught, survived = Counter[str](), Counter[str]()
-    for fault, noticed, seconds in tried(some, given.jobs):
+    for fault, noticed, seconds in tried(some, given.jobs, given.passing):
         (caught if noticed else survived)[fault.file.split("/")[0]] += 1
         what = "caught  " if noticed else "SURVIVED"
         print(f"{what} {seconds:5.1f} s  {fault.file}: {fault.old!r} -> {fault.new!r}", flush=True)

@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[1]
 
 
 _begun: list["Child"] = []
+if hasattr(_context(), "set_forkserver_preload"):  # pyarrow imports pandas where it is there, which takes a second
+    _context().set_forkserver_preload(["turnout", "turnout.cli", "pandas"])  # type: ignore[attr-defined]
 
 
 class Child:

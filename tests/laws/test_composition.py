@@ -21,7 +21,7 @@ from .recipes import LOCAL, RECIPES, experiment
 from .test_reports import batches, reordered, states_after
 
 GUARDS = {name: kind for name, kind in ALSO.items() if issubclass(kind, Guard)}
-REPORTS = batches(rounds=8)
+REPORTS = batches(rounds=5)
 OPTIONS = {"amplified": {"period": 3}}  # less than there are rounds
 REFUSED = {
     "aggregation": {

@@ -13,7 +13,7 @@ from turnout.slots.server_step import server_step
 
 from .. import tiny
 from ..tiny import federation, presence
-from .recipes import LOCAL, RATES, RECIPES, SOME, N, assert_same_tensors, experiment, trained
+from .recipes import COVERING, LOCAL, RATES, RECIPES, SOME, N, assert_same_tensors, experiment, trained
 
 P = 7
 MULTISETS = [name for name in RECIPES if "fednu" in name or "two" in name or "twice" in name]
@@ -154,10 +154,10 @@ def finite(one: Report | None) -> Report:
 
 
 @pytest.mark.parametrize(
-    ("place", "value"),
-    [("delta", np.nan), ("delta", -np.inf), ("loss", np.nan), ("start_gradient", np.inf)],
+    ("name", "place", "value"),
+    [(name, *bad) for name in RECIPES for bad in (("delta", np.nan), ("start_gradient", np.inf))]
+    + [(name, *bad) for name in COVERING for bad in (("delta", -np.inf), ("loss", np.nan))],
 )
-@pytest.mark.parametrize("name", RECIPES)
 def test_reports_with_nan_or_infinity_are_as_if_never_sent(name, place, value):
     rng, reports = np.random.default_rng(3), batches(rounds=7)
     received, good = [], []
@@ -212,7 +212,7 @@ def test_a_step_that_overflows_is_not_taken_and_the_next_one_is(name):
 
 @pytest.mark.parametrize(
     ("name", "engine"),
-    [(name, "vectorised") for name in RECIPES if name not in FEW_STEPS]
+    [(name, "vectorised") for name in COVERING if name not in FEW_STEPS]
     + [(name, "one_by_one") for name in SOME if name not in FEW_STEPS],
 )
 def test_a_client_whose_training_diverges_is_dropped_counted_and_harmless(name, engine):

@@ -29,7 +29,7 @@ def run(name, monkeypatch, threads):
     model, engine, local, also = SETTINGS[name]
     data = to.data.digits().split(to.Dirichlet(alpha=0.5), num_clients=12)
     algorithm = to.average_participating(local, also=(to.Uniform(7), *also))
-    simulation = Simulation(to.Experiment(data=data, model=model, algorithm=algorithm, engine=engine, rounds=4))
+    simulation = Simulation(to.Experiment(data=data, model=model, algorithm=algorithm, engine=engine, rounds=2))
     monkeypatch.undo()
     assert simulation.objective.threads.num_threads == threads
     return simulation
@@ -43,7 +43,7 @@ def test_same_bits_with_any_number_of_threads(name, traced, monkeypatch):
         simulation = run(name, monkeypatch, threads)
         monkeypatch.setattr(crew, "_LEAST", 1)  # cut even the smallest cohort
         monkeypatch.setattr(replay, "_CALLS", 0 if traced else 10**9)
-        for _ in range(4):
+        for _ in range(2):
             simulation.round()
         results.append((simulation.state.params, simulation.row["train_loss"], simulation.row["test_accuracy"]))
         monkeypatch.undo()

