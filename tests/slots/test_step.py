@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import ByGradientNorm, Clip, DivideBySum, ServerSgd, Sgd, compose, fedau, models
+from turnout import ByAlignmentAndInexactness, ByGradientNorm, Clip, DivideBySum, ServerSgd, Sgd, compose, fedau, models
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
@@ -160,3 +160,13 @@ def test_weights_of_another_length_are_refused_by_the_name_of_their_piece(method
     message = r"OneTooMany made weights of shape \(3,\) of 2 reports: needed one for each, shape \(2,\)"
     with pytest.raises(ConfigurationError, match=message):
         server_step(algorithm, state_of(algorithm), report([0, 1]), federation(num_params=P))
+
+
+def test_trying_before_the_choice_leaves_what_clients_keep_as_it_was(tiny):
+    objective = Objective(models.Logistic(zero=True).build((16,), 4))
+    clients = Clients(np.array([2, 3]), np.array([2, 3]), tiny.train, objective)
+    memory = {"steps_done": torch.tensor([4, 0])}
+    asked = Task(objective.initial, 0, seed=0, phase="measure")
+    report, memory = client_step(compose(Sgd(), ByAlignmentAndInexactness()), asked, memory, clients)
+    assert (report.seen["inexactness"] < 1).all()
+    assert memory["steps_done"].tolist() == [4, 0]
