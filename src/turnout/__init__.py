@@ -1,166 +1,32 @@
 """Federated learning for clients who come and go."""
 
-from turnout import data, models, pieces, privacy
-from turnout.aggregation import (
-    Bucketing,
-    CentredClipping,
-    FedStale,
-    FedVarp,
-    GeometricMedian,
-    KeptModels,
-    Krum,
-    Median,
-    Mifa,
-    MinimumDiameter,
-    MultiKrum,
-    NearestNeighbours,
-    PrivateSum,
-    TrimmedMean,
-    WeightedModels,
-    WeightedSum,
-)
-from turnout.algorithms import (
-    ALGORITHMS,
-    amplified_scaffold,
-    average_all,
-    average_participating,
-    ditto,
-    fedadagrad,
-    fedadam,
-    fedalt,
-    fedasync,
-    fedau,
-    fedavg,
-    fedavg_p,
-    fedavgm,
-    fedawe,
-    fedbn,
-    fedbuff,
-    fedexp,
-    fednova,
-    fednu,
-    fedper,
-    fedprox,
-    fedrep,
-    fedsim,
-    fedstale,
-    fedstaleweight,
-    fedvarp,
-    fedyogi,
-    folb,
-    folb_heterogeneous,
-    folb_two_set,
-    known_statistics,
-    maxfl,
-    mifa,
-    mw_fed,
-    perfedavg,
-    qffl,
-    scaffold,
-    scaffold_p,
-)
-from turnout.algorithms.compose import compose
-from turnout.allocator import keep_large_buffers
-from turnout.callbacks import AfterRound, Callback, EarlyStopping
-from turnout.comparison import compare, sweep
-from turnout.core.checks import CheckpointError, ConfigurationError, DataError, Diverged, TurnoutError
-from turnout.core.schedule import Cosine, Halving, Schedule
-from turnout.data import ById, ClassesPerClient, Dirichlet, HsuDirichlet, Iid, LabelClusters, LabelGroups, PowerLaw
-from turnout.engine.loss import squared_error
-from turnout.evaluation.appeal import AppealMetrics
-from turnout.evaluation.gradients import GradientMetrics
-from turnout.experiment import Experiment
-from turnout.guard import BFloat16, Clip, Qsgd, RandomK, Sign, TopK
-from turnout.history import History
-from turnout.local import (
-    AppealGap,
-    GradientNoise,
-    GradientNorm,
-    Inexactness,
-    Meta,
-    PeriodicScaffold,
-    Prox,
-    Scaffold,
-    Sgd,
-    ShareOfWork,
-    StartGradient,
-    StartLoss,
-    TimeBudget,
-    UniformWork,
-)
-from turnout.pace import Buffered, Rounds
-from turnout.personalization.ditto import Ditto
-from turnout.personalization.partial import Personal
-from turnout.population import (
-    Bernoulli,
-    Byzantine,
-    Cyclic,
-    Diurnal,
-    Dropout,
-    Everyone,
-    Flash,
-    GivenRequirement,
-    Group,
-    InterleavedSine,
-    Markov,
-    Opting,
-    Population,
-    RecordedSpeed,
-    Sine,
-    Speed,
-    Staircase,
-    TimedTrace,
-    Trace,
-    WarmUp,
-    delay,
-)
-from turnout.privacy import BandedSquareRoot, BufferedToeplitz, Independent
-from turnout.reporting.plot import plot
-from turnout.result import Result, load
-from turnout.running import Interrupted
-from turnout.selection import (
-    AllAvailable,
-    ByAlignment,
-    ByAlignmentAndInexactness,
-    ByGradientNorm,
-    Poisson,
-    TwoCohorts,
-    Uniform,
-    WithReplacement,
-)
-from turnout.server_optimizer import (
-    Amplified,
-    FedExP,
-    ServerAdagrad,
-    ServerAdam,
-    ServerMomentum,
-    ServerSgd,
-    ServerYogi,
-)
-from turnout.slots.algorithm import Algorithm
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from turnout.version import __version__
-from turnout.weighting import (
-    Alignment,
-    Appeal,
-    ByExamples,
-    ByStaleness,
-    DivideByAbsoluteSum,
-    DivideByClients,
-    DivideByCurvature,
-    DivideByLocalSteps,
-    DivideByNoisySum,
-    DivideByParticipants,
-    DivideBySecondCohort,
-    DivideBySum,
-    DivideBySumPlus,
-    Echo,
-    ExamplesUpTo,
-    ExpectedStaleness,
-    KnownRates,
-    MultiplicativeWeights,
-    Participation,
-    SignOfAlignment,
-)
+
+if TYPE_CHECKING:  # PyTorch takes a second or two to import, which whoever asks the command line for help need not wait
+    from turnout.exports import *  # noqa: F403
+
+_MODULES = ("data", "models", "pieces", "privacy")
+
+
+def __getattr__(name: str) -> Any:
+    """Load what `turnout.exports` has when the first of it is asked for (PEP 562)."""
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    exports = vars(import_module("turnout.exports"))
+    globals().update({each: exports[each] for each in __all__ if each in exports})
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "ALGORITHMS",

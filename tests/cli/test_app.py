@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import turnout as package
-from turnout.cli import compare, layers, panels, reproduce, run, sweep
+from turnout.cli import layers, panels
+from turnout.cli.commands import compare, reproduce, run, sweep
 from turnout.cli.settings import Settings
 from turnout.cli.sweep import grid_of
 from turnout.cli.variants import Layers

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from turnout.cli import data as data_commands
 
 Turnout = Callable[..., Any]
 
@@ -51,7 +50,7 @@ def test_fetching_passes_on_what_was_asked(turnout: Turnout, monkeypatch: pytest
         asked.update(name=name, directory=directory, force=force)
         return Path("there")
 
-    monkeypatch.setattr(data_commands, "download", fetch)
+    monkeypatch.setattr(import_module("turnout.data.fetch"), "fetch", fetch)
     assert turnout("data", "fetch", "mnist", "--directory", "d", "--force").stdout == "there\n"
     assert asked == {"name": "mnist", "directory": Path("d"), "force": True}
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from turnout.cli import app, layers
 from turnout.cli.deployed import announced, clients_experiment
-from turnout.cli.serve import _note
+from turnout.cli.serve import note
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.server import Options, Server
@@ -46,7 +46,7 @@ def cli(*arguments, code=0):
 def server(folder, **options):
     options = {"port": 0, "min_clients": 1, "rate": 0, **options}
     made = Server(SETTINGS.experiment(), folder, announced(SETTINGS), Options(**options))
-    _note(folder, None, SETTINGS.experiment(), SETTINGS)
+    note(folder, None, SETTINGS.experiment(), SETTINGS)
     return made
 
 

@@ -6,12 +6,11 @@ from typing import Annotated
 
 import typer
 
-from turnout import __version__
-from turnout.cli import (
+from turnout.cli import errors
+from turnout.cli.commands import (
     bench,
     compare,
     data,
-    errors,
     export,
     join,
     listing,
@@ -24,6 +23,7 @@ from turnout.cli import (
     swarm,
     sweep,
 )
+from turnout.version import __version__
 
 EPILOG = r"""[bold]Begin with[/bold]
 
@@ -39,7 +39,6 @@ app = typer.Typer(
     epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode="rich",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 _data = typer.Typer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 import traceback
@@ -11,12 +12,8 @@ from typing import NoReturn, TypeVar
 
 import typer
 
-from turnout.cli.output import say
-from turnout.cli.spelling import on_command_line
-from turnout.comparison import RunsFailed
 from turnout.core.checks import TurnoutError
-from turnout.distributed.collectives import ProcessLost
-from turnout.running import Interrupted
+from turnout_cli import leaving_at_once
 
 FAILED, USAGE, STOPPED = 1, 2, 130
 
@@ -49,24 +46,36 @@ def guarded(command: Command) -> Command:
 
     @functools.wraps(command)
     def wrapped(*arguments: object, **options: object) -> None:
+        with leaving_at_once():
+            importlib.import_module("turnout.exports")  # PyTorch takes a second or two, in which nothing has begun
         try:
             command(*arguments, **options)
-        except Interrupted as stop:
-            if not rank():
-                say(str(stop), style="yellow")
-            raise typer.Exit(STOPPED) from None
-        except KeyboardInterrupt:
-            say("stopped before anything could be saved", style="yellow")
-            raise typer.Exit(STOPPED) from None
-        except TurnoutError as error:
-            failed = isinstance(error, RunFailed | RunsFailed | ProcessLost)
-            if failed or not rank():  # of bad usage all processes of a run know, and one says so
-                _tell(f"process {rank()}: {error}" if rank() else str(error))
-            if isinstance(error, ProcessLost) and several():
-                _leave(FAILED)
-            raise typer.Exit(FAILED if failed else USAGE) from None
+        except (TurnoutError, KeyboardInterrupt) as error:
+            raise typer.Exit(_ended_by(error)) from None
 
     return wrapped  # type: ignore[return-value]
+
+
+def _ended_by(error: BaseException) -> int:
+    """Tell an error, and return the code to exit with."""
+    from turnout.cli.output import say  # what errors are about was imported by whoever raised them, and takes its time
+    from turnout.comparison import RunsFailed
+    from turnout.distributed.collectives import ProcessLost
+    from turnout.running import Interrupted
+
+    if isinstance(error, Interrupted):
+        if not rank():
+            say(str(error), style="yellow")
+        return STOPPED
+    if isinstance(error, KeyboardInterrupt):
+        say("stopped before anything could be saved", style="yellow")
+        return STOPPED
+    failed = isinstance(error, RunFailed | RunsFailed | ProcessLost)
+    if failed or not rank():  # of bad usage all processes of a run know, and one says so
+        _tell(f"process {rank()}: {error}" if rank() else str(error))
+    if isinstance(error, ProcessLost) and several():
+        _leave(FAILED)
+    return FAILED if failed else USAGE
 
 
 def _leave(code: int) -> NoReturn:
@@ -77,6 +86,9 @@ def _leave(code: int) -> NoReturn:
 
 
 def _tell(message: str) -> None:
+    from turnout.cli.output import say
+    from turnout.cli.spelling import on_command_line
+
     if _debug["on"]:
         say(traceback.format_exc())
     say(f"Error: {on_command_line(message)}", style="red")

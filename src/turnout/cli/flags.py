@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 
-from turnout.cli.options import Table
+from turnout.cli.completion import names_of
 from turnout.core.checks import count
 
 SETTINGS = "Settings"
@@ -18,19 +17,50 @@ Config = Annotated[
     Path | None,
     typer.Option("--config", "-c", metavar="FILE.toml", help="Settings in a file; flags and KEY=VALUE go before them."),
 ]
+Algorithm = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="How to train: turnout list algorithms (default: fedau).",
+        rich_help_panel=SETTINGS,
+        autocompletion=names_of("ALGORITHMS"),
+    ),
+]
 Data = Annotated[
-    str | None, typer.Option(metavar="NAME", help="What to train on: turnout list data.", rich_help_panel=SETTINGS)
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What to train on: turnout list data.",
+        rich_help_panel=SETTINGS,
+        autocompletion=names_of("SOURCES"),
+    ),
 ]
 Model = Annotated[
-    str | None, typer.Option(metavar="NAME", help="What to train: turnout list models.", rich_help_panel=SETTINGS)
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What to train: turnout list models.",
+        rich_help_panel=SETTINGS,
+        autocompletion=names_of("MODELS"),
+    ),
 ]
 Availability = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="When clients are there: turnout list availability.", rich_help_panel=SETTINGS),
+    typer.Option(
+        metavar="NAME",
+        help="When clients are there: turnout list availability.",
+        rich_help_panel=SETTINGS,
+        autocompletion=names_of("AVAILABILITY"),
+    ),
 ]
 Pace = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="When the server steps: turnout list paces.", rich_help_panel=SETTINGS),
+    typer.Option(
+        metavar="NAME",
+        help="When the server steps: turnout list paces.",
+        rich_help_panel=SETTINGS,
+        autocompletion=names_of("PACES"),
+    ),
 ]
 Rounds = Annotated[
     int | None, typer.Option(metavar="N", help="Server steps to take (default: 100).", rich_help_panel=SETTINGS)
@@ -104,10 +134,12 @@ Overrides = Annotated[
 def use_threads(number: int | None) -> None:
     """Let this process have so many threads; None leaves it as torch has it."""
     if number is not None:
+        import torch
+
         count("threads", number)
         torch.set_num_threads(number)
 
 
-def layer(**flags: Any) -> Table:
+def layer(**flags: Any) -> dict[str, Any]:
     """Return the flags that were given, as a layer of settings."""
     return {name: value for name, value in flags.items() if value is not None}

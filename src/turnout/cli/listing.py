@@ -5,16 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from turnout.algorithms import ALGORITHMS
 from turnout.cli import defaults
-from turnout.cli.errors import guarded
 from turnout.cli.names import (
     AGGREGATIONS,
     ALSO,
@@ -34,8 +32,6 @@ from turnout.cli.names import (
     WORK,
 )
 from turnout.cli.options import REQUIRED, options_of
-from turnout.cli.output import show
-from turnout.core.checks import known_name
 from turnout.data.catalogue import SOURCES
 from turnout.data.source import Source
 from turnout.experiment import Experiment
@@ -76,24 +72,8 @@ MORE: Mapping[str, tuple[tuple[str, str, Callable[..., Any], Mapping[str, Any]],
 }
 """What else can be written for a kind, whatever the name: how, what it is, whose options, and further ones."""
 
-EPILOG = r"""[bold]Examples[/bold]
 
-turnout list
-
-turnout list algorithms"""
-
-
-@guarded
-def listing(
-    kind: Annotated[str | None, typer.Argument(metavar="KIND", help=f"{', '.join(CATALOGUE)} or settings.")] = None,
-) -> None:
-    """List what can be named, what it is, and its options with their defaults."""
-    kinds = [*CATALOGUE, "settings"] if kind is None else [known_name("kind", kind, [*CATALOGUE, "settings"])]
-    for each in kinds:
-        show(_settings() if each == "settings" else _table(each))
-
-
-def _table(kind: str) -> Table:
+def table_of(kind: str) -> Table:
     """Return what there is of a kind."""
     usage, known = CATALOGUE[kind]
     table = _empty(f"{kind}: {usage}")
@@ -108,7 +88,7 @@ def _table(kind: str) -> Table:
     return table
 
 
-def _settings() -> Table:
+def settings_table() -> Table:
     """Return the settings of the experiment itself."""
     table = _empty("settings: OPTION=VALUE")
     table.add_row("", "of the experiment itself", _options(Experiment, {}))

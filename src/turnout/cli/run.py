@@ -7,134 +7,25 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from turnout import checkpoint, storage
-from turnout.callbacks import AfterRound, Callback, EarlyStopping
-from turnout.cli import flags, layers
-from turnout.cli.errors import RunFailed, guarded
+from turnout.callbacks import AfterRound, Callback
+from turnout.cli.errors import RunFailed
 from turnout.cli.options import Table
-from turnout.cli.output import console, introduce, say, show, warn_of_dropped
+from turnout.cli.output import console, say
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
-from turnout.comparison import is_finished, load_record
-from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted, known_name
+from turnout.comparison import is_finished
+from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted
 from turnout.distributed import collectives
 from turnout.experiment import Experiment
 from turnout.history import History
 from turnout.progress import BY_IMPORTANCE, Progress, quality
-from turnout.reporting import comparison, rich_tables
 from turnout.reporting.style import name_of
 from turnout.running import Interrupted
-from turnout.trackers import TRACKERS
 
 SETTINGS = "settings.json"
-
-EPILOG = r"""[bold]Examples[/bold]
-
-turnout run --algorithm fedau --data digits --rounds 500
-
-turnout run --algorithm fedvarp --availability bernoulli availability.mean=0.3 local.lr=0.05
-
-turnout run --data mnist --model mlp model.hidden=64,30 data.alpha=0.3 data.num_clients=50
-
-turnout run 'local.lr={kind="halving", initial=0.1, start=200, every=100}' also.prox.mu=0.01
-
-turnout run --config examples/demo.toml --algorithm mifa --seed 1
-
-turnout run --track tensorboard --track mlflow
-
-turnout run --resume runs/fedau-digits-0 --rounds 1000
-
-torchrun --nproc-per-node 2 -m turnout run --algorithm fedau --data digits"""
-
-
-@guarded
-def run(
-    overrides: flags.Overrides = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="How to train: turnout list algorithms (default: fedau).",
-            rich_help_panel=flags.SETTINGS,
-        ),
-    ] = None,
-    data: flags.Data = None,
-    model: flags.Model = None,
-    availability: flags.Availability = None,
-    pace: flags.Pace = None,
-    rounds: flags.Rounds = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Of everything random in the run (default: 0).", rich_help_panel=flags.SETTINGS),
-    ] = None,
-    every: flags.Every = None,
-    engine: flags.Engine = None,
-    device: flags.Device = None,
-    config: flags.Config = None,
-    threads: flags.Threads = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where tables and checkpoints go (default: runs/ALGORITHM-DATA-SEED).", rich_help_panel=flags.OUTCOME
-        ),
-    ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Go on with a run that was stopped or killed, or add --rounds to it."),
-    ] = None,
-    checkpoint_every: flags.CheckpointEvery = None,
-    stop_at: Annotated[
-        float | None, typer.Option(metavar="X", help="End the run once its test accuracy is X, e.g. 0.9.")
-    ] = None,
-    patience: Annotated[
-        int | None, typer.Option(metavar="N", help="End the run after N evaluations without a better test accuracy.")
-    ] = None,
-    track: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Hand figures on to tensorboard, wandb, mlflow or trackio; may be repeated."),
-    ] = None,
-    quiet: flags.Quiet = False,
-) -> None:
-    """Train one model over clients who come and go, and print its accuracy.
-
-    Without any settings: FedAU on digits, 100 clients who hold few classes each and come and go.
-
-    The processes that torchrun starts train one model together, each its share of every cohort.
-    """
-    given = flags.layer(
-        data=data, model=model, availability=availability, pace=pace, rounds=rounds, seed=seed, evaluate_every=every,
-        engine=engine, device=device,
-    )  # fmt: skip
-    own = [given, *map(layers.override, overrides or ())]
-    flags.use_threads(threads)
-    if resume is not None:
-        if config or folder or algorithm:
-            raise ConfigurationError(
-                f"{resume} has its settings: leave --config, --folder and --algorithm out beside --resume"
-            )
-        settings = Settings.of(saved(resume), *own)
-    else:
-        settings = one_algorithm([layers.read(config), *own] if config else own, algorithm)
-    with collectives.started(settings.numbers().get("device", "cpu")):
-        first, experiment = collectives.rank() == 0, settings.experiment()
-        name = f"runs/{settings.name}-{experiment.data.name}-{experiment.seed}"
-        target, goes_on = collectives.broadcast((resume, True) if resume else _place(name, folder, experiment))
-        if first and not quiet:
-            introduce(settings.name, [settings], experiment.data)
-        watching: list[Callback] = [TRACKERS[known_name("tracker", each, TRACKERS)]() for each in track or ()]
-        if patience is not None or stop_at is not None:
-            watching.append(EarlyStopping(patience, stop_at))
-        perform(experiment, settings, target, goes_on, checkpoint_every, quiet, watching)
-    if first:
-        record = load_record(target)
-        show(rich_tables(comparison([record])))
-        warn_of_dropped([record])
-        typer.echo(f"tables and checkpoint: {target}")
-        typer.echo(final(record.history))
 
 
 def perform(
@@ -217,7 +108,7 @@ def one_algorithm(given: Sequence[Table], algorithm: str | None) -> Settings:
     return Settings.of(*found.common)
 
 
-def _place(name: str, folder: Path | None, experiment: Experiment) -> tuple[Path, bool]:
+def place_of(name: str, folder: Path | None, experiment: Experiment) -> tuple[Path, bool]:
     """Return the folder of a run, and whether it is there already and goes on, as the runs of a comparison do.
 
     Without a folder of the user's own it is the one of this name, or with the next number behind it where that is another

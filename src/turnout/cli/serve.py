@@ -3,129 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.table import Table as RichTable
 
 from turnout import storage
-from turnout.cli import flags
-from turnout.cli.deployed import announced, experiment_of, log_to_stderr, needs
-from turnout.cli.errors import RunFailed, guarded
 from turnout.cli.output import say, show
 from turnout.cli.run import save
-from turnout.core.checks import CheckpointError, known_name
+from turnout.core.checks import CheckpointError
 from turnout.describe import describe, environment
 
-EPILOG = r"""[bold]Examples[/bold]
 
-turnout serve run.toml --min-clients 10
-
-turnout serve algorithm.name=fedau data.name=digits data.num_clients=20 rounds=50
-
-turnout serve own.py:EXPERIMENT --folder runs/own --host 0.0.0.0 --certificate cert.pem --key key.pem --enrolment codes
-
-turnout serve run.toml --folder runs/served --database postgresql://turnout@localhost/turnout"""
-
-NETWORK, CLIENTS = "Network", "Clients"
-
-
-@guarded
-def serve(
-    source: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[FILE.toml|FILE.py:EXPERIMENT] [KEY=VALUE]...", help="What to run."),
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where everything is kept; one that holds the run goes on with it.", rich_help_panel=flags.OUTCOME
-        ),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.", rich_help_panel=NETWORK)] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Port to listen at; 0 is any that is free.", rich_help_panel=NETWORK)
-    ] = 8470,
-    certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TLS certificate.", rich_help_panel=NETWORK)
-    ] = None,
-    key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.", rich_help_panel=NETWORK)] = None,
-    client_ca: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Take only clients with a certificate that this one signed.", rich_help_panel=NETWORK
-        ),
-    ] = None,
-    database: Annotated[
-        str | None, typer.Option(metavar="URL", help="PostgreSQL in place of SQLite.", rich_help_panel=flags.OUTCOME)
-    ] = None,
-    min_clients: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Clients who are there before training begins (default: a cohort).",
-            rich_help_panel=CLIENTS,
-        ),
-    ] = None,
-    max_clients: Annotated[
-        int | None, typer.Option(metavar="N", help="Clients who may enrol.", rich_help_panel=CLIENTS)
-    ] = None,
-    enrolment: Annotated[
-        str,
-        typer.Option(
-            metavar="open|codes", help="Who may enrol: anyone, or with a one-time code.", rich_help_panel=CLIENTS
-        ),
-    ] = "open",
-    heartbeat: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="Between signs of life of clients at work.", rich_help_panel=CLIENTS),
-    ] = 10.0,
-    rate: Annotated[
-        float, typer.Option(metavar="N", help="Requests a second of one client; 0 is any.", rich_help_panel=CLIENTS)
-    ] = 50.0,
-    linger: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Go on to answer when the run is over.", rich_help_panel=NETWORK)
-    ] = 30.0,
-    discard: Annotated[
-        bool,
-        typer.Option(
-            "--discard-reports",
-            help="Delete reports when two checkpoints hold what became of them; there is no replay then.",
-            rich_help_panel=flags.OUTCOME,
-        ),
-    ] = False,
-    logs: Annotated[str, typer.Option("--log", metavar="text|json", help="Form of the log.")] = "text",
-    threads: flags.Threads = None,
-) -> None:
-    """Train with real clients, who enrol, come and go. Stopped or killed, the same command goes on where it was."""
-    needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
-    from turnout.deployment.leases import Leases
-    from turnout.deployment.server import Options, Server
-
-    known_name("enrolment", enrolment, ("open", "codes"))
-    known_name("form of the log", logs, ("text", "json"))
-    flags.use_threads(threads)
-    given = list(source or ())
-    first = given.pop(0) if given and "=" not in given[0].split(":")[0] else None
-    experiment, settings = experiment_of(first, given)
-    least = getattr(experiment.algorithm.selection, "cohort_size", 1) if min_clients is None else min_clients
-    target = folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")
-    options = Options(
-        host, port, database, least, max_clients, enrolment, Leases(heartbeat=heartbeat), certificate, key, client_ca, rate,
-        linger, discard,
-    )  # fmt: skip
-    server = Server(experiment, target, None if settings is None else announced(settings), options)
-    _note(target, first, experiment, settings)
-    _introduce(server, target)
-    log_to_stderr(logs)
-    try:
-        outcome = server.run(lambda url: typer.echo(f"serving at {url}"))
-    except CheckpointError as error:
-        raise RunFailed(str(error)) from error
-    typer.echo(f"{outcome} after {server.driver.version} of {experiment.rounds} steps; all of it is in {target}")
-
-
-def _note(folder: Path, source: str | None, experiment: object, settings: object) -> None:
+def note(folder: Path, source: str | None, experiment: object, settings: object) -> None:
     """Keep in the folder what is run, so that other commands find it."""
     storage.save(
         folder,
@@ -144,7 +32,7 @@ def _note(folder: Path, source: str | None, experiment: object, settings: object
             raise CheckpointError(f"{folder} cannot be written: {error}. Give another --folder") from error
 
 
-def _introduce(server: object, folder: Path) -> None:
+def introduce(server: object, folder: Path) -> None:
     """Say what is served, and what the server will see of clients."""
     from turnout.deployment.server import Server
 

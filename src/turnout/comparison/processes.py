@@ -103,7 +103,7 @@ def _context() -> ForkServerContext | SpawnContext:
     if sys.platform != "linux" or len(os.fsencode(tempfile.gettempdir())) > 70:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["turnout"])
+    context.set_forkserver_preload(["turnout.exports"])
     return context
 
 

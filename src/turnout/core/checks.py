@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
-
-import numpy as np
 
 
 class TurnoutError(Exception):
@@ -93,7 +92,7 @@ def not_negative(name: str, value: float) -> None:
 
 def count(name: str, value: int, *, least: int = 1, instead: str = "") -> None:
     """Refuse what is not a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise refuse(name, given=value, needed=f"a whole number >= {least}", instead=instead)
 
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from turnout.cli.errors import guarded
-from turnout.result import load
 
 EPILOG = r"""[bold]Examples[/bold]
 
@@ -33,6 +32,8 @@ def export(
     ] = None,
 ) -> None:
     """Write the model of a run to a safetensors file that torch loads."""
+    from turnout.result import load
+
     result = load(folder)
     number = sum(tensor.numel() for tensor in result.state_dict(client).values())
     typer.echo(f"{result.export(file, client)}: {len(result.state_dict(client))} tensors, {number:,} numbers")

@@ -7,11 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from turnout.cli import flags, layers
-from turnout.cli.deployed import clients_experiment, needs
+from turnout.cli import flags
 from turnout.cli.errors import guarded
-from turnout.cli.output import say
-from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 
 EPILOG = r"""[bold]Examples[/bold]
@@ -44,6 +41,11 @@ def swarm(
     threads: flags.Threads = None,
 ) -> None:
     """Have many clients of a simulation's population come and go at a real server, over HTTP, in one process."""
+    from turnout.cli import layers
+    from turnout.cli.deployed import clients_experiment, needs
+    from turnout.cli.output import say
+    from turnout.cli.settings import Settings
+
     needs("join", "httpx2")
     from dataclasses import replace
 

@@ -8,11 +8,8 @@ from typing import Annotated
 import typer
 
 from turnout.cli import flags
-from turnout.cli.deployed import clients_experiment, log_to_stderr, needs
 from turnout.cli.errors import RunFailed, guarded
-from turnout.cli.output import say
 from turnout.core.checks import ConfigurationError, known_name
-from turnout.running import stops_on_signal
 
 EPILOG = r"""[bold]Examples[/bold]
 
@@ -66,6 +63,10 @@ def join(
 
     The data stay here. No code comes from the server.
     """
+    from turnout.cli.deployed import clients_experiment, log_to_stderr, needs
+    from turnout.cli.output import say
+    from turnout.running import stops_on_signal
+
     needs("join", "httpx2")
     from turnout.deployment.client import Call, Client, Work
     from turnout.deployment.join import Connection, Joined, ServerSilent, announcement

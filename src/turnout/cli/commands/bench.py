@@ -1,0 +1,87 @@
+"""``turnout bench``: how fast a federation trains here, and how much of the machine that uses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from turnout.cli import flags
+from turnout.cli.errors import guarded
+from turnout.core.checks import count, known_name
+
+EPILOG = r"""[bold]Examples[/bold]
+
+turnout bench
+
+turnout bench W2 W3 --rounds 200
+
+turnout bench W1 --cohort 100 --engine one_by_one --json
+
+turnout bench --algorithm fedau --data digits --rounds 50 local.steps=20
+
+turnout bench --config examples/demo.toml --algorithm fedau"""
+
+
+@guarded
+def bench(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[W1|W2|W3|W4]|KEY=VALUE",
+            help="A workload, or several, each in a process of its own; or settings of an experiment, as in turnout run. "
+            "Without any: all four workloads.",
+            show_default=False,
+        ),
+    ] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How to train.", rich_help_panel=flags.SETTINGS)
+    ] = None,
+    data: flags.Data = None,
+    model: flags.Model = None,
+    availability: flags.Availability = None,
+    pace: flags.Pace = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Rounds (default: 12, 60, 60, 8 for W1 to W4).", rich_help_panel=flags.SETTINGS),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="(default: 0)", rich_help_panel=flags.SETTINGS)] = None,
+    every: flags.Every = None,
+    engine: flags.Engine = None,
+    device: flags.Device = None,
+    config: flags.Config = None,
+    cohort: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Clients of a round, drawn uniformly.", rich_help_panel=flags.SETTINGS),
+    ] = None,
+    threads: flags.Threads = None,
+    rates: Annotated[bool, typer.Option(help="Measure what the machine can do, and the other engine, too.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each instead of a table.")] = False,
+) -> None:
+    """Time rounds: updates a second, seconds in each stage, memory, and the share of the machine's arithmetic.
+
+    Workloads are federated averaging with random data, the same that other simulators were timed on:
+    W1 a CNN, W2 logistic regression, W3 an MLP, W4 a character LSTM. What an experiment computes is not saved.
+    """
+    from turnout.bench import WORKLOADS
+    from turnout.cli import layers
+    from turnout.cli.bench import time_each_alone, time_experiment, time_workload, workloads_asked, write_figures
+
+    words = what or []
+    names = [known_name("workload", name, WORKLOADS) for name in words if "=" not in name]
+    given = flags.layer(
+        data=data, model=model, availability=availability, pace=pace, rounds=rounds, seed=seed, evaluate_every=every,
+        engine=engine, device=device,
+    )  # fmt: skip
+    if cohort is not None:
+        count("cohort", cohort)
+        given["selection"] = {"name": "uniform", "cohort_size": cohort}
+    own = [given, *(layers.override(text) for text in words if "=" in text)]
+    names = workloads_asked(names, of_experiment=any(each is not None for each in (config, algorithm, data)))
+    flags.use_threads(threads)
+    if len(names) > 1:
+        write_figures(time_each_alone(names), as_json)
+    elif names:
+        write_figures([time_workload(names[0], own, cohort, rates)], as_json)
+    else:
+        write_figures([time_experiment([layers.read(config), *own] if config else own, algorithm, rates)], as_json)

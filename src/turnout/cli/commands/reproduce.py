@@ -1,0 +1,142 @@
+"""``turnout reproduce``: a table or figure of a paper, with the paper's figures beside ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from turnout.cli import flags
+from turnout.cli.errors import guarded
+
+EPILOG = r"""[bold]Examples[/bold]
+
+turnout reproduce
+
+turnout reproduce fedau/digits
+
+turnout reproduce folb/table-1 --panels synthetic_iid,synthetic_1_1 --jobs 2
+
+turnout reproduce fedstaleweight/figure-2 --algorithms fedstaleweight,fedbuff
+
+turnout reproduce folb/table-1 --seeds 3 --rounds 50 local.lr=0.03 fedprox.mu=0.1
+
+turnout reproduce fedau/fashion-mnist --data-dir /data --rounds 2000 --seeds 5
+
+The same command goes on where it was stopped, and does not repeat what is finished."""
+
+
+@guarded
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PAPER/NAME|KEY=VALUE",
+            help="What to reproduce (without: a list of what there is), or a TOML file that declares one; and any "
+            "settings: of all, local.lr=0.05, or of one algorithm, fedau.cutoff=10",
+            show_default=False,
+        ),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--panels",
+            metavar="NAME,NAME",
+            help="Only these panels (default: all but the optional ones).",
+            rich_help_panel=flags.SETTINGS,
+        ),
+    ] = None,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(metavar="NAME,NAME", help="Only these algorithms.", rich_help_panel=flags.SETTINGS),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="How many seeds, or which: 5 or 0,3,7 (default: as declared).",
+            rich_help_panel=flags.SETTINGS,
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Server steps to take (default: as declared).", rich_help_panel=flags.SETTINGS),
+    ] = None,
+    device: flags.Device = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="TURNOUT_DATA",
+            metavar="FOLDER",
+            help="Where data sets lie: turnout data list.",
+            rich_help_panel=flags.SETTINGS,
+        ),
+    ] = None,
+    jobs: flags.Jobs = None,
+    threads: flags.ThreadsOfEach = 1,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Where everything goes (default: runs/PAPER-NAME).", rich_help_panel=flags.OUTCOME),
+    ] = None,
+    report: flags.Report = True,
+    checkpoint_every: flags.CheckpointEvery = None,
+    quiet: flags.Quiet = False,
+) -> None:
+    """Run what a table or figure of a paper shows, and say which of the paper's claims hold.
+
+    Prints the paper's figures beside medians and quartiles over seeds; writes report.html, results.csv and findings.json.
+    Without a name, lists what can be reproduced.
+    """
+    from turnout.cli import layers, panels
+    from turnout.cli.output import jobs_of, show, watched
+    from turnout.cli.reproduce import (
+        draw,
+        introduce,
+        listed,
+        listed_all,
+        name_among,
+        outcome_of,
+        prepared,
+        report_outcome,
+        with_algorithms,
+    )
+    from turnout.comparison import RunsFailed
+    from turnout.comparison.compare import perform_all
+    from turnout.comparison.run import Run
+    from turnout.reporting import RunRecord
+    from turnout.reproduce import load
+    from turnout.reproduce.drawn import DRAWN
+
+    if data_dir is not None:
+        os.environ["TURNOUT_DATA"] = str(data_dir)  # so that processes that are started find them too
+    if not names:
+        show(listed_all())
+        return
+    name, overrides = name_among(names), [text for text in names if "=" in text]
+    if name in DRAWN:
+        draw(name, [*overrides, only, algorithms, seeds, rounds], folder, quiet)
+        return
+    reproduction, some = with_algorithms(load(name), algorithms)
+    target = folder or Path("runs") / reproduction.name.replace("/", "-")
+    over = [flags.layer(seeds=seeds, rounds=rounds, device=device), *map(layers.override, overrides)]
+    plans = panels.plans(reproduction, None if only is None else listed(only), over)
+    changes = panels.changes(reproduction, plans, overrides)
+    changes += (f"only {', '.join(some)}",) if some else ()
+    side_by_side = jobs_of(jobs, threads, [*chain.from_iterable(plan.settings.values() for plan in plans)])
+    runs = prepared(plans, target, checkpoint_every)
+    introduce(reproduction, plans, runs, quiet)
+
+    def conclude(done: Mapping[Run, RunRecord], *failures: str) -> None:
+        report_outcome(outcome_of(reproduction, plans, done, (*changes, *failures)), target, report)
+
+    try:
+        with watched(len(runs), quiet) as tell:
+            conclude(perform_all(runs, target, jobs=side_by_side, threads=threads, progress=tell))
+    except RunsFailed as failed:
+        if failed.done:
+            conclude(failed.done, f"{len(failed.failures)} of {len(runs)} runs failed")
+        raise

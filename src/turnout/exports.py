@@ -1,0 +1,141 @@
+"""All that ``import turnout`` offers, by where it is; `turnout` names it and loads it when it is first used."""
+
+# ruff: noqa: F401
+from turnout import data, models, pieces, privacy
+from turnout.aggregation import (
+    Bucketing,
+    CentredClipping,
+    FedStale,
+    FedVarp,
+    GeometricMedian,
+    KeptModels,
+    Krum,
+    Median,
+    Mifa,
+    MinimumDiameter,
+    MultiKrum,
+    NearestNeighbours,
+    PrivateSum,
+    TrimmedMean,
+    WeightedModels,
+    WeightedSum,
+)
+from turnout.algorithms import (
+    ALGORITHMS,
+    amplified_scaffold,
+    average_all,
+    average_participating,
+    ditto,
+    fedadagrad,
+    fedadam,
+    fedalt,
+    fedasync,
+    fedau,
+    fedavg,
+    fedavg_p,
+    fedavgm,
+    fedawe,
+    fedbn,
+    fedbuff,
+    fedexp,
+    fednova,
+    fednu,
+    fedper,
+    fedprox,
+    fedrep,
+    fedsim,
+    fedstale,
+    fedstaleweight,
+    fedvarp,
+    fedyogi,
+    folb,
+    folb_heterogeneous,
+    folb_two_set,
+    known_statistics,
+    maxfl,
+    mifa,
+    mw_fed,
+    perfedavg,
+    qffl,
+    scaffold,
+    scaffold_p,
+)
+from turnout.algorithms.compose import compose
+from turnout.allocator import keep_large_buffers
+from turnout.callbacks import AfterRound, Callback, EarlyStopping
+from turnout.comparison import compare, sweep
+from turnout.core.checks import CheckpointError, ConfigurationError, DataError, Diverged, TurnoutError
+from turnout.core.schedule import Cosine, Halving, Schedule
+from turnout.data import ById, ClassesPerClient, Dirichlet, HsuDirichlet, Iid, LabelClusters, LabelGroups, PowerLaw
+from turnout.engine.loss import squared_error
+from turnout.evaluation.appeal import AppealMetrics
+from turnout.evaluation.gradients import GradientMetrics
+from turnout.experiment import Experiment
+from turnout.guard import BFloat16, Clip, Qsgd, RandomK, Sign, TopK
+from turnout.history import History
+from turnout.local import (
+    AppealGap,
+    GradientNoise,
+    GradientNorm,
+    Inexactness,
+    Meta,
+    PeriodicScaffold,
+    Prox,
+    Scaffold,
+    Sgd,
+    ShareOfWork,
+    StartGradient,
+    StartLoss,
+    TimeBudget,
+    UniformWork,
+)
+from turnout.pace import Buffered, Rounds
+from turnout.personalization.ditto import Ditto
+from turnout.personalization.partial import Personal
+from turnout.population import (
+    Bernoulli,
+    Byzantine,
+    Cyclic,
+    Diurnal,
+    Dropout,
+    Everyone,
+    Flash,
+    GivenRequirement,
+    Group,
+    InterleavedSine,
+    Markov,
+    Opting,
+    Population,
+    RecordedSpeed,
+    Sine,
+    Speed,
+    Staircase,
+    TimedTrace,
+    Trace,
+    WarmUp,
+    delay,
+)
+from turnout.privacy import BandedSquareRoot, BufferedToeplitz, Independent
+from turnout.reporting.plot import plot
+from turnout.result import Result, load
+from turnout.running import Interrupted
+from turnout.selection import (
+    AllAvailable,
+    ByAlignment,
+    ByAlignmentAndInexactness,
+    ByGradientNorm,
+    Poisson,
+    TwoCohorts,
+    Uniform,
+    WithReplacement,
+)
+from turnout.server_optimizer import (
+    Amplified,
+    FedExP,
+    ServerAdagrad,
+    ServerAdam,
+    ServerMomentum,
+    ServerSgd,
+    ServerYogi,
+)
+from turnout.slots.algorithm import Algorithm
