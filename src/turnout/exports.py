@@ -139,3 +139,25 @@ from turnout.server_optimizer import (
     ServerYogi,
 )
 from turnout.slots.algorithm import Algorithm
+from turnout.weighting import (
+    Alignment,
+    Appeal,
+    ByExamples,
+    ByStaleness,
+    DivideByAbsoluteSum,
+    DivideByClients,
+    DivideByCurvature,
+    DivideByLocalSteps,
+    DivideByNoisySum,
+    DivideByParticipants,
+    DivideBySecondCohort,
+    DivideBySum,
+    DivideBySumPlus,
+    Echo,
+    ExamplesUpTo,
+    ExpectedStaleness,
+    KnownRates,
+    MultiplicativeWeights,
+    Participation,
+    SignOfAlignment,
+)
