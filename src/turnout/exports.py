@@ -3,6 +3,8 @@
 # ruff: noqa: F401
 from turnout import data, models, pieces, privacy
 from turnout.aggregation import (
+    Aced,
+    Area,
     Bucketing,
     CentredClipping,
     FedStale,
@@ -22,10 +24,15 @@ from turnout.aggregation import (
 )
 from turnout.algorithms import (
     ALGORITHMS,
+    ace,
+    aced,
     amplified_scaffold,
+    area,
     average_all,
     average_participating,
+    ca2fl,
     ditto,
+    fadas,
     fedadagrad,
     fedadam,
     fedalt,
@@ -57,6 +64,8 @@ from turnout.algorithms import (
     mw_fed,
     perfedavg,
     qffl,
+    rennala,
+    ringmaster,
     scaffold,
     scaffold_p,
 )
@@ -134,6 +143,7 @@ from turnout.server_optimizer import (
     FedExP,
     ServerAdagrad,
     ServerAdam,
+    ServerAmsgrad,
     ServerMomentum,
     ServerSgd,
     ServerYogi,

@@ -194,7 +194,9 @@ def test_examples_count_up_to_a_bound():
 
 
 REFUSED = {
-    "what it keeps of a client goes into every later step": {"fedvarp", "mifa", "fedstale"},
+    "what it keeps of a client goes into every later step": {
+        *("fedvarp", "mifa", "fedstale", "ca2fl", "ace", "aced", "area"),
+    },
     "is what it is by KeptModels": {"fedawe"},
     "is what it is by WeightedModels": {"fedasync"},
     "the server adds up without noise": {"scaffold", "scaffold_p"},

@@ -43,6 +43,24 @@ def test_algorithms_for_late_reports_bring_a_buffer_and_unequal_delays(name: str
     assert made.population().availability == Everyone()
 
 
+@pytest.mark.parametrize(
+    ("name", "pace"),
+    [
+        ("fadas", Buffered()),
+        ("area", Buffered()),
+        ("ca2fl", Buffered(waits="always")),
+        ("ace", Buffered(1, starts_with_all=True)),
+        ("aced", Buffered(1, starts_with_all=True)),
+        ("rennala", Buffered(max_staleness=0)),
+        ("ringmaster", Buffered(1, max_staleness=9)),
+    ],
+)
+def test_algorithms_that_are_what_they_are_by_their_buffer_bring_it(name: str, pace: Buffered) -> None:
+    assert settings(f"algorithm={name}").pace() == pace
+    assert settings(f"algorithm={name}", "pace=rounds").pace() == Rounds()
+    assert settings(f"algorithm={name}", "pace.buffer_size=7").pace() == replace(pace, buffer_size=7)
+
+
 def test_a_buffer_for_any_algorithm() -> None:
     made = settings("pace=buffered", "pace.buffer_size=5", "pace.waits=if_current", "pace.concurrency=none")
     assert made.pace() == Buffered(5, waits="if_current")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import Buffered, Everyone, Population, fedau, fedbuff, fedstaleweight, models
+from turnout import Buffered, Everyone, Population, ace, area, fedau, fedbuff, fedstaleweight, models
 from turnout.deployment.replay import replay, write_trace
 from turnout.experiment import Experiment
 from turnout.population import RecordedSpeed, Speed, Trace, delay
@@ -60,6 +60,8 @@ def buffered(algorithm, **pace):
     [
         (fedstaleweight, {"buffer_size": 3}),
         (fedbuff, {"buffer_size": 2, "concurrency": 4}),
+        (area, {"buffer_size": 2}),
+        (ace, {"buffer_size": 1, "starts_with_all": True}),
         (fedau, {"buffer_size": 3, "concurrency": 5, "reselect": True, "max_staleness": 1}),
     ],
 )

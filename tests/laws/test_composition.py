@@ -25,7 +25,9 @@ REPORTS = batches(rounds=5)
 OPTIONS = {"amplified": {"period": 3}}  # less than there are rounds
 REFUSED = {
     "aggregation": {
-        "is what it is by": {"fedvarp", "mifa", "fedstale", "fedawe", "fedasync"},
+        "is what it is by": {
+            *("fedvarp", "mifa", "fedstale", "fedawe", "fedasync", "ca2fl", "ace", "aced", "area"),
+        },
         "the server also adds up control variates": {"scaffold", "scaffold_p", "amplified_scaffold"},
         "weighs every client by the mean of all gradients": {"folb", "folb_heterogeneous", "folb_two_set"},
         "chooses the cohort by": {"fednu"},
@@ -33,16 +35,23 @@ REFUSED = {
         "has another direction than their mean": {"fedexp"},
     },
     "server": {
-        "is what it is by": {"fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedexp", "amplified_scaffold"},
+        "is what it is by": {
+            *("fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedexp", "fadas", "amplified_scaffold"),
+        },
         "has a size of its own": {"fedasync", "fedavg_p"},
+        "and only the step": {"area"},
     },
-    "fedexp": {"has another direction than their mean": {"fedvarp", "mifa", "fedstale", "fedawe"}},
+    "fedexp": {
+        "has another direction than their mean": {"fedvarp", "mifa", "fedstale", "fedawe", "ca2fl", "ace", "aced"},
+    },
 }
 """Who is refused, by a part of the reason."""
 
 
 def reason(name, slot, piece):
     """Why a recipe is refused a piece, as far as the table says; None if it is not."""
+    if (name, piece) == ("area", "sgd"):
+        return None
     tables = [REFUSED[slot], REFUSED["fedexp"] if piece == "fedexp" else {}]
     return next((why for table in tables for why, names in table.items() if name in names), None)
 

@@ -11,7 +11,7 @@ from turnout import ALGORITHMS, Experiment, Halving, Population, Prox, Sgd, Trac
 from turnout.simulation import Simulation
 
 from ..tiny import classification, presence
-from . import asynchronous, folb, maxfl, optimizers, personal, rules
+from . import asynchronous, cached, folb, maxfl, optimizers, personal, rules
 from .shuffles import client_key, endless
 
 N, T, CLASSES, FEATURES = 8, 30, 3, 4
@@ -37,6 +37,7 @@ OPTIONS = {"fedau": {"cutoff": 6}, "known_statistics": {"rates": RATES}, "fedsta
 def test_every_recipe_has_an_oracle():
     elsewhere = folb.METHODS.keys() | personal.METHODS.keys() | maxfl.METHODS.keys()
     elsewhere |= asynchronous.METHODS.keys() | optimizers.METHODS.keys()
+    elsewhere |= cached.METHODS.keys() | {"rennala", "ringmaster"}
     elsewhere |= {"fedawe", "fedbn", "amplified_scaffold"}  # all of these in tests of their own
     assert ORACLES.keys() | elsewhere == ALGORITHMS.keys()
 

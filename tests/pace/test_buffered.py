@@ -22,6 +22,7 @@ def options(draw):
         max_staleness=draw(st.none() | st.integers(0, 3)),
         reselect=reselect,
         waits=waits,
+        starts_with_all=concurrency in (None, N) and draw(st.booleans()),
     )
 
 
@@ -36,7 +37,10 @@ class BufferedLedger(Ledger):
         return self.options.bind(N)
 
     def check_step(self, step):
-        assert len(step.tasks) == self.options.buffer_size
+        if self.options.starts_with_all and step.version == 0:
+            assert set(step.clients) == set(range(N))
+        else:
+            assert len(step.tasks) == self.options.buffer_size
         staleness = [step.version - version for version in step.versions]
         assert min(staleness) >= 0
         assert self.options.max_staleness is None or max(staleness) <= self.options.max_staleness
@@ -50,7 +54,10 @@ class BufferedLedger(Ledger):
     @invariant()
     def concurrency_is_never_exceeded(self):
         assert len(self.open) <= (self.options.concurrency or N)
-        assert len(self.in_hand) < self.options.buffer_size
+        if self.options.starts_with_all and not self.steps:
+            assert len({client for client, _ in self.in_hand.values()}) < N
+        else:
+            assert len(self.in_hand) < self.options.buffer_size
 
     @invariant()
     def whoever_waits_is_in_the_buffer(self):
@@ -127,6 +134,30 @@ def test_who_waits_keeps_its_place():
     assert pace.joined(1.5, [3]) == []
 
 
+def test_the_first_step_has_a_report_of_everyone():
+    pace = begun(3, [0, 1, 2], buffer_size=1, starts_with_all=True)
+    assert pace.reported(1.0, 2, 2, 0) == pace.reported(2.0, 0, 0, 0) == []
+    pace.grow(4)
+    assert pace.joined(2.0, [3]) == [Choose(1, [3])]
+    pace.chosen(2.0, [3])
+    assert pace.reported(3.0, 3, 3, 0) == []
+    step, wanted = pace.reported(4.0, 1, 1, 0)
+    assert step == Step(0, (2, 0, 3, 1), (2, 0, 3, 1), (0, 0, 0, 0))
+    assert wanted == Choose(4, [2, 0, 3, 1])
+    pace.chosen(4.0, [2, 0, 3, 1])
+    assert pace.reported(5.0, 3, 6, 1)[0] == Step(1, (6,), (3,), (1,))
+
+
+def test_whoever_leaves_before_the_first_step_is_waited_for_unless_its_report_is_there():
+    pace = begun(2, [0, 1], buffer_size=1, starts_with_all=True)
+    pace.reported(1.0, 0, 0, 0)
+    assert pace.left(1.0, [0, 1]) == [Drop([1], [1], "left"), Choose(2)]
+    assert pace.joined(2.0, [0, 1]) == [Choose(2, [0, 1])]
+    pace.chosen(2.0, [0, 1])
+    assert pace.reported(3.0, 0, 2, 0) == []  # again, which is not everyone
+    assert isinstance(pace.reported(4.0, 1, 3, 0)[0], Step)
+
+
 def test_choosing_somebody_who_waits_is_refused():
     pace = begun(5, [0, 1], buffer_size=3, concurrency=2, reselect=True, waits="always")
     pace.reported(1.0, 0, 0, 0)
@@ -190,6 +221,10 @@ def test_options_are_refused(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (
+            {"concurrency": 3, "starts_with_all": True},
+            r"report of each of 10 clients, but with concurrency=3 not all of them may work: write concurrency=None",
+        ),
         ({"concurrency": 11}, r"concurrency: got 11, needed at most the number of clients, 10\. Write None"),
         (
             {"buffer_size": 11, "waits": "if_current"},

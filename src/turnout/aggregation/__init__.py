@@ -1,5 +1,7 @@
 """How weighted updates become one direction."""
 
+from turnout.aggregation.aced import Aced
+from turnout.aggregation.area import Area
 from turnout.aggregation.centred_clipping import CentredClipping
 from turnout.aggregation.fedstale import FedStale
 from turnout.aggregation.fedvarp import FedVarp
@@ -16,6 +18,8 @@ from turnout.aggregation.trimmed_mean import TrimmedMean
 from turnout.aggregation.weighted_sum import WeightedSum
 
 __all__ = [
+    "Aced",
+    "Area",
     "Bucketing",
     "CentredClipping",
     "FedStale",

@@ -2,10 +2,15 @@
 
 from collections.abc import Callable
 
+from turnout.algorithms.ace import ace
+from turnout.algorithms.aced import aced
 from turnout.algorithms.amplified_scaffold import amplified_scaffold
+from turnout.algorithms.area import area
 from turnout.algorithms.average_all import average_all
 from turnout.algorithms.average_participating import average_participating
+from turnout.algorithms.ca2fl import ca2fl
 from turnout.algorithms.ditto import ditto
+from turnout.algorithms.fadas import fadas
 from turnout.algorithms.fedadagrad import fedadagrad
 from turnout.algorithms.fedadam import fedadam
 from turnout.algorithms.fedalt import fedalt
@@ -35,6 +40,8 @@ from turnout.algorithms.mifa import mifa
 from turnout.algorithms.mw_fed import mw_fed
 from turnout.algorithms.perfedavg import perfedavg
 from turnout.algorithms.qffl import qffl
+from turnout.algorithms.rennala import rennala
+from turnout.algorithms.ringmaster import ringmaster
 from turnout.algorithms.scaffold import scaffold
 from turnout.algorithms.scaffold_p import scaffold_p
 from turnout.slots.algorithm import Algorithm
@@ -48,6 +55,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
         fedavg_p, scaffold_p, fedsim, fedalt, fedrep, fedper, fedbn, ditto, scaffold,
         maxfl, qffl, perfedavg, mw_fed,
         fedstaleweight, fedbuff, fedasync,
+        ca2fl, ace, aced, area, fadas, rennala, ringmaster,
         fedavgm, fedadam, fedyogi, fedadagrad, fedexp,
     )
 }  # fmt: skip
@@ -55,10 +63,15 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
 
 __all__ = [
     "ALGORITHMS",
+    "ace",
+    "aced",
     "amplified_scaffold",
+    "area",
     "average_all",
     "average_participating",
+    "ca2fl",
     "ditto",
+    "fadas",
     "fedadagrad",
     "fedadam",
     "fedalt",
@@ -90,6 +103,8 @@ __all__ = [
     "mw_fed",
     "perfedavg",
     "qffl",
+    "rennala",
+    "ringmaster",
     "scaffold",
     "scaffold_p",
 ]

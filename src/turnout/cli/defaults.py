@@ -23,8 +23,19 @@ ANY: Table = {
 }
 """For all data."""
 
-PACES: Mapping[str, str] = {"fedstaleweight": "buffered", "fedbuff": "buffered", "fedasync": "buffered"}
+_LATE = ("fedstaleweight", "fedbuff", "fedasync", "ca2fl", "ace", "aced", "area", "fadas", "rennala", "ringmaster")
+PACES: Mapping[str, str] = dict.fromkeys(_LATE, "buffered")
 """The pace of algorithms that are about reports that come late."""
+
+_EVERY_REPORT: Table = {"buffer_size": 1, "starts_with_all": True}
+BUFFERS: Mapping[str, Table] = {
+    "ca2fl": {"waits": "always"},
+    "ace": _EVERY_REPORT,
+    "aced": _EVERY_REPORT,
+    "rennala": {"max_staleness": 0},
+    "ringmaster": {"buffer_size": 1, "max_staleness": 9},
+}
+"""Options of the buffer of algorithms that are what they are by it. Ringmaster's bound is to be searched."""
 
 BY_PACE: Mapping[str, Table] = {"buffered": {"availability": {"name": "everyone"}, "pace": {"name": "buffered"}}}
 """For each pace. Clients who come and go by the clock need ``population.seconds_per_round`` too."""

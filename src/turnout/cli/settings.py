@@ -221,7 +221,10 @@ def _of_pace(layers: Sequence[Table], pace: str | None) -> Table:
     def last(section: str) -> str:
         return next((table[section]["name"] for table in reversed(layers) if "name" in table.get(section, {})), "")
 
-    table = defaults.BY_PACE.get(last("pace") or pace or defaults.PACES.get(last("algorithm"), ""), {})
+    recipe = last("algorithm")
+    table = defaults.BY_PACE.get(last("pace") or pace or defaults.PACES.get(recipe, ""), {})
+    if table and recipe in defaults.BUFFERS:
+        table = merge(table, {"pace": defaults.BUFFERS[recipe]})
     says = any(_says_speed(layer.get("population", {})) for layer in layers)
     return table if says or not table else merge(table, {"population": {"speed": defaults.SPEED}})
 

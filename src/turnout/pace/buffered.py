@@ -34,9 +34,12 @@ class Buffered(Pace):
             buffer several times. ``"if_current"``: those who trained from the present version, as in FedStaleWeight's
             bench. ``"always"``: everyone, so that nobody is in a buffer twice, as FedStaleWeight's and FedBuff's proofs
             assume. A client that waits keeps its place among the `concurrency`, unless the server reselects.
+        starts_with_all: whether the first step has a report of every client in place of b reports, as ACE has it: whoever
+            has sent one waits. A client who is away at first is waited for.
 
     Raises:
-        ConfigurationError: for numbers out of range, or where so many clients wait that the buffer can never fill.
+        ConfigurationError: for numbers out of range, where so many clients wait that the buffer can never fill, or where
+            not all clients may work and the first step is to have a report of each.
 
     Example:
         >>> import turnout as to
@@ -54,6 +57,7 @@ class Buffered(Pace):
     max_staleness: int | None = None
     reselect: bool = False
     waits: Waits = "never"
+    starts_with_all: bool = False
 
     def __post_init__(self) -> None:
         count("buffer_size", self.buffer_size)
@@ -78,13 +82,18 @@ class Buffered(Pace):
         if concurrency > num_clients:
             needed = f"at most the number of clients, {num_clients}"
             raise refuse("concurrency", given=concurrency, needed=needed, instead="Write None for everyone")
+        if self.starts_with_all and concurrency < num_clients:
+            raise ConfigurationError(
+                f"starts_with_all: the first step has a report of each of {num_clients} clients, but with "
+                f"concurrency={concurrency} not all of them may work: write concurrency=None"
+            )
         most = num_clients if self.reselect else concurrency
         if self.waits != "never" and self.buffer_size > most:
             raise ConfigurationError(
                 f"buffer_size: got {self.buffer_size}, but with waits={self.waits!r} only {most} clients can report before "
                 f"all of them wait, so the buffer would never fill: write buffer_size={most} or less, or waits='never'"
             )
-        return BoundBuffered(self, concurrency)
+        return BoundBuffered(self, concurrency, num_clients)
 
 
 _WHY_NOT = {
@@ -101,13 +110,13 @@ class BoundBuffered(BoundPace):
     Attributes:
         options: the options.
         concurrency: greatest number of clients at work.
+        num_clients: N.
         waiting: clients who wait for the next step, in the order of their reports; all of them are in the buffer.
     """
 
-    def __init__(self, options: Buffered, concurrency: int) -> None:
+    def __init__(self, options: Buffered, concurrency: int, num_clients: int) -> None:
         super().__init__()
-        self.options = options
-        self.concurrency = concurrency
+        self.options, self.concurrency, self.num_clients = options, concurrency, num_clients
         self.waiting: dict[int, None] = {}
         self._buffer: list[tuple[int, int, int]] = []  # task, client, version
 
@@ -140,10 +149,11 @@ class BoundBuffered(BoundPace):
         if most is not None and self.version - trained > most:
             return [Drop([task], [client], "stale"), *self._freed(time, [client])]
         self._buffer.append((task, client, trained))
-        if len(self._buffer) == self.options.buffer_size:
+        if self._full():
             released = [*self.waiting, client]
             return [self._step(), *self._refill(released)]
-        if self.options.waits == "always" or (self.options.waits == "if_current" and trained == self.version):
+        waits = "always" if self._gathers() else self.options.waits
+        if waits == "always" or (waits == "if_current" and trained == self.version):
             self.waiting[client] = None
             return self._refill() if self.options.reselect else []
         return self._refill([client])
@@ -160,6 +170,7 @@ class BoundBuffered(BoundPace):
 
     def grow(self, num_clients: int) -> None:
         """Have everybody work at a time, if everybody did."""
+        self.num_clients = num_clients
         if self.options.concurrency is None:
             self.concurrency = num_clients
 
@@ -191,6 +202,16 @@ class BoundBuffered(BoundPace):
         self.version = int(state["version"])
         self._buffer = [(task, client, version) for task, client, version in state["buffer"].tolist()]
         self.waiting = dict.fromkeys(state["waiting"].tolist())
+
+    def _gathers(self) -> bool:
+        """Whether the next step is the first one and has a report of everyone."""
+        return self.options.starts_with_all and self.version == 0
+
+    def _full(self) -> bool:
+        """Whether there is all that a step needs."""
+        if self._gathers():
+            return len({client for _, client, _ in self._buffer}) == self.num_clients
+        return len(self._buffer) == self.options.buffer_size
 
     def _step(self) -> Step:
         """Empty the buffer into a step."""

@@ -30,6 +30,11 @@ class Server(Stateful):
         del version
         return False
 
+    def shortened(self, report: Report, version: int) -> float:
+        """Return the share of its step that is taken, in (0, 1]: less than 1 where reports are too stale for all of it."""
+        del report, version
+        return 1.0
+
     @abstractmethod
     def apply(
         self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State

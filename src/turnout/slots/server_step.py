@@ -98,4 +98,6 @@ def _step(
     if algorithm.server.of_reports and len(reports):
         direction = algorithm.server.scaled(direction, weights, reports)
     params, slots["server"] = algorithm.server.apply(state.params, direction, state.version, slots["server"])
+    if (share := algorithm.server.shortened(reports, state.version)) < 1.0:
+        params = torch.lerp(state.params, params, share)
     return ServerState(params, state.version + 1, slots), info | {"update_norm": (params - state.params).norm()}

@@ -1,0 +1,28 @@
+"""ACE: a step with every report, along the mean of the last updates of all clients.
+
+It is meant for ``Experiment(pace=Buffered(1, starts_with_all=True))``.
+
+Reference: Chang et al., "Mitigating participation imbalance bias in asynchronous federated learning", 2025 (arXiv
+2511.19066).
+"""
+
+from __future__ import annotations
+
+from turnout.aggregation import Mifa
+from turnout.algorithms.compose import compose
+from turnout.core.schedule import Schedule
+from turnout.local import Sgd
+from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
+from turnout.weighting import DivideByClients
+
+
+def ace(local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+    """ACE: ``U_b = Delta_b`` for whoever reports, then ``x <- x + server_lr (1/N) sum_n U_n`` (Algorithm 1).
+
+    It is MIFA's rule, with a step for every report. The paper's first step waits for all clients, which is what
+    ``starts_with_all`` does; without it U begins at 0. A client sends one stochastic gradient in the paper, which is
+    ``Sgd(steps=1)``: its step size times `server_lr` is the paper's eta.
+    """
+    return compose(local or Sgd(), DivideByClients(), Mifa(), ServerSgd(server_lr), also=also, name="ace")

@@ -1,0 +1,33 @@
+"""ACED: as ACE, of those clients who were heard in the last steps.
+
+It is meant for ``Experiment(pace=Buffered(1, starts_with_all=True))``.
+
+Reference: Chang et al., "Mitigating participation imbalance bias in asynchronous federated learning", 2025 (arXiv
+2511.19066).
+"""
+
+from __future__ import annotations
+
+from turnout.aggregation import Aced
+from turnout.algorithms.compose import compose
+from turnout.core.schedule import Schedule
+from turnout.local import Sgd
+from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
+from turnout.weighting import DivideByClients
+
+
+def aced(
+    local: Sgd | None = None,
+    *,
+    tau: int = 50,
+    server_lr: float | Schedule = 1.0,
+    also: tuple[Piece, ...] = (),
+) -> Algorithm:
+    """ACED: ``x <- x + server_lr sum_{n in A} U_n / |A|``, U_n the last update of n, A those heard in the last tau steps.
+
+    Args:
+        tau: how many server steps the update of a client counts, see `Aced`.
+    """
+    return compose(local or Sgd(), DivideByClients(), Aced(tau), ServerSgd(server_lr), also=also, name="aced")

@@ -1,0 +1,25 @@
+"""AREA: the model is the mean of where all clients last arrived.
+
+It is meant for ``Experiment(pace=Buffered(...))``.
+
+Reference: Iakovidou and Kim, "Asynchronous federated stochastic optimization for heterogeneous objectives under arbitrary
+delays", 2024 (arXiv 2405.10123).
+"""
+
+from __future__ import annotations
+
+from turnout.aggregation import Area
+from turnout.algorithms.compose import compose
+from turnout.local import Sgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
+from turnout.weighting import DivideByClients
+
+
+def area(local: Sgd | None = None, *, also: tuple[Piece, ...] = ()) -> Algorithm:
+    """AREA: ``x <- x + (1/N) sum_b (x_b - y_b)``, then ``y_b = x_b``; x_b the model that b arrived at, y_b the one before.
+
+    There is no step size of the server: the clients' decides. It may be larger than with FedBuff, since what a step adds is
+    divided by N and not by the size of the buffer.
+    """
+    return compose(local or Sgd(), DivideByClients(), Area(), also=also, name="area")

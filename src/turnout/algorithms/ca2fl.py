@@ -1,0 +1,28 @@
+"""CA2FL: buffered asynchronous training, calibrated by the last update of each client.
+
+It is meant for ``Experiment(pace=Buffered(...))``.
+
+Reference: Wang et al., "Tackling the data heterogeneity in asynchronous federated learning with cached update calibration",
+ICLR 2024.
+"""
+
+from __future__ import annotations
+
+from turnout.aggregation import FedVarp
+from turnout.algorithms.compose import compose
+from turnout.core.schedule import Schedule
+from turnout.local import Sgd
+from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
+from turnout.weighting import DivideByParticipants
+
+
+def ca2fl(local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+    """CA2FL: ``v = h + (1/B) sum_b (Delta_b - h_b)``, ``x <- x + server_lr v``, then ``h_b = Delta_b``, h their mean.
+
+    (Algorithm 2.) It is FedVARP's rule on the reports of a buffer. The paper's clients are in a buffer once:
+    ``Buffered(waits="always")``. Otherwise each report of a client is calibrated by what was kept before the step.
+    """
+    pieces = (DivideByParticipants(), FedVarp(), ServerSgd(server_lr))
+    return compose(local or Sgd(), *pieces, also=also, name="ca2fl")

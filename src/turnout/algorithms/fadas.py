@@ -1,0 +1,40 @@
+"""FADAS: buffered asynchronous training whose server steps as AMSGrad does.
+
+It is meant for ``Experiment(pace=Buffered(...))``.
+
+Reference: Wang et al., "FADAS: towards federated adaptive asynchronous optimization", ICML 2024.
+"""
+
+from __future__ import annotations
+
+from turnout.algorithms.compose import compose
+from turnout.core.schedule import Schedule
+from turnout.local import Sgd
+from turnout.server_optimizer import ServerAmsgrad
+from turnout.server_optimizer.amsgrad import Delays
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
+from turnout.weighting import DivideByParticipants
+
+
+def fadas(
+    local: Sgd | None = None,
+    *,
+    server_lr: float | Schedule = 0.01,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    epsilon: float = 1e-8,
+    delays: Delays = "ignored",
+    threshold: int = 1,
+    bias_correction: bool = False,
+    also: tuple[Piece, ...] = (),
+) -> Algorithm:
+    """FADAS: ``u = (1/B) sum_b Delta_b``, and the server steps along it as AMSGrad does.
+
+    ``delays="paper"`` is the delay-adaptive variant.
+
+    Args:
+        server_lr, beta1, beta2, epsilon, delays, threshold, bias_correction: of the server's step, see `ServerAmsgrad`.
+    """
+    server = ServerAmsgrad(server_lr, beta1, beta2, epsilon, delays, threshold, bias_correction)
+    return compose(local or Sgd(), DivideByParticipants(), server, also=also, name="fadas")

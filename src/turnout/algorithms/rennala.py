@@ -1,0 +1,27 @@
+"""Rennala SGD: a step with so many gradients of the present model, whoever sends them; all others are ignored.
+
+It is ``Experiment(pace=Buffered(buffer_size, max_staleness=0))``.
+
+Reference: Tyurin and Richtarik, "Optimal time complexities of parallel stochastic optimization methods under a fixed
+computation model", NeurIPS 2023.
+"""
+
+from __future__ import annotations
+
+from turnout.algorithms.compose import compose
+from turnout.core.schedule import Schedule
+from turnout.local import Sgd
+from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
+from turnout.weighting import DivideByParticipants
+
+
+def rennala(local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+    """Rennala SGD: ``u = (1/B) sum_b Delta_b`` over B reports that all were trained from the present model.
+
+    The rule is FedBuff's without a discount; what makes it Rennala is the pace, ``Buffered(B, max_staleness=0)``: a client
+    goes on from the present model as soon as it has reported, and may be in a step several times. A client sends one
+    stochastic gradient in the paper, which is ``Sgd(steps=1)``. All clients are taken to hold the same distribution.
+    """
+    return compose(local or Sgd(), DivideByParticipants(), ServerSgd(server_lr), also=also, name="rennala")
