@@ -68,6 +68,8 @@ def test_saved_and_restored_is_uninterrupted(name, before):
     other = made(name)
     taken(other, 7)  # it has been somewhere else
     restore(other, {group: {key: value.copy() for key, value in part.items()} for group, part in state(whole).items()})
+    own, virtual = state(other)["virtual"], state(whole)["virtual"]
+    assert own["lonely"].tolist() == virtual["lonely"].tolist()
     assert taken(other, 40) == taken(whole, 40)
 
 
