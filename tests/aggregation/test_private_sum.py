@@ -199,7 +199,7 @@ REFUSED = {
     },
     "is what it is by KeptModels": {"fedawe"},
     "is what it is by WeightedModels": {"fedasync"},
-    "the server adds up without noise": {"scaffold", "scaffold_p"},
+    "the server adds up without noise": {"scaffold", "scaffold_p", "amplified_scaffold"},
     "makes a client's weight of what other clients hold": {
         *("folb", "folb_heterogeneous", "qffl", "fednova", "mw_fed"),
     },
