@@ -22,7 +22,7 @@ from turnout import (
     fedavg,
     models,
 )
-from turnout.describe import describe, differences, environment
+from turnout.describe import describe, differences
 from turnout.engine.loss import cross_entropy
 
 from .tiny import recipe
@@ -118,9 +118,3 @@ def test_a_field_that_a_saved_description_lacks_had_its_default(tiny):
     assert list(differences({"kind": "Halving", "initial": 0.1, "every": 10}, describe(Halving(0.1, 5, 10)))) == [
         "start: None and 5"
     ]
-
-
-def test_environment_says_what_a_run_ran_on():
-    found = environment()
-    assert found["torch"] == torch.__version__
-    assert json.loads(json.dumps(found)) == found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import platform
-import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,11 +13,9 @@ import torch
 from torch import nn
 
 from turnout.data.federated import FederatedData
-from turnout.distributed import collectives
 from turnout.engine.loss import OfExamples
 from turnout.engine.parameters import Layout
 from turnout.slots.algorithm import Algorithm
-from turnout.version import __version__
 
 
 class Kind(str):
@@ -133,18 +129,3 @@ def _defaults(one: Any, other: Any) -> dict[str, Any]:
     """Return the defaults of the dataclass that both descriptions are of; none where they differ, or neither is fresh."""
     fresh = [kind for kind in (one, other) if isinstance(kind, Kind)]
     return fresh[0].defaults() if fresh and one == other else {}
-
-
-def environment() -> dict[str, Any]:
-    """Return what a run ran on."""
-    return {
-        "turnout": __version__,
-        "python": sys.version.split()[0],
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "platform": platform.platform(),
-        "processor": platform.machine(),
-        "threads": torch.get_num_threads(),
-        "processes": collectives.world_size(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }

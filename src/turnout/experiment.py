@@ -11,9 +11,9 @@ from turnout.algorithms.step_sizes import warn_of_step_sizes
 from turnout.callbacks import Callback, Callbacks
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, count
-from turnout.describe import environment
 from turnout.distributed import collectives
 from turnout.distributed.collectives import ProcessLost
+from turnout.environment import environment
 from turnout.models import ModelSpec
 from turnout.progress import Progress
 from turnout.result import Result
@@ -128,5 +128,5 @@ class Experiment(Configuration):
             restore(simulation, folder)
         if collectives.rank() > 0:
             return
-        files = {"config.json": simulation.description, "environment.json": environment()}
+        files = {"config.json": simulation.description, "environment.json": environment(self.device)}
         storage.save(folder, {name: storage.json_writer(value) for name, value in files.items()})

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def test_runs_become_one_page(turnout: Turnout) -> None:
     assert "Two of them" in page
     assert "Who holds what" in page
     assert "mifa" in result.stdout
+    assert json.loads(Path("runs/mifa-digits-0/environment.json").read_text())["date"] in page
 
 
 @pytest.mark.usefixtures("runs")

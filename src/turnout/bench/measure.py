@@ -14,9 +14,9 @@ from turnout import allocator
 from turnout.bench import flops, machine, process
 from turnout.bench.stopwatch import TimedSimulation
 from turnout.core.checks import ConfigurationError, count
-from turnout.describe import environment
 from turnout.engine.choice import Engine
 from turnout.engine.hardware import synchronise
+from turnout.environment import environment
 from turnout.experiment import Experiment
 from turnout.simulation.simulation import Simulation
 

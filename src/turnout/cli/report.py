@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
+from turnout import storage
 from turnout.cli.output import say
 from turnout.cli.run import saved
 from turnout.cli.settings import Settings
 from turnout.comparison.folders import run_folders
 from turnout.core.checks import TurnoutError
 from turnout.data.federated import FederatedData
+
+
+def environment_of(folders: list[Path]) -> dict[str, str] | None:
+    """Return what the first run ran on, as its folder says; None where it does not."""
+    try:
+        found = storage.read_json(run_folders(folders)[0] / "environment.json", instead="make the run anew")
+    except TurnoutError:
+        return None
+    words = {name: shlex.join(value) if isinstance(value, list) else value for name, value in found.items()}
+    return {name: str(value) for name, value in words.items() if value is not None}
 
 
 def data_of(folders: list[Path]) -> FederatedData | None:

@@ -10,7 +10,8 @@ from turnout import storage
 from turnout.cli.output import say, show
 from turnout.cli.run import save
 from turnout.core.checks import CheckpointError
-from turnout.describe import describe, environment
+from turnout.describe import describe
+from turnout.environment import environment
 
 
 def note(folder: Path, source: str | None, experiment: object, settings: object) -> None:

@@ -35,7 +35,7 @@ def report(
 ) -> None:
     """Write one HTML file with the tables and figures of finished runs; it needs nothing else."""
     from turnout.cli.output import show
-    from turnout.cli.report import data_of
+    from turnout.cli.report import data_of, environment_of
     from turnout.comparison import load_records
     from turnout.reporting import RunRecord, comparison, rich_tables, write_report
 
@@ -49,5 +49,6 @@ def report(
         records += [replace(record, algorithm=name) if name else record for record in found]
         paths.append(Path(path))
     show(rich_tables(comparison(records)))
-    path = write_report(records, output or paths[0] / "report.html", data=data_of(paths), title=title)
+    target = output or paths[0] / "report.html"
+    path = write_report(records, target, data=data_of(paths), title=title, environment=environment_of(paths))
     typer.echo(f"report: {path}")

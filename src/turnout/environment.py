@@ -1,0 +1,58 @@
+"""What a run ran on and how it was started, for its folder."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.distributed import collectives
+from turnout.version import __version__
+
+_PASSWORD = re.compile(r"(://[^:/@\s]*:)[^@\s]+@")
+"""Of a database, in its URL."""
+
+
+def environment(device: str | None = None) -> dict[str, Any]:
+    """Return date, command line, versions, commits of the code where it is in git, threads and device, as plain values.
+
+    Args:
+        device: where models are computed, where that is known.
+    """
+    found = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": [_PASSWORD.sub(r"\1***@", word) for word in sys.argv],
+        "turnout": __version__,
+        "turnout_commit": commit(Path(__file__).parent),
+        "commit": commit(Path.cwd()),
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "processes": collectives.world_size(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+    return found if device is None else {**found, "device": device}
+
+
+@cache
+def commit(folder: Path) -> str | None:
+    """Return the commit that a folder is at, with ``-dirty`` behind it where files differ; None outside of git."""
+    if not any((place / ".git").exists() for place in (folder, *folder.parents)):
+        return None
+    asked = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
