@@ -1,0 +1,34 @@
+"""Who masks with whom: a random regular graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from turnout.core.checks import count
+
+
+def neighbours(clients: Sequence[int], degree: int | None, seed: Sequence[int] | int) -> dict[int, tuple[int, ...]]:
+    """Return the neighbours of every client in a Harary graph whose places are dealt at random.
+
+    Clients stand in a circle in random order, and each is joined to the k/2 next on both sides. An odd `degree` counts as
+    the next even one; where `degree` is None or at least n - 1, all are joined to all, as in Bonawitz et al. (2017).
+
+    Args:
+        clients: their numbers, all different.
+        degree: k.
+        seed: of the order.
+
+    Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, section 3 and
+    Algorithm 2.
+    """
+    if degree is not None:
+        count("degree", degree)
+    n = len(clients)
+    half = n if degree is None else (degree + 1) // 2
+    order = [clients[i] for i in np.random.default_rng(seed).permutation(n)]
+    if 2 * half >= n - 1:
+        return {client: tuple(sorted(set(clients) - {client})) for client in clients}
+    steps = [step for distance in range(1, half + 1) for step in (distance, -distance)]
+    return {client: tuple(sorted(order[(i + step) % n] for step in steps)) for i, client in enumerate(order)}

@@ -1,0 +1,47 @@
+"""What clients and server of a secure sum send each other, and how a round of it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+class ProtocolError(Exception):
+    """A message that does not belong where it came: the round ends without a sum."""
+
+
+class TooFewClients(ProtocolError):
+    """Fewer clients are left than the threshold asks for: the round ends without a sum."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Hold the public keys (X25519, 32 bytes each) that a client advertises.
+
+    Attributes:
+        sealing: under which shares for this client are encrypted.
+        masking: of which pairwise masks are made.
+    """
+
+    sealing: bytes
+    masking: bytes
+
+
+@dataclass(frozen=True)
+class Request:
+    """Hold what the server asks of a client to take the masks off, of its neighbours alone.
+
+    Attributes:
+        there: whose masked input arrived: the share of their self mask is asked for.
+        gone: who left between sharing and sending: the share of their masking key is asked for.
+    """
+
+    there: frozenset[int] = frozenset()
+    gone: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Hold the shares with which a client answers a `Request`, by neighbour."""
+
+    self_masks: dict[int, bytes] = field(default_factory=dict)
+    masking_keys: dict[int, bytes] = field(default_factory=dict)

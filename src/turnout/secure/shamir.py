@@ -1,0 +1,66 @@
+"""Shamir's secret sharing of 32 bytes over a prime field."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+
+from turnout.core.checks import count, refuse
+
+PRIME = 2**256 + 297
+"""The least prime above 2^256, so that every secret of 32 bytes is an element of the field."""
+
+SHARE_BYTES = 33
+
+
+def share(secret: bytes, threshold: int, points: Sequence[int]) -> dict[int, bytes]:
+    """Share a secret among points, so that any `threshold` shares give it and fewer say nothing of it.
+
+    The share of point x is ``f(x) = s + a_1 x + ... + a_{t-1} x^{t-1} mod p`` with random coefficients a.
+
+    Args:
+        secret: 32 bytes.
+        threshold: t, at most the number of points.
+        points: x, different whole numbers >= 1.
+
+    Returns:
+        33 bytes by point.
+
+    Reference: Shamir, "How to share a secret", Communications of the ACM 22(11), 1979.
+    """
+    count("threshold", threshold)
+    if len(secret) != 32:
+        raise refuse("secret", given=f"{len(secret)} bytes", needed="32 bytes")
+    if len(set(points)) != len(points) or any(point < 1 for point in points):
+        raise refuse("points", given=list(points), needed="different whole numbers >= 1")
+    if threshold > len(points):
+        raise refuse("threshold", given=threshold, needed=f"at most the number of points, {len(points)}")
+    coefficients = [int.from_bytes(secret, "big"), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
+    return {point: _value(coefficients, point).to_bytes(SHARE_BYTES, "big") for point in points}
+
+
+def _value(coefficients: list[int], x: int) -> int:
+    """Return f(x), by Horner's scheme."""
+    value = 0
+    for coefficient in reversed(coefficients):
+        value = (value * x + coefficient) % PRIME
+    return value
+
+
+def reconstruct(shares: Mapping[int, bytes]) -> bytes:
+    """Return the secret that these shares are of: f(0) by Lagrange's formula. All that are given are used.
+
+    Raises:
+        ConfigurationError: where they give no secret, as shares of different secrets or too few almost surely do.
+    """
+    total = 0
+    for x, value in shares.items():
+        above = below = 1
+        for other in shares:
+            if other != x:
+                above, below = above * other % PRIME, below * (other - x) % PRIME
+        total += int.from_bytes(value, "big") * above * pow(below, -1, PRIME)
+    secret = total % PRIME
+    if secret >= 2**256:
+        raise refuse("shares", given=f"{len(shares)} that give no 32 bytes", needed="shares of one secret")
+    return secret.to_bytes(32, "big")
