@@ -195,7 +195,7 @@ def test_examples_count_up_to_a_bound():
 
 REFUSED = {
     "what it keeps of a client goes into every later step": {
-        *("fedvarp", "mifa", "fedstale", "ca2fl", "ace", "aced", "area"),
+        *("fedvarp", "mifa", "fedlaavg", "fedstale", "ca2fl", "ace", "aced", "area"),
     },
     "is what it is by KeptModels": {"fedawe"},
     "is what it is by WeightedModels": {"fedasync"},

@@ -220,6 +220,8 @@ REFUSED = {
     "scaffold": "clients correct their steps by the server's mean",
     "scaffold_p": "clients correct their steps by the server's mean",
     "amplified_scaffold": "clients correct their steps by the server's mean",
+    "fedlaavg": "LongestAbsent chooses the cohort of a round",
+    "f3ast": "LeastServed chooses the cohort of a round",
     "fedawe": "has them go on from the one that they kept",
     "mw_fed": "tells clients what depends on all reports so far",
     "folb_two_set": "measures before it chooses",

@@ -26,7 +26,7 @@ OPTIONS = {"amplified": {"period": 3}}  # less than there are rounds
 REFUSED = {
     "aggregation": {
         "is what it is by": {
-            *("fedvarp", "mifa", "fedstale", "fedawe", "fedasync", "ca2fl", "ace", "aced", "area"),
+            *("fedvarp", "mifa", "fedlaavg", "fedstale", "fedawe", "fedasync", "ca2fl", "ace", "aced", "area"),
         },
         "the server also adds up control variates": {"scaffold", "scaffold_p", "amplified_scaffold"},
         "weighs every client by the mean of all gradients": {"folb", "folb_heterogeneous", "folb_two_set"},
@@ -42,7 +42,9 @@ REFUSED = {
         "and only the step": {"area"},
     },
     "fedexp": {
-        "has another direction than their mean": {"fedvarp", "mifa", "fedstale", "fedawe", "ca2fl", "ace", "aced"},
+        "has another direction than their mean": {
+            *("fedvarp", "mifa", "fedlaavg", "fedstale", "fedawe", "ca2fl", "ace", "aced"),
+        },
     },
 }
 """Who is refused, by a part of the reason."""

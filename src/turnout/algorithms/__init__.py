@@ -10,6 +10,7 @@ from turnout.algorithms.average_all import average_all
 from turnout.algorithms.average_participating import average_participating
 from turnout.algorithms.ca2fl import ca2fl
 from turnout.algorithms.ditto import ditto
+from turnout.algorithms.f3ast import f3ast
 from turnout.algorithms.fadas import fadas
 from turnout.algorithms.fedadagrad import fedadagrad
 from turnout.algorithms.fedadam import fedadam
@@ -23,6 +24,7 @@ from turnout.algorithms.fedawe import fedawe
 from turnout.algorithms.fedbn import fedbn
 from turnout.algorithms.fedbuff import fedbuff
 from turnout.algorithms.fedexp import fedexp
+from turnout.algorithms.fedlaavg import fedlaavg
 from turnout.algorithms.fednova import fednova
 from turnout.algorithms.fednu import fednu
 from turnout.algorithms.fedper import fedper
@@ -50,7 +52,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     recipe.__name__: recipe
     for recipe in (
         fedavg, fedau, average_participating, average_all, known_statistics, fedvarp, mifa,
-        fedstale, fedawe, amplified_scaffold,
+        fedstale, fedawe, fedlaavg, f3ast, amplified_scaffold,
         folb, folb_heterogeneous, folb_two_set, fednu, fedprox, fednova,
         fedavg_p, scaffold_p, fedsim, fedalt, fedrep, fedper, fedbn, ditto, scaffold,
         maxfl, qffl, perfedavg, mw_fed,
@@ -71,6 +73,7 @@ __all__ = [
     "average_participating",
     "ca2fl",
     "ditto",
+    "f3ast",
     "fadas",
     "fedadagrad",
     "fedadam",
@@ -84,6 +87,7 @@ __all__ = [
     "fedbn",
     "fedbuff",
     "fedexp",
+    "fedlaavg",
     "fednova",
     "fednu",
     "fedper",

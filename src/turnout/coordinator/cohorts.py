@@ -10,7 +10,7 @@ import numpy as np
 
 from turnout.coordinator.choice import Choice
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Candidates, Report
+from turnout.core.types import Candidates, Report, State
 from turnout.pace import Choose
 from turnout.pace.rounds import enlarged
 from turnout.selection import AllAvailable, Uniform
@@ -30,6 +30,9 @@ class Cohorts(Protocol):
     def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
         """Choose only those who may take part in the step from a version."""
 
+    def recall(self, record: Callable[[], State]) -> None:
+        """Choose by what the selection has noted of past rounds."""
+
 
 class SelectedCohorts:
     """Cohorts by an algorithm's selection.
@@ -46,10 +49,15 @@ class SelectedCohorts:
         self.selection, self.candidates, self.everyone = selection, candidates, everyone
         self._measured: Report | None = None
         self._may: Callable[[np.ndarray, int], np.ndarray] | None = None
+        self._record: Callable[[], State] = dict
 
     def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
         """Count those who may not as away."""
         self._may = may
+
+    def recall(self, record: Callable[[], State]) -> None:
+        """Give it to the selection."""
+        self._record = record
 
     def __call__(self, wanted: Choose, version: int) -> np.ndarray:
         """Return the clients of the phase that is asked for."""
@@ -62,7 +70,7 @@ class SelectedCohorts:
         if wanted.phase == "measure":
             return self.selection.measuring(candidates)
         selection = self.selection if wanted.factor == 1.0 else enlarged_selection(self.selection, wanted.factor)
-        return selection.select(replace(candidates, measured=self._measured))
+        return selection.select(replace(candidates, measured=self._measured, record=self._record()))
 
     def measured(self, reports: Report) -> None:
         """Choose the next cohort by these."""
@@ -143,3 +151,6 @@ class RandomCohorts:
 
     def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
         """Leave the choice as it is: who may not take part is told so when it reports."""
+
+    def recall(self, record: Callable[[], State]) -> None:
+        """Nothing depends on past rounds here."""

@@ -21,6 +21,7 @@ from turnout.coordinator.tensors import as_arrays, as_tensors, report_as_tensors
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Info, Report, ServerState, State, Task
 from turnout.pace import Ask, Gather, Phase, Step
+from turnout.slots import RecordingSelection
 from turnout.slots.algorithm import Algorithm
 from turnout.slots.server_step import server_prepares, server_step
 
@@ -66,6 +67,8 @@ class Coordinator:
         self._took_part = Participations(federation.num_clients, algorithm.aggregation.limit)
         if self._took_part.limit is not None:
             self.scheduler.cohorts.allow(self._took_part.may)
+        if isinstance(algorithm.selection, RecordingSelection):
+            self.scheduler.cohorts.recall(lambda: self.state.slots["selection"])
         self._enrolled = federation.num_clients
         self._shared: tuple[ServerState | None, State] = (None, {})
 

@@ -222,6 +222,7 @@ class Candidates:
         round: rounds done so far.
         seed: the run's seed.
         measured: reports of those who were asked for measurements first; None before that, or if nobody was.
+        record: what the selection has noted of past rounds, if it does.
     """
 
     available: Callable[[np.ndarray], np.ndarray]
@@ -229,6 +230,7 @@ class Candidates:
     round: int
     seed: int
     measured: Report | None = None
+    record: State = field(default_factory=dict)
 
     def everyone(self) -> np.ndarray:
         """All who are there, ascending, int64; asks all N."""

@@ -177,7 +177,8 @@ class Simulation:
 
     def cohort(self, measured: Report | None = None) -> np.ndarray:
         """Return who takes part in the round to come, int64 ``[B]``; who was drawn twice is in it twice."""
-        candidates = replace(self.presence.candidates(self.state.version), measured=measured)
+        record = self.state.slots.get("selection", {})
+        candidates = replace(self.presence.candidates(self.state.version), measured=measured, record=record)
         return self.experiment.algorithm.selection.select(candidates)
 
     def measure(self) -> Report | None:

@@ -8,8 +8,9 @@ from turnout.slots.guard import Guard
 from turnout.slots.local import Correction, Local, Measurement
 from turnout.slots.personalization import Personalization
 from turnout.slots.piece import Piece, Slots
-from turnout.slots.selection import Selection
+from turnout.slots.selection import RecordingSelection, Selection
 from turnout.slots.server import Server
+from turnout.slots.smoothed_rates import SmoothedRates
 from turnout.slots.stateful import Stateful
 from turnout.slots.weighting import InformsClients, KnownInAdvance, Normaliser, Weighting, Weights, check_weights
 
@@ -25,9 +26,11 @@ __all__ = [
     "ParticipationLimit",
     "Personalization",
     "Piece",
+    "RecordingSelection",
     "Selection",
     "Server",
     "Slots",
+    "SmoothedRates",
     "Stateful",
     "Weighting",
     "Weights",

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from turnout.core.types import Candidates
+from turnout.core.types import Candidates, Report, State
 from turnout.slots.local import Measurement
 from turnout.slots.piece import Piece
+from turnout.slots.stateful import Stateful
 
 
 class Selection(Piece, ABC):
@@ -31,3 +32,14 @@ class Selection(Piece, ABC):
     @abstractmethod
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the cohort: ascending client numbers, int64 ``[B]``; who is in it twice counts twice."""
+
+
+class RecordingSelection(Selection, Stateful):
+    """A selection that goes by who took part before: its state, as the last step left it, is ``candidates.record``."""
+
+    @abstractmethod
+    def apply(self, report: Report, version: int, state: State) -> State:
+        """Return the state after the step from a version, in which these reports were used. Called where there are any.
+
+        As a weighting, it may change rows of tensors with one row a client in place.
+        """

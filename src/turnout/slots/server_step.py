@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from turnout.core.types import Federation, Info, Report, ServerState
-from turnout.slots import controls
+from turnout.slots import RecordingSelection, controls
 from turnout.slots.algorithm import Algorithm
 from turnout.slots.rollback import Rollback
 from turnout.slots.weighting import Weighting, check_weights
@@ -86,6 +86,8 @@ def _step(
         if isinstance(piece, Weighting) and len(reports):
             weights, slots[place] = piece.apply(weights, reports, state.version, slots[place], federation)
             check_weights(piece, weights, len(reports))
+        elif isinstance(piece, RecordingSelection) and len(reports):
+            slots[place] = piece.apply(reports, state.version, slots[place])
     info: Info = {"num_participants": len(reports), "weights": weights}
     if len(reports) or algorithm.aggregation.acts_alone:
         direction, slots["aggregation"] = algorithm.aggregation.apply(

@@ -12,12 +12,14 @@ from turnout.weighting.multiplicative import MultiplicativeWeights
 from turnout.weighting.noisy_sum import DivideByNoisySum
 from turnout.weighting.normalise import DivideByAbsoluteSum, DivideByClients, DivideByParticipants, DivideBySum
 from turnout.weighting.participation import Participation
+from turnout.weighting.smoothed_rate import BySmoothedRate
 from turnout.weighting.staleness import ExpectedStaleness
 
 __all__ = [
     "Alignment",
     "Appeal",
     "ByExamples",
+    "BySmoothedRate",
     "ByStaleness",
     "DivideByAbsoluteSum",
     "DivideByClients",

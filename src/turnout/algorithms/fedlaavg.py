@@ -1,0 +1,36 @@
+"""FedLaAvg: MIFA, with cohorts of those who have been away the longest.
+
+Reference: Yan et al., "Federated optimization under intermittent client availability", INFORMS Journal on Computing 2024.
+"""
+
+from __future__ import annotations
+
+from turnout.aggregation import Mifa
+from turnout.algorithms.compose import compose
+from turnout.core.schedule import Schedule
+from turnout.local import Sgd
+from turnout.selection import LongestAbsent
+from turnout.server_optimizer import ServerSgd
+from turnout.slots import Piece
+from turnout.slots.algorithm import Algorithm
+from turnout.weighting import DivideByClients
+
+
+def fedlaavg(
+    local: Sgd | None = None,
+    *,
+    cohort_size: int = 10,
+    server_lr: float | Schedule = 1.0,
+    also: tuple[Piece, ...] = (),
+) -> Algorithm:
+    """FedLaAvg: every step is the mean of the last updates of all N clients, those who never sent one counting as zero.
+
+    Where everyone who is there takes part it is `mifa`; what is its own is whom it asks where too many are there. Written
+    after the authors' code, without its option to begin with rounds that only collect updates, and with clients that count
+    alike, where the authors multiply each client's loss by N n_k / n.
+
+    Args:
+        cohort_size: clients in a round (K), by `LongestAbsent`.
+    """
+    pieces = (LongestAbsent(cohort_size), DivideByClients(), Mifa(), ServerSgd(server_lr))
+    return compose(local or Sgd(), *pieces, also=also, name="fedlaavg")
