@@ -15,7 +15,9 @@ OUTCOME = "Outcome"
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", "-c", metavar="FILE.toml", help="Settings in a file; flags and KEY=VALUE go before them."),
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="Settings in TOML or YAML; flags and KEY=VALUE go before them."
+    ),
 ]
 Algorithm = Annotated[
     str | None,

@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from turnout.cli.options import Table
 from turnout.cli.sections import flag_of
@@ -44,24 +44,36 @@ def override(text: str) -> Table:
 
 
 def read(path: Path) -> Table:
-    """Return a TOML file as a layer, or a JSON file such as the ``settings.json`` of a run.
+    """Return a TOML or YAML file as a layer, or a JSON file such as the ``settings.json`` of a run.
 
     Raises:
-        ConfigurationError: where it cannot be read, with the line where it is no TOML.
+        ConfigurationError: where it cannot be read, with the line where it is not of its format.
     """
+    kind = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML"}.get(path.suffix, "TOML")
     try:
         with path.open("rb") as file:
-            found = json.load(file) if path.suffix == ".json" else tomllib.load(file)
+            found = {"JSON": json.load, "YAML": _load_yaml, "TOML": tomllib.load}[kind](file)
     except FileNotFoundError as error:
         raise ConfigurationError(f"{path}: no such file; needed a TOML file of settings") from error
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        kind = "JSON" if path.suffix == ".json" else "TOML"
+    except ValueError as error:  # of all three formats, and of what is no text
         raise ConfigurationError(f"{path} is no {kind} file: {error}") from error
     if not isinstance(found, dict):
         raise ConfigurationError(f"{path} holds no settings: got {type(found).__name__}, needed an object")
     return found
+
+
+def _load_yaml(file: IO[bytes]) -> Any:
+    """Read YAML 1.1, in which 1e-3 without a dot is text, which settings read as a number where they need one."""
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise ConfigurationError("settings in YAML need PyYAML: pip install 'turnout[yaml]', or write TOML") from None
+    try:
+        return yaml.safe_load(file)
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).split())) from error
 
 
 def _value(text: str) -> Any:

@@ -25,6 +25,8 @@ turnout run --config examples/demo.toml --algorithm mifa --seed 1
 
 turnout run --track tensorboard --track mlflow
 
+turnout run --algorithm mifa --print-config > mifa.toml
+
 turnout run --resume runs/fedau-digits-0 --rounds 1000
 
 torchrun --nproc-per-node 2 -m turnout run --algorithm fedau --data digits"""
@@ -69,6 +71,10 @@ def run(
         list[str] | None,
         typer.Option(metavar="NAME", help="Hand figures on to tensorboard, wandb, mlflow or trackio; may be repeated."),
     ] = None,
+    print_config: Annotated[
+        bool,
+        typer.Option("--print-config", help="Print the settings of this run as TOML, for --config, and train nothing."),
+    ] = False,
     quiet: flags.Quiet = False,
 ) -> None:
     """Train one model over clients who come and go, and print its accuracy.
@@ -82,6 +88,7 @@ def run(
     from turnout.cli.output import introduce, show, warn_of_dropped
     from turnout.cli.run import final, one_algorithm, perform, place_of, saved
     from turnout.cli.settings import Settings
+    from turnout.cli.toml import toml
     from turnout.comparison import load_record
     from turnout.distributed import collectives
     from turnout.reporting import comparison, rich_tables
@@ -101,6 +108,9 @@ def run(
         settings = Settings.of(saved(resume), *own)
     else:
         settings = one_algorithm([layers.read(config), *own] if config else own, algorithm)
+    if print_config:
+        typer.echo(toml(settings.table), nl=False)
+        return
     with collectives.started(settings.numbers().get("device", "cpu")):
         first, experiment = collectives.rank() == 0, settings.experiment()
         name = f"runs/{settings.name}-{experiment.data.name}-{experiment.seed}"

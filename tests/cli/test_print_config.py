@@ -1,0 +1,73 @@
+"""All settings as a file, which gives the same run, and files in YAML."""
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from turnout.cli.layers import read
+from turnout.cli.settings import Settings
+from turnout.cli.toml import toml
+from turnout.core.checks import ConfigurationError
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
+VALUES = st.recursive(
+    st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=40)
+@given(st.dictionaries(TEXT, VALUES, max_size=4))
+def test_what_is_written_is_read(table) -> None:
+    assert tomllib.loads(toml(table)) == table
+
+
+@pytest.mark.parametrize("algorithm", ["fedau", "fedstaleweight", "scaffold_p", "ditto", "maxfl"])
+def test_printed_settings_are_those_of_the_same_run(algorithm: str, turnout) -> None:
+    schedule = 'local.lr={kind="halving", initial=0.1, start=200, every=100}'
+    asked = ("run", "--algorithm", algorithm, "--rounds", 3, "data.num_clients=20", "model.hidden=8,8")
+    asked = asked if algorithm in ("scaffold_p", "ditto") else (*asked, schedule)
+    printed = turnout(*asked, "--print-config")
+    assert printed.exit_code == 0, printed.output
+    Path("all.toml").write_text(printed.stdout)
+    assert turnout("run", "--config", "all.toml", "--print-config").stdout == printed.stdout
+    assert not Path("runs").exists()
+
+
+def test_a_run_of_printed_settings_is_the_same_run(turnout, small) -> None:
+    turnout("run", "--rounds", 2, "--folder", "one", "--pace", "buffered", *small)
+    Path("all.toml").write_text(toml(json.loads(Path("one/settings.json").read_text())))
+    assert turnout("run", "--config", "all.toml", "--folder", "other").exit_code == 0
+    assert Path("one/config.json").read_bytes() == Path("other/config.json").read_bytes()
+    one, other = (json.loads(Path(name, "settings.json").read_text()) for name in ("one", "other"))
+    assert one == other
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "yml"])
+def test_settings_may_be_in_yaml(suffix: str, tmp_path: Path) -> None:
+    pytest.importorskip("yaml", reason="an extra: pip install 'turnout[yaml]'")
+    path = tmp_path / f"run.{suffix}"
+    path.write_text("algorithm: {name: fedau, cutoff: null}\nrounds: 3\nlocal:\n  lr: 1e-3\nmodel:\n  hidden: [8, 8]\n")
+    inline = {"algorithm": {"name": "fedau", "cutoff": None}, "rounds": 3, "local": {"lr": 1e-3}}
+    made = Settings.of(read(path))
+    assert made.experiment().algorithm == Settings.of(inline).algorithm()
+    assert made.table["model"]["hidden"] == [8, 8]
+
+
+def test_what_is_no_yaml_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("rounds: [3\n")
+    with pytest.raises(ConfigurationError, match=r"run.yaml is no YAML file: .* line 2"):
+        read(path)
+    path.write_text("- 3\n")
+    with pytest.raises(ConfigurationError, match="holds no settings: got list"):
+        read(path)
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(ConfigurationError, match=r"need PyYAML: pip install 'turnout\[yaml\]', or write TOML"):
+        read(path)
