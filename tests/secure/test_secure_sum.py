@@ -107,14 +107,14 @@ def test_nothing_that_the_server_receives_holds_an_update_or_both_secrets(monkey
 
 
 def test_one_masked_update_is_uniform():
-    """Chi-square on 8 values, with an update of zeros: below the 0.999 quantile of 7 degrees of freedom."""
+    """Chi-square on 8 values, with an update of zeros; chance alone exceeds 40 about once in a million runs."""
     first = SecureClient(1, 1, 3)
     second = SecureClient(2, 1, 3)
     keys = {1: first.advertise(), 2: second.advertise()}
     first.share({2: keys[2]})
     sealed = second.share({1: keys[1]})
     drawn = np.bincount(first.mask(np.zeros(40_000, dtype=np.uint8), {2: sealed[1]}), minlength=8)
-    assert ((drawn - 5000.0) ** 2 / 5000.0).sum() < 24.3
+    assert ((drawn - 5000.0) ** 2 / 5000.0).sum() < 40
 
 
 def test_a_client_opens_one_secret_of_a_neighbour_and_answers_once():
