@@ -1,4 +1,4 @@
-"""All settings as a file, which gives the same run, and files in YAML."""
+"""All settings as a file, which gives the same run, files in YAML, and what a run would be."""
 
 import json
 import sys
@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turnout.cli.dry_run import planned
 from turnout.cli.layers import read
 from turnout.cli.settings import Settings
 from turnout.cli.toml import toml
 from turnout.core.checks import ConfigurationError
+from turnout.history import History
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
 VALUES = st.recursive(
@@ -71,3 +73,18 @@ def test_what_is_no_yaml_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ConfigurationError, match=r"need PyYAML: pip install 'turnout\[yaml\]', or write TOML"):
         read(path)
+
+
+@pytest.mark.parametrize("algorithm", ["fedau", "scaffold", "ditto"])
+def test_a_dry_run_foresees_the_messages_of_a_run_and_leaves_nothing(algorithm: str, turnout, small) -> None:
+    asked = ("run", "--algorithm", algorithm, "--rounds", 1, "--availability", "everyone", *small)
+    shown = turnout(*asked, "--dry-run")
+    assert shown.exit_code == 0, shown.output
+    assert not Path("runs").exists()
+    turnout(*asked, "--folder", "run")
+    settings = Settings.of(json.loads(Path("run/settings.json").read_text()))
+    figures, rounds = planned(settings.experiment()), History.load("run").rounds.to_pylist()[0]
+    assert rounds["bytes_up"] == rounds["num_participants"] * figures["bytes up, a client a round"]
+    assert rounds["bytes_down"] == rounds["num_participants"] * figures["bytes down, a client a round"]
+    assert figures["clients"] == 10
+    assert [f"{figures['parameters']:,}" in shown.stdout, figures["rounds"]] == [True, 1]

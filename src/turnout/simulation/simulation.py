@@ -152,14 +152,14 @@ class Simulation:
         steps = num_steps if algorithm.local.varies else num_steps(everyone, 0)
         gradient_alone = not any(each.of_training for each in algorithm.selection.measurements)
         others: dict[Phase, Effort] = {
-            phase: Effort(1 if phase == "measure" and gradient_alone else steps, *self._nbytes(phase))
+            phase: Effort(1 if phase == "measure" and gradient_alone else steps, *self.message_bytes(phase))
             for phase in algorithm.phases
             if phase != "train"
         }
-        work = WorkTimes(self.speed, dropout, steps, *self._nbytes("train"), others)
+        work = WorkTimes(self.speed, dropout, steps, *self.message_bytes("train"), others)
         return ByTheClock(VirtualTime(scheduler, choice, work, population.seconds_per_round))
 
-    def _nbytes(self, phase: Phase) -> tuple[int, int]:
+    def message_bytes(self, phase: Phase) -> tuple[int, int]:
         """Return the size of a report of a phase, and of what a client receives; one client does its task, to see."""
         algorithm, state, seed = self.experiment.algorithm, self.state, self.experiment.seed
         smallest = np.array([self.workspace.data.train.sizes.argmin()])

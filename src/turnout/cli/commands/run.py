@@ -75,6 +75,9 @@ def run(
         bool,
         typer.Option("--print-config", help="Print the settings of this run as TOML, for --config, and train nothing."),
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would run: sizes, messages and memory, and train nothing.")
+    ] = False,
     quiet: flags.Quiet = False,
 ) -> None:
     """Train one model over clients who come and go, and print its accuracy.
@@ -85,6 +88,7 @@ def run(
     """
     from turnout.callbacks import Callback, EarlyStopping
     from turnout.cli import layers
+    from turnout.cli.dry_run import planned, table_of
     from turnout.cli.output import introduce, show, warn_of_dropped
     from turnout.cli.run import final, one_algorithm, perform, place_of, saved
     from turnout.cli.settings import Settings
@@ -110,6 +114,9 @@ def run(
         settings = one_algorithm([layers.read(config), *own] if config else own, algorithm)
     if print_config:
         typer.echo(toml(settings.table), nl=False)
+        return
+    if dry_run:
+        show(table_of(planned(settings.experiment())))
         return
     with collectives.started(settings.numbers().get("device", "cpu")):
         first, experiment = collectives.rank() == 0, settings.experiment()
