@@ -23,6 +23,7 @@ from turnout import (
     models,
 )
 from turnout.deployment.setting import Setting
+from turnout.pace import BoundRounds
 from turnout.simulation import Simulation
 
 from ..tiny import classification
@@ -73,12 +74,20 @@ def test_an_echo_needs_a_step_size():
         Echo(0)
 
 
+def kept_by(simulation):
+    """Return the version that each client keeps."""
+    pace = simulation.coordinator.scheduler.pace
+    assert isinstance(pace, BoundRounds)
+    assert pace.kept is not None
+    return pace.kept
+
+
 def test_only_models_that_somebody_keeps_are_held():
     run = Experiment(DATA, models.Logistic(), fedawe(), COMING, rounds=12)
     simulation = Simulation(run)
     for _ in range(run.rounds):
         simulation.round()
-        kept = simulation.coordinator.scheduler.pace.kept
+        kept = kept_by(simulation)
         assert set(simulation.coordinator.models) == {*kept, simulation.state.version}
     assert 2 < len(simulation.coordinator.models) <= DATA.num_clients + 1
 
@@ -99,9 +108,9 @@ def test_a_deadline_leaves_those_who_are_late_with_the_model_that_they_have():
     simulation = Simulation(run)
     late = 0
     for _ in range(run.rounds):
-        before = list(simulation.coordinator.scheduler.pace.kept)
+        before = list(kept_by(simulation))
         simulation.round()
-        after = simulation.coordinator.scheduler.pace.kept
+        after = kept_by(simulation)
         moved = np.flatnonzero(np.array(before) != after)
         np.testing.assert_array_equal(moved, np.flatnonzero(np.array(after) == simulation.state.version))
         late += simulation.row["num_unused"]

@@ -64,7 +64,7 @@ def fedstale(N, P, beta, p=None, cutoff=None):
     Y, learnt = np.zeros((N, P)), fedau(N, cutoff)
 
     def rule(D):
-        weights = learnt({n: np.eye(N)[n] for n in D}) if p is None else np.array([1 / (N * p[n]) for n in range(N)])
+        weights = np.zeros(N) + learnt({n: np.eye(N)[n] for n in D}) if p is None else 1 / (N * np.array(p))
         if not D:
             return 0.0
         fresh = sum(weights[n] * D[n] for n in D)

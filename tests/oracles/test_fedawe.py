@@ -12,7 +12,8 @@ from . import rules
 from .shuffles import client_key, endless
 from .test_rules import CLASSES, DATA, SEED, SIZES, N, T, model, ours
 
-LOCAL = Sgd(lr=0.1, steps=3, batch_size=16)
+STEPS = 3
+LOCAL = Sgd(lr=0.1, steps=STEPS, batch_size=16)
 
 
 def theirs(present, global_lr):
@@ -29,10 +30,10 @@ def theirs(present, global_lr):
         sent = []
         for n in there:
             x, y = (part.numpy() for part in DATA.train.client(int(n)))
-            minibatches = [(x[rows], y[rows]) for rows in islice(batches[n], LOCAL.steps)]
-            sent.append(kept[n] + global_lr * missed[n] * rules.local_sgd(kept[n], minibatches, gradient, LOCAL.lr))
+            minibatches = [(x[rows], y[rows]) for rows in islice(batches[n], STEPS)]
+            sent.append(kept[n] + global_lr * missed[n] * rules.local_sgd(kept[n], minibatches, gradient, 0.1))
         if sent:
-            w = sum(sent) / len(sent)
+            w = np.mean(sent, axis=0)
         for n in range(N):
             missed[n] = 1 if present[t][n] else missed[n] + 1
             if present[t][n]:

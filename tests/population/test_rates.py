@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -52,10 +54,11 @@ def test_patterns_use_them(pattern):
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_how_often_each_class_is_there_can_be_given(pattern):
-    given = (1, 1, 1, 1, 1, 1, 1, 1, 1, 0.5)
+    given = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5)
+    as_list: Any = list(given)
     rates = pattern(mean=0.2, correlated_with_labels=given).bind(10, ONE_CLASS_EACH, 6).rates
     np.testing.assert_allclose(rates, 0.2 * 10 / 9.5 * np.array(given), atol=0.005 if pattern is Cyclic else 1e-12)
-    assert pattern(correlated_with_labels=list(given)) == pattern(correlated_with_labels=given)
+    assert pattern(correlated_with_labels=as_list) == pattern(correlated_with_labels=given)
     with pytest.raises(ValueError, match="needed one number, or one for each of the 10 classes"):
         pattern(correlated_with_labels=given[:9]).bind(10, ONE_CLASS_EACH, 6)
 
