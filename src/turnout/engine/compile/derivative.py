@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import func
 
-_torch = cast("Any", torch._C)._functorch
+_torch: Any = getattr(torch._C, "_functorch", None)
 _NEEDED = (
     *("_grad_increment_nesting", "_grad_decrement_nesting", "_wrap_for_grad", "_unwrap_for_grad"),
     *("get_inplace_requires_grad_allowed", "set_inplace_requires_grad_allowed"),
