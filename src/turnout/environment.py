@@ -1,4 +1,4 @@
-"""What a run ran on and how it was started, for its folder."""
+"""Note what a run ran on and how it was started, for its folder."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from turnout.aggregation.fedvarp import needs_alone
+from turnout.aggregation.last_updates import last_reports, needs_alone
 from turnout.core.checks import count
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
@@ -71,8 +71,7 @@ class Aced(Aggregation):
         """Return the direction ``[P]``; rows of those who report are replaced."""
         del weights, federation
         table, heard, now = state["table"], state["heard"].numpy(), int(state["steps"])
-        order = np.lexsort((report.version, report.client))
-        last = order[np.append(np.diff(report.client[order]) != 0, True)]
+        last = last_reports(report)
         clients = report.client[last]
         counted = (heard >= 0) & (heard >= now - 1 - self.tau)  # in the sum, as the last step left it
         stays = counted & (heard >= now - self.tau)

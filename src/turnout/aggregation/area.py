@@ -7,16 +7,16 @@ from typing import ClassVar
 
 import torch
 
-from turnout.aggregation.fedvarp import needs_alone, replace_rows, table
+from turnout.aggregation.last_updates import KeepsUpdates, needs_alone, replace_rows
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.slots import Aggregation, Slots, Weights
+from turnout.slots import Slots, Weights
 from turnout.weighting.normalise import DivideByClients
 
 
 @dataclass(frozen=True)
-class Area(Aggregation):
+class Area(KeepsUpdates):
     """``u = (1/N) sum_b (x_b - y_b)``, then ``y_b = x_b`` for those who report; all y begin at the first model.
 
     x_b is the model that client b arrived at from whichever version it had, so that ``x = (1/N) sum_n y_n`` at all times: a
@@ -36,7 +36,6 @@ class Area(Aggregation):
     """
 
     of_models: ClassVar[bool] = True
-    client_rows: ClassVar[tuple[str, ...]] = ("table",)
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse whatever would take the model away from the mean of what clients arrived at."""
@@ -48,10 +47,6 @@ class Area(Aggregation):
                 f"the server's step is {server}, but {why}, and only the step x + u leads there: leave the server optimiser "
                 "out, and give clients another step size instead"
             )
-
-    def init(self, federation: Federation) -> State:
-        """All clients are at the first model."""
-        return table(federation)
 
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation

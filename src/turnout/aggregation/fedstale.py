@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from turnout.aggregation.fedvarp import grown, replace_rows, table
+from turnout.aggregation.last_updates import KeepsUpdates, replace_rows
 from turnout.core.checks import ConfigurationError, probability
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.slots import Aggregation, Slots, Weights
+from turnout.slots import Slots, Weights
 from turnout.weighting.normalise import DivideByClients
 
 
 @dataclass(frozen=True)
-class FedStale(Aggregation):
+class FedStale(KeepsUpdates):
     """``u = sum_b w_b (Delta_b - beta Y_b) + beta mean_N(Y)``, then ``Y_b = Delta_b`` for those who are there.
 
     With the weights ``w_b = 1 / (N p_b)`` it is ``(1 - beta)`` times the unbiased FedAvg plus ``beta`` times FedVARP for
@@ -34,8 +33,6 @@ class FedStale(Aggregation):
     Reference: Rodio and Neglia, "FedStale: leveraging stale client updates in federated learning", ECAI 2024.
     """
 
-    client_rows: ClassVar[tuple[str, ...]] = ("table",)
-
     beta: float = 0.5
 
     def __post_init__(self) -> None:
@@ -50,10 +47,6 @@ class FedStale(Aggregation):
                 "have weights end in DivideByClients, as fedstale does"
             )
 
-    def init(self, federation: Federation) -> State:
-        """No client has sent anything."""
-        return table(federation)
-
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
@@ -63,8 +56,3 @@ class FedStale(Aggregation):
         stale = state["mean"] - Updates.of(stored).weighted_sum(weights)
         fresh = report.updates.weighted_sum(weights)
         return (fresh + self.beta * stale).to(report.delta.dtype), state | {"mean": mean}
-
-    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Give new clients empty rows."""
-        del version
-        return grown(state, before, after)

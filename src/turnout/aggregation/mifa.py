@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import torch
 
-from turnout.aggregation.fedvarp import grown, needs_alone, replace_rows, table
+from turnout.aggregation.last_updates import KeepsUpdates, needs_alone, replace_rows
 from turnout.core.types import Federation, Report, State
-from turnout.slots import Aggregation, Slots, Weights
+from turnout.slots import Slots, Weights
 from turnout.weighting.normalise import DivideByClients
 
 
 @dataclass(frozen=True)
-class Mifa(Aggregation):
+class Mifa(KeepsUpdates):
     """``Y_b = Delta_b`` for those who are there, then ``u = mean_N(Y)``; Y starts at 0, and empty rounds step as well.
 
     State: ``table [N, P]`` (Y), and ``mean [P]`` in float64, kept up to date at the cost of the cohort.
@@ -26,8 +26,6 @@ class Mifa(Aggregation):
 
     acts_alone: ClassVar[bool] = True
 
-    client_rows: ClassVar[tuple[str, ...]] = ("table",)
-
     def fits(self, algorithm: Slots) -> None:
         """All N clients count alike, the absent ones too, so nothing may weigh the participants."""
         needs_alone(
@@ -35,10 +33,6 @@ class Mifa(Aggregation):
             DivideByClients,
             "MIFA averages the stored updates of all clients; weights exist only for those who are there",
         )
-
-    def init(self, federation: Federation) -> State:
-        """No client has sent anything."""
-        return table(federation)
 
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation
@@ -48,8 +42,3 @@ class Mifa(Aggregation):
         if len(report):
             state = state | {"mean": replace_rows(state, report)[1]}
         return state["mean"].to(federation.dtype), state
-
-    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Give new clients empty rows."""
-        del version
-        return grown(state, before, after)

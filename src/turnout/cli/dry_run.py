@@ -1,4 +1,4 @@
-"""What a run would compute, send and need, without training it."""
+"""Say what a run would compute, send and need, without training it."""
 
 from __future__ import annotations
 

@@ -28,6 +28,10 @@ Algorithm = Annotated[
         autocompletion=names_of("ALGORITHMS"),
     ),
 ]
+Seeds = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="How many seeds, or which: 5 or 0,3,7 (default: 3).", rich_help_panel=SETTINGS),
+]
 Data = Annotated[
     str | None,
     typer.Option(

@@ -41,12 +41,7 @@ def compare(
             autocompletion=names_of("ALGORITHMS"),
         ),
     ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N", help="How many seeds, or which: 5 or 0,3,7 (default: 3).", rich_help_panel=flags.SETTINGS
-        ),
-    ] = None,
+    seeds: flags.Seeds = None,
     data: flags.Data = None,
     model: flags.Model = None,
     availability: flags.Availability = None,

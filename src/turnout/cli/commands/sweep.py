@@ -47,12 +47,7 @@ def sweep(
         float | None,
         typer.Option(metavar="SHARE", help="Let the rounds until this accuracy decide (their median), e.g. 0.8."),
     ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N", help="How many seeds, or which: 5 or 0,3,7 (default: 3).", rich_help_panel=flags.SETTINGS
-        ),
-    ] = None,
+    seeds: flags.Seeds = None,
     data: flags.Data = None,
     model: flags.Model = None,
     availability: flags.Availability = None,

@@ -1,0 +1,72 @@
+"""The last update of every client, at the server: what FedVARP, MIFA and their kin keep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.device import to_device
+from turnout.core.types import Federation, Report, State
+from turnout.core.updates import Updates
+from turnout.slots import Aggregation, Normaliser, Slots
+
+
+class KeepsUpdates(Aggregation):
+    """Keeps a vector of every client.
+
+    State: ``table [N, P]``, zero at first, and its ``mean [P]`` in float64, kept up to date at the cost of the cohort.
+    """
+
+    client_rows: ClassVar[tuple[str, ...]] = ("table",)
+
+    def init(self, federation: Federation) -> State:
+        """No client has sent anything."""
+        shape = (federation.num_clients, federation.num_params)
+        return {
+            "table": torch.zeros(shape, dtype=federation.dtype, device=federation.device),
+            "mean": torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device),
+        }
+
+    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
+        """Give new clients empty rows."""
+        del version
+        more = self.init(replace(after, num_clients=after.num_clients - before.num_clients))["table"]
+        mean = state["mean"] * (before.num_clients / after.num_clients)
+        return {"table": torch.cat([state["table"], more]), "mean": mean}
+
+
+def last_reports(report: Report) -> np.ndarray:
+    """Return the row of each client's report that was trained from the latest version, by ascending clients."""
+    order = np.lexsort((report.version, report.client))
+    return order[np.append(np.diff(report.client[order]) != 0, True)]
+
+
+def replace_rows(state: State, report: Report) -> tuple[torch.Tensor, torch.Tensor]:
+    """Write the updates into the table; return the rows that were there, ``[B, P]``, and the table's mean from now on.
+
+    Of several processes each has the whole table.
+
+    Of a client with several reports the one trained from the latest version stays.
+    """
+    clients = to_device(report.client, report.delta.device)
+    stored = state["table"][clients]
+    last = last_reports(report)
+    new, old = report.updates.gathered(), stored
+    if len(last) < len(report):
+        kept = to_device(last, clients.device)
+        clients, new, old = clients[kept], new[kept], old[kept]
+    state["table"][clients] = new
+    # Two sums, because the difference of two finite updates can overflow, and infinity would stay in the mean for ever.
+    even = torch.full((len(clients),), 1.0 / len(state["table"]), dtype=torch.float64, device=stored.device)
+    return stored, state["mean"] + (Updates.of(new).weighted_sum(even) - Updates.of(old).weighted_sum(even))
+
+
+def needs_alone(algorithm: Slots, normaliser: type[Normaliser], why: str) -> None:
+    """Refuse weights other than those of `normaliser` alone, because of `why`."""
+    if len(algorithm.weighting) != 1 or not isinstance(algorithm.weighting[0], normaliser):
+        names = " -> ".join(type(piece).__name__ for piece in algorithm.weighting)
+        raise ConfigurationError(f"the weighting is {names}, but {why}: use {normaliser.__name__}() alone")
