@@ -36,6 +36,7 @@ class Area(KeepsUpdates):
     """
 
     of_models: ClassVar[bool] = True
+    client_rows: ClassVar[tuple[str, ...]] = ("table",)
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse whatever would take the model away from the mean of what clients arrived at."""

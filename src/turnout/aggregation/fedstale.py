@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -32,6 +33,8 @@ class FedStale(KeepsUpdates):
 
     Reference: Rodio and Neglia, "FedStale: leveraging stale client updates in federated learning", ECAI 2024.
     """
+
+    client_rows: ClassVar[tuple[str, ...]] = ("table",)
 
     beta: float = 0.5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -23,6 +24,8 @@ class FedVarp(KeepsUpdates):
 
     Reference: Jhunjhunwala et al., "FedVARP: tackling the variance due to partial client participation", UAI 2022.
     """
+
+    client_rows: ClassVar[tuple[str, ...]] = ("table",)
 
     def fits(self, algorithm: Slots) -> None:
         """Weights must sum to one over the participants: only then does the correction stay centred on the mean."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,9 +18,10 @@ class KeepsUpdates(Aggregation):
     """Keeps a vector of every client.
 
     State: ``table [N, P]``, zero at first, and its ``mean [P]`` in float64, kept up to date at the cost of the cohort.
-    """
 
-    client_rows: ClassVar[tuple[str, ...]] = ("table",)
+    A rule that writes to the rows of its cohort alone says ``client_rows = ("table",)`` beside its own `apply`, so that a
+    step can be taken back; what is said here would not count for an `apply` that is younger.
+    """
 
     def init(self, federation: Federation) -> State:
         """No client has sent anything."""

@@ -26,6 +26,8 @@ class Mifa(KeepsUpdates):
 
     acts_alone: ClassVar[bool] = True
 
+    client_rows: ClassVar[tuple[str, ...]] = ("table",)
+
     def fits(self, algorithm: Slots) -> None:
         """All N clients count alike, the absent ones too, so nothing may weigh the participants."""
         needs_alone(
