@@ -119,6 +119,14 @@ def test_panels_without_the_algorithms_that_are_wanted(made: Turnout) -> None:
     assert "panels: got ['short'], needed some of those with these algorithms: plain, missing" in result.stderr
 
 
+def test_an_algorithm_that_only_an_optional_panel_has(made: Turnout) -> None:
+    others = FILE.replace('"plain"', '"plain"\nonly = ["large"]').replace('"short"', '"short"\nonly = ["large"]')
+    Path("made.toml").write_text(others.replace('data = "cifar10"', 'only = ["small"]'))
+    result = made("--algorithms", "small", "--panels", "missing", "--rounds", 1, "--seeds", 1, "--no-report")
+    assert result.exit_code == 0, result.output
+    assert "without" not in result.stdout
+
+
 def test_what_is_not_as_declared_is_said_everywhere(made: Turnout) -> None:
     result = made("--seeds", "0,5", "--rounds", 3, "--panels", "short", "local.steps=2", "to_accuracy=0.2")
     assert result.exit_code == 0, result.output

@@ -101,7 +101,8 @@ def changes(reproduction: Reproduction, planned: Sequence[Plan], overrides: Sequ
                 found[f"{ours} round{'s' * (ours != 1)} instead of {theirs}"] = None
     settings = [text for text in overrides if text.partition("=")[0].strip() not in ("seeds", "rounds")]
     run = {plan.panel.name for plan in planned}
-    left_out = [panel.name for panel in reproduction.chosen(None) if panel.name not in run]
+    meant = [name for name, panel in reproduction.panels.items() if not panel.optional and reproduction.of(panel)]
+    left_out = [name for name in meant if name not in run]
     return (*found, *settings, *([f"without {', '.join(left_out)}"] if left_out else ()))
 
 
