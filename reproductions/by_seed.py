@@ -1,0 +1,81 @@
+"""Print the figures and claims of a reproduction's finished runs seed by seed, as Markdown.
+
+    python reproductions/by_seed.py fedau/figure-1 runs/fedau-figure-1
+
+Figures are the median and, in brackets, those of each seed in turn; a claim is told by the seeds of which it is true.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+from turnout.comparison import load_records
+from turnout.reporting.measure import Measure
+from turnout.reproduce import Outcome, load
+from turnout.reproduce.declaration import Claim
+
+
+def cell(figures: Mapping[int, float], measure: Measure) -> str:
+    """Return one algorithm's figures: the median, and those of all seeds if there are several."""
+    each = [
+        f"{figures[seed]:,.0f}" if measure.metric is None else measure.number(figures[seed]) for seed in sorted(figures)
+    ]
+    middle = statistics.median_low(figures.values()) if len(figures) % 2 else statistics.median(figures.values())
+    shown = "–" if not math.isfinite(middle) else f"{middle:,.1f}" if measure.metric is None else measure.number(middle)
+    return shown if len(each) == 1 else f"{shown} ({', '.join(each)})"
+
+
+def tables(outcome: Outcome) -> list[str]:
+    """Return one table for each panel that was run."""
+    measures, found = outcome.reproduction.measures, []
+    for panel in outcome.panels:
+        figures = [outcome.figures(panel, measure) for measure in measures]
+        rows = [
+            f"| {name} | {' | '.join(cell(own[name], m) for own, m in zip(figures, measures, strict=True))} |"
+            for name in outcome.reproduction.of(panel)
+            if figures[0][name]
+        ]
+        head = f"| {panel.title} | {' | '.join(measure.title for measure in measures)} |"
+        found.append("\n".join([head, "|---|" + "---:|" * len(measures), *rows]))
+    return found
+
+
+def said(outcome: Outcome, claim: Claim) -> list[str]:
+    """Return a line for each panel that a claim is about, or one for all that it compares."""
+    measure = claim.measure or outcome.reproduction.measures[0]
+    wanted = [panel for panel in outcome.panels if claim.panels is None or panel.name in claim.panels]
+    across = claim.check.across
+    if across and claim.panels and len(wanted) < len(claim.panels):
+        return []
+    lines = []
+    for panels in [wanted] if across else [[panel] for panel in wanted]:
+        figures = [outcome.figures(panel, measure) for panel in panels]
+        shared = [set(each.get(name, {})) for each in figures for name in claim.check.algorithms]
+        seeds = sorted(set.intersection(*shared)) if shared else []
+        truths = claim.check.truths(figures, measure) if seeds else []
+        true = [str(seed) for seed, truth in zip(seeds, truths, strict=True) if truth]
+        if seeds:
+            where = ", ".join(panel.title for panel in panels)
+            lines.append(f"- {claim.text} ({where}): true of {len(true)} of {len(seeds)} ({', '.join(true) or 'none'})")
+    return lines
+
+
+def main() -> None:
+    """Read the runs of every panel in the folder, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="the reproduction: fedau/figure-1, or a TOML file")
+    parser.add_argument("folder", type=Path, help="where turnout reproduce put its runs")
+    given = parser.parse_args()
+    reproduction = load(given.name)
+    run = [name for name in reproduction.panels if (given.folder / name).is_dir()]
+    outcome = Outcome(reproduction, {name: load_records([given.folder / name]) for name in run})
+    print("\n\n".join(tables(outcome)))
+    print("\n" + "\n".join(line for claim in reproduction.claims for line in said(outcome, claim)))
+
+
+if __name__ == "__main__":
+    main()
