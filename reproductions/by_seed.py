@@ -8,13 +8,16 @@ Figures are the median and, in brackets, those of each seed in turn; a claim is 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
-from turnout.comparison import load_records
+from turnout.comparison.folders import load_record, run_folders
+from turnout.core.checks import CheckpointError
 from turnout.reporting.measure import Measure
+from turnout.reporting.records import RunRecord
 from turnout.reproduce import Outcome, load
 from turnout.reproduce.declaration import Claim
 
@@ -47,9 +50,10 @@ def tables(outcome: Outcome) -> list[str]:
 def said(outcome: Outcome, claim: Claim) -> list[str]:
     """Return a line for each panel that a claim is about, or one for all that it compares."""
     measure = claim.measure or outcome.reproduction.measures[0]
-    wanted = [panel for panel in outcome.panels if claim.panels is None or panel.name in claim.panels]
-    across = claim.check.across
-    if across and claim.panels and len(wanted) < len(claim.panels):
+    run = {panel.name: panel for panel in outcome.panels}
+    names = claim.panels or tuple(run)
+    wanted, across = [run[name] for name in names if name in run], claim.check.across
+    if across and len(wanted) < len(names):
         return []
     lines = []
     for panels in [wanted] if across else [[panel] for panel in wanted]:
@@ -64,6 +68,15 @@ def said(outcome: Outcome, claim: Claim) -> list[str]:
     return lines
 
 
+def finished(folder: Path) -> list[RunRecord]:
+    """Return the runs of a panel that are done, without those that are not."""
+    found = []
+    for path in run_folders([folder]):
+        with contextlib.suppress(CheckpointError):
+            found.append(load_record(path))
+    return found
+
+
 def main() -> None:
     """Read the runs of every panel in the folder, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -72,7 +85,7 @@ def main() -> None:
     given = parser.parse_args()
     reproduction = load(given.name)
     run = [name for name in reproduction.panels if (given.folder / name).is_dir()]
-    outcome = Outcome(reproduction, {name: load_records([given.folder / name]) for name in run})
+    outcome = Outcome(reproduction, {name: finished(given.folder / name) for name in run})
     print("\n\n".join(tables(outcome)))
     print("\n" + "\n".join(line for claim in reproduction.claims for line in said(outcome, claim)))
 
