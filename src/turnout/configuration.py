@@ -80,10 +80,11 @@ class Configuration:
                 "both the same rounds"
             )
         always = isinstance(self.population.availability, Everyone) and self.pace == Rounds()
-        if plan.release.sampling_rate is not None and not always:
+        if plan.release.sampling_rate is not None and not (always and self.population.opting is None):
+            name = "sampling_rate" if plan.release.sampling == "poisson" else "sampled_from"
             raise ConfigurationError(
-                "sampling_rate: sampling hides a client only where the server alone decides who takes part, and here clients "
-                "come when they like: leave sampling_rate out, or write availability='everyone' and synchronous rounds"
+                f"{name}: sampling hides a client only where the server alone decides who takes part, and here clients "
+                f"come when they like: leave {name} out, or write availability='everyone' and synchronous rounds"
             )
         plan.check(self.rounds)
 

@@ -146,7 +146,8 @@ class Recorded:
         """Return final figures as plain numbers; what was never recorded is left out.
 
         ``rounds``, totals of ``seconds``, ``bytes_up``, ``bytes_down`` and ``num_dropped``, mean ``num_participants``, the
-        most that the server kept (``server_bytes``),
+        most that the server kept (``server_bytes``), the ``epsilon`` of all rounds and by which sampling it was counted
+        (``poisson_rate`` or ``fixed_size_rate``),
         final losses and accuracies (of numbers to predict root-mean-square errors), and ``fairness`` over clients, of
         their test accuracy or, if no client has any, of
         their training accuracy.
@@ -159,6 +160,9 @@ class Recorded:
             figures["num_participants"] = float(sizes.mean())
         if "server_bytes" in self.column_names:
             figures["server_bytes"] = float(self.column("server_bytes")[1].max())
+        for name in ("epsilon", "poisson_rate", "fixed_size_rate"):
+            if name in self.column_names and len(known := self.column(name)[1]):
+                figures[name] = float(known[-1])
         for name in _EVALUATIONS:
             if name in self.column_names and len(self.column(name)[1]):
                 figures[name] = self.final(name, window)

@@ -1,6 +1,6 @@
 """The sum of clipped updates with noise, its accounting within a run, and the rules that it goes with."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import turnout as to
 from turnout import ALGORITHMS, ConfigurationError, PrivateSum
+from turnout.cli.dry_run import planned
 from turnout.deployment.setting import check
 from turnout.slots.server_step import server_step
 
@@ -145,6 +146,40 @@ def test_sampling_counts_where_the_server_alone_samples():
         to.average_participating(also=(PrivateSum(cohort=4, sampling_rate=0.5), to.Poisson(0.5)))
 
 
+def test_samples_of_fixed_size_count_and_rows_say_which_sampling_did():
+    piece = PrivateSum(noise_multiplier=4.0, cohort=2, sampled_from=8)
+    make = to.average_participating
+    fresh = to.Sgd(steps=1, sampling="fresh")
+    algorithm = make(fresh, also=(piece, to.Uniform(2)))
+    run = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=2)
+    result = run.run()
+    release = to.privacy.Release(4.0, sampling_rate=0.25, sampling="fixed_size")
+    assert result.rounds["epsilon"].to_pylist() == [to.privacy.epsilon(release, t, 1e-5) for t in (1, 2)]
+    assert result.rounds["fixed_size_rate"].to_pylist() == [0.25, 0.25]
+    assert result.summary()["epsilon"] == result.rounds["epsilon"][-1].as_py()
+    assert result.summary()["fixed_size_rate"] == 0.25
+    assert "one client is replaced by another" in str(planned(run)["epsilon at delta 1e-05"])
+    with pytest.raises(ConfigurationError, match="sampled_from: sampling hides a client only where"):
+        replace(run, population=to.Population(to.Bernoulli(mean=0.5)))
+    with pytest.raises(ConfigurationError, match="there are 8 clients to draw from: write sampled_from=8"):
+        replace(run, algorithm=make(fresh, also=(replace(piece, sampled_from=9), to.Uniform(2)))).run()
+    with pytest.raises(
+        ConfigurationError, match=r"AllAvailable draws otherwise than cohort=2 of all clients: add Uniform"
+    ):
+        make(also=(piece,))
+    with pytest.raises(ConfigurationError, match="DivideByNoisySum divides otherwise: use DivideByParticipants"):
+        make(also=(piece, to.Uniform(2), to.DivideByNoisySum()))
+
+
+@pytest.mark.parametrize(
+    "remembering", [to.Participation(), to.TopK(), to.Personal(), to.Sgd()], ids=lambda piece: type(piece).__name__
+)
+def test_samples_of_fixed_size_need_updates_that_do_not_depend_on_earlier_draws(remembering):
+    pieces = (to.Uniform(2), to.DivideByParticipants(), PrivateSum(cohort=2, sampled_from=8))
+    with pytest.raises(ConfigurationError, match=f"with {type(remembering).__name__}, what a client adds depends on"):
+        to.compose(remembering, *pieces)
+
+
 def test_a_count_that_leaves_no_noise_is_refused_before_anything_is_trained():
     """Divided by N, of which a twentieth is the noise of the count."""
     with pytest.raises(ConfigurationError, match="count_deviation: the count alone costs more"):
@@ -245,6 +280,10 @@ def test_every_recipe_runs_or_is_refused_with_the_reason(name):
         ({"correlation": to.BandedSquareRoot(), "rounds": 9, "quantile": 0.5}, "goes with independent noise alone"),
         ({"sampling_rate": 0.1, "quantile": 0.5}, "who was drawn by a coin is private"),
         ({"sampling_rate": 0.1, "separation": 3}, "cannot be kept from coming back"),
+        ({"cohort": 2, "sampled_from": 9, "most": 3}, "sampled_from: a client that was drawn at random cannot be kept"),
+        ({"cohort": 2, "sampled_from": 9, "sampling_rate": 0.1}, "by coins or of fixed size: leave one out"),
+        ({"sampled_from": 9}, "sampled_from: got 9, needed all N clients, of which cohort=None are drawn"),
+        ({"cohort": 12, "sampled_from": 9}, "sampled_from: got 9, needed all N clients, of which cohort=12"),
         ({"cohort": 10, "quantile": 0.5, "noise_multiplier": 4.0}, "count_deviation: the count alone costs more"),
     ],
 )

@@ -2,10 +2,14 @@
 
 import math
 import sys
+from dataclasses import replace
 
 import dp_accounting
+import numpy as np
 import pytest
+from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
+from scipy.stats import norm
 
 from turnout.core.checks import ConfigurationError
 from turnout.privacy import Release, epsilon, noise_multiplier_for, rounds_within
@@ -29,6 +33,36 @@ def test_sampling_by_the_server_hides_clients():
     sampled, plain = Release(1.0, sampling_rate=0.01), Release(1.0)
     assert epsilon(sampled, 100, 1e-6) == pytest.approx(0.94, abs=0.02)
     assert epsilon(sampled, 100, 1e-6) < epsilon(sampled, 100, 1e-6, "rdp") < epsilon(plain, 100, 1e-6) / 10
+
+
+def test_samples_of_fixed_size_are_counted_for_clients_that_are_replaced():
+    """With all clients drawn it is the Gaussian mechanism, whose sum a client moves by 2 C in the place of C."""
+    drawn = Release(4.0, sampling_rate=0.01, sampling="fixed_size")
+    everyone = Release(4.0, sampling_rate=1.0, sampling="fixed_size")
+    exact = dp_accounting.get_epsilon_gaussian(2.0 / 10.0, 1e-5)
+    assert epsilon(everyone, 100, 1e-5) == pytest.approx(exact)
+    accountant = PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
+    accountant.compose(dp_accounting.GaussianDpEvent(4.0), 100)
+    assert exact == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-4)
+    coins = Release(4.0, sampling_rate=0.01)
+    assert epsilon(coins, 100, 1e-5) < epsilon(drawn, 100, 1e-5) < exact / 20
+    assert (
+        1.99 < epsilon(replace(drawn, noise_multiplier=noise_multiplier_for(2.0, 1e-5, 100, drawn)), 100, 1e-5) <= 2.0
+    )
+
+
+def test_two_clients_of_whom_one_is_drawn_lose_what_integration_says():
+    """One round, m = 1 of N = 2: the mixtures at +1 and -1 or 0 and 0 apart from the other client, in one dimension."""
+    x = np.linspace(-12, 12, 40001)
+    z, other = 2.0, 1.0
+
+    def density(own):
+        return (norm.pdf(x, own, z) + norm.pdf(x, other, z)) / 2
+
+    found = epsilon(Release(z, sampling_rate=0.5, sampling="fixed_size"), 1, 1e-3)
+    for own, instead in ((1.0, -1.0), (-1.0, 1.0), (1.0, 0.0), (-1.0, 0.0)):
+        p, q = density(own), density(instead)
+        assert np.trapezoid(np.maximum(p - np.exp(found) * q, 0), x) <= 1e-3
 
 
 @pytest.mark.parametrize("release", [Release(0.0), Release(0.0, separation=10), Release(0.0, sampling_rate=0.02)])

@@ -8,15 +8,20 @@ from typing import ClassVar
 
 import torch
 
+from turnout.aggregation.private_fit import (
+    check_coins,
+    check_divisor,
+    check_fixed_size,
+    check_sampling,
+    check_sums,
+    check_weights,
+)
 from turnout.core.checks import ConfigurationError, count, not_negative, positive, refuse
 from turnout.core.types import Federation, Report, State
-from turnout.privacy.accounting import Release
+from turnout.privacy.accounting import Release, Sampling
 from turnout.privacy.correlation import Correlation, Independent
 from turnout.privacy.noise import gaussian
-from turnout.selection.poisson import Poisson
 from turnout.slots import Aggregation, ParticipationLimit, Slots, Weights
-from turnout.weighting import DivideByClients
-from turnout.weighting.normalise import ByOneNumber
 
 _CORRELATIONS = "Independent(), BandedSquareRoot() or BufferedToeplitz()"
 
@@ -47,7 +52,11 @@ class PrivateSum(Aggregation):
         most: participations of a client at most (k), enforced likewise; None is what `separation` leaves room for.
         sampling_rate: of `Poisson`, where the privacy that sampling adds is to be counted. That needs clients who are all
             there in every round, for who comes when it likes is not sampled by the server, and weights that are divided
-            by N, for how many were drawn is private, too.
+            by N, for how many were drawn is private, too. Neighbours then differ by one client.
+        sampled_from: N, where the privacy is to be counted that ``Uniform(cohort)`` adds, which draws equally many of all
+            clients without replacement. It needs clients as `sampling_rate` does, and updates that do not depend on the
+            rounds in which a client was drawn before. Neighbours then differ in the data of one client, whatever these are,
+            so that the sum moves by up to 2 C: without sampling and for one client put to zero it would be C.
         quantile: gamma; C moves so that this share of updates is not clipped, ``C <- C exp(-rate (b - gamma))``, b the noised
             share. None leaves C as it is.
         quantile_rate: of that, eta_C.
@@ -74,6 +83,7 @@ class PrivateSum(Aggregation):
     separation: int = 1
     most: int | None = None
     sampling_rate: float | None = None
+    sampled_from: int | None = None
     quantile: float | None = None
     quantile_rate: float = 0.2
     count_deviation: float | None = None
@@ -86,7 +96,7 @@ class PrivateSum(Aggregation):
         positive("norm", self.norm)
         not_negative("noise_multiplier", self.noise_multiplier)
         positive("quantile_rate", self.quantile_rate)
-        for name in ("cohort", "rounds", "most"):
+        for name in ("cohort", "rounds", "most", "sampled_from"):
             if getattr(self, name) is not None:
                 count(name, getattr(self, name))
         count("separation", self.separation)
@@ -107,14 +117,14 @@ class PrivateSum(Aggregation):
             raise ConfigurationError(
                 f"{type(self.correlation).__name__} is made for a number of rounds: write rounds=500, as the run has"
             )
-        for name in ("quantile", "sampling_rate"):
+        for name in ("quantile", "sampling_rate", "sampled_from"):
             if correlated and getattr(self, name) is not None:
                 raise ConfigurationError(
                     f"{name} goes with independent noise alone: of correlated noise, the sensitivity is that of a whole run "
                     "with one norm, and sampling adds nothing that this package could count"
                 )
-        if self.sampling_rate is not None and (self.separation > 1 or self.most is not None):
-            raise ConfigurationError("sampling_rate: a client that was drawn by a coin cannot be kept from coming back")
+        limited = self.separation > 1 or self.most is not None
+        check_sampling(self.sampling_rate, self.sampled_from, self.cohort, limited)
         if self.sampling_rate is not None and self.quantile is not None:
             raise ConfigurationError(
                 "quantile: who was drawn by a coin is private, and so is the share that is not clipped"
@@ -124,56 +134,13 @@ class PrivateSum(Aggregation):
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse algorithms that need more than a sum to which each client adds what depends on its own data."""
-        if algorithm.keeps:
-            raise ConfigurationError(
-                f"PrivateSum: clients also send the change of {algorithm.keeps[0]}, which the server adds up without "
-                "noise: use an algorithm that sends the update alone"
-            )
-        if algorithm.selection.measurements:
-            raise ConfigurationError(
-                f"PrivateSum: {type(algorithm.selection).__name__} chooses the cohort by what clients measure on their data, "
-                "one by one, and so tells who is in it; no noise in the sum hides that"
-            )
-        if algorithm.server.of_reports:
-            raise ConfigurationError(
-                f"PrivateSum: {type(algorithm.server).__name__} reads the length of every update, and its step is not noised"
-            )
-        self._check_weights(algorithm)
-        if self.sampling_rate is not None and algorithm.selection != Poisson(self.sampling_rate):
-            raise ConfigurationError(
-                f"sampling_rate: got {self.sampling_rate}, and {type(algorithm.selection).__name__} draws otherwise: add "
-                "Poisson with that rate to the pieces, or leave sampling_rate out"
-            )
-        if self.sampling_rate is not None and not isinstance(algorithm.weighting[-1], DivideByClients):
-            raise ConfigurationError(
-                f"sampling_rate: how many were drawn by coins is private, and {type(algorithm.weighting[-1]).__name__} "
-                "divides by it: use DivideByClients, as average_all and fedau do"
-            )
-
-    def _check_weights(self, algorithm: Slots) -> None:
-        """Refuse weights in which the data of other clients show."""
-        *chain, last = algorithm.weighting
-        for piece in algorithm.weighting:
-            if piece.reads == "others":
-                raise ConfigurationError(
-                    f"PrivateSum: {type(piece).__name__} makes a client's weight of what other clients hold, so that one "
-                    "client moves the share of all and its influence has no bound"
-                )
-        if not isinstance(last, ByOneNumber):
-            raise ConfigurationError(f"PrivateSum: the divisor of {type(last).__name__} differs from report to report")
-        if any(piece.reads == "own" for piece in chain) and not last.divisor_is_public:
-            raise ConfigurationError(
-                f"PrivateSum: {type(last).__name__} divides by a sum of what clients' data say, which is not noised: divide "
-                "by DivideByClients or DivideByParticipants, or by DivideByNoisySum; in place of ByExamples take "
-                "ExamplesUpTo, or a recipe in which clients count alike, such as average_participating"
-            )
-        if not isinstance(last, DivideByClients) and self.cohort is None:
-            raise ConfigurationError(
-                f"PrivateSum: with {type(last).__name__}, noise is added to a sum over a cohort: write cohort=, the reports "
-                "of a step that you expect"
-            )
-        if isinstance(last, DivideByClients) and self.cohort is not None:
-            raise ConfigurationError("PrivateSum: the chain divides by all N clients: leave cohort out")
+        check_sums(algorithm)
+        check_weights(algorithm)
+        check_divisor(algorithm, self.cohort)
+        if self.sampling_rate is not None:
+            check_coins(algorithm, self.sampling_rate)
+        if self.sampled_from is not None:
+            check_fixed_size(algorithm, self.cohort)
 
     @property
     def limit(self) -> ParticipationLimit:  # narrower than the base class: there is always one
@@ -186,14 +153,25 @@ class PrivateSum(Aggregation):
         if not isinstance(self.correlation, Independent):
             assert self.rounds is not None
             column = tuple(self.correlation.coefficients(self.rounds, self.separation, self.most).tolist())
-        return Release(self.noise_multiplier, column, self.separation, self.most, self.sampling_rate)
+        rate: float | None = self.sampling_rate
+        sampling: Sampling = "poisson"
+        if self.sampled_from is not None:
+            assert self.cohort is not None
+            rate, sampling = self.cohort / self.sampled_from, "fixed_size"
+        return Release(self.noise_multiplier, column, self.separation, self.most, rate, sampling)
 
     def init(self, federation: Federation) -> State:
         """Return the first norm, and no noise yet.
 
         Raises:
-            ConfigurationError: where N is so small that the count leaves no noise to spend on the updates.
+            ConfigurationError: where N is so small that the count leaves no noise to spend on the updates, or is another than
+                `sampled_from`.
         """
+        if self.sampled_from not in (None, federation.num_clients):
+            raise ConfigurationError(
+                f"sampled_from: got {self.sampled_from}, and there are {federation.num_clients} clients to draw from: write "
+                f"sampled_from={federation.num_clients}"
+            )
         self._update_multiplier(self._divisor(federation))
         kept = self.correlation.init((federation.num_params,), *self._plan)
         kept = {

@@ -21,6 +21,9 @@ def planned(experiment: Experiment) -> dict[str, int | str]:
     simulation = Simulation(experiment)
     data, params = experiment.data, simulation.objective.initial
     up, down = simulation.message_bytes("train")
+    plan, private = experiment.algorithm.privacy, {}
+    if plan is not None:
+        private = {f"epsilon at delta {plan.delta:g}": f"{plan.spent(experiment.rounds):.4g} ({plan.relation})"}
     steps, side_by_side = getattr(experiment.algorithm.local, "steps", None), simulation.workspace.lanes
     return {
         "clients": data.num_clients,
@@ -38,6 +41,7 @@ def planned(experiment: Experiment) -> dict[str, int | str]:
             part.x.nbytes + part.y.nbytes for part in (data.train, data.test) if part is not None
         ),
         "engine": simulation.objective.engine,
+        **private,
     }
 
 

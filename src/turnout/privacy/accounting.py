@@ -2,14 +2,20 @@
 
 Without sampling, neighbours are two federations of which one has the updates of one client put to zero: who takes part when
 is public, the data alone are private. What is spent after t rounds is that of one Gaussian mechanism, since the noise is
-that of a matrix mechanism: its multiplier over the sensitivity of t rounds. Where the server draws each client by a coin
-(`Poisson`), neighbours differ by one client, and each round is a Gaussian mechanism of a Poisson sample.
+that of a matrix mechanism: its multiplier over the sensitivity of t rounds.
+
+Where the server draws each client by a coin (`Poisson`), neighbours differ by one client, and each round is a Gaussian
+mechanism of a Poisson sample. Where it draws a cohort of fixed size without replacement (`Uniform`), neighbours have equally
+many clients and differ in the data of one, whatever these are. In the place of an update of length C there may then be its
+opposite, so that a sum moves by up to 2 C: rounds are counted with half the multiplier, for which dp-accounting's Renyi
+divergence of such samples (Wang, Balle and Kasiviswanathan, AISTATS 2019, Theorem 27) takes that ratio to be.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -19,6 +25,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.privacy.sensitivity import most_participations, sensitivity
 
 Accountant = Literal["pld", "rdp"]
+Sampling = Literal["poisson", "fixed_size"]
 _EXACT = 32  # rounds up to which each has its own figure; from there on 32 in each doubling
 
 
@@ -31,7 +38,10 @@ class Release:
         coefficients: first column of the matrix mechanism's C, one for each round; None is independent noise.
         separation: least number of rounds from one participation of a client to its next.
         most: participations of a client at most.
-        sampling_rate: of the coin by which the server draws clients; None where it does not.
+        sampling_rate: of the coin by which the server draws clients, or the share of all of them that it draws; None where
+            it does not.
+        sampling: ``"poisson"``, a coin for each, whose neighbours differ by one client; or ``"fixed_size"``, equally many
+            in each round without replacement, whose neighbours differ in the data of one.
     """
 
     noise_multiplier: float
@@ -39,6 +49,7 @@ class Release:
     separation: int = 1
     most: int | None = None
     sampling_rate: float | None = None
+    sampling: Sampling = "poisson"
 
 
 def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant = "pld") -> float:
@@ -48,8 +59,8 @@ def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant 
         release: how sums are released.
         rounds: how many.
         delta: the probability with which epsilon may fail.
-        accountant: of sampled rounds, privacy loss distributions (tighter) or Renyi's divergence. Without sampling both give
-            way to the exact figure of one Gaussian mechanism.
+        accountant: of rounds sampled by coins, privacy loss distributions (tighter) or Renyi's divergence, which samples of
+            fixed size always have. Without sampling both give way to the exact figure of one Gaussian mechanism.
 
     Example:
         >>> round(epsilon(Release(noise_multiplier=10.0), rounds=100, delta=1e-5), 3)
@@ -60,7 +71,7 @@ def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant 
     if release.noise_multiplier <= 0:
         return math.inf
     if release.sampling_rate is not None:
-        return _sampled(release.noise_multiplier, release.sampling_rate, rounds, delta, accountant)
+        return _of_samples(release, release.noise_multiplier, rounds, delta, accountant)
     return _gaussian(release.noise_multiplier / _length(release, rounds), delta)
 
 
@@ -91,11 +102,11 @@ def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Rele
     if release.sampling_rate is None:
         return float(_package().get_sigma_gaussian(budget, delta)) * _length(release, rounds)
     low, high = 1e-2, 2.0
-    while _sampled(high, release.sampling_rate, rounds, delta, "pld") > budget:
+    while _of_samples(release, high, rounds, delta, "pld") > budget:
         low, high = high, 2 * high
     while high - low > 1e-3 * high:
         middle = (low + high) / 2
-        spent = _sampled(middle, release.sampling_rate, rounds, delta, "pld")
+        spent = _of_samples(release, middle, rounds, delta, "pld")
         low, high = (low, middle) if spent <= budget else (middle, high)
     return high
 
@@ -123,9 +134,48 @@ def _gaussian(multiplier: float, delta: float) -> float:
     return float(_package().get_epsilon_gaussian(multiplier, delta))
 
 
+def _of_samples(release: Release, multiplier: float, rounds: int, delta: float, accountant: Accountant) -> float:
+    """Epsilon of sampled rounds with this multiplier in the place of the release's own."""
+    assert release.sampling_rate is not None
+    if release.sampling == "poisson":
+        return _sampled(multiplier, release.sampling_rate, rounds, delta, accountant)
+    from dp_accounting.rdp import compute_epsilon
+
+    orders, once = _replaced(multiplier, release.sampling_rate)
+    sampled = float(compute_epsilon(orders, [rounds * each for each in once], delta)[0])
+    return min(sampled, _gaussian(multiplier / 2 / math.sqrt(rounds), delta))  # both are bounds for the same neighbours
+
+
+@lru_cache(maxsize=64)
+def _replaced(multiplier: float, rate: float) -> tuple[list[int], list[float]]:
+    """Orders, and the Renyi divergence of one round of a sample of fixed size; neighbours differ in one client's data.
+
+    The package's event has the multiplier for a sensitivity of C, its Renyi divergence reads it as that for the whole
+    sensitivity, which is 2 C where a client is replaced: so half of it is what it is given.
+    """
+    dp = _package()
+    from dp_accounting.rdp import RdpAccountant
+
+    orders = [
+        *range(2, 25),
+        *range(26, 49, 2),
+        56,
+        64,
+        96,
+        128,
+        257,
+        512,
+    ]  # up to 256, one takes the time of its square
+    found: Any = RdpAccountant(orders, dp.NeighboringRelation.REPLACE_ONE)
+    share = Fraction(rate).limit_denominator(10**9)
+    event = dp.SampledWithoutReplacementDpEvent(share.denominator, share.numerator, dp.GaussianDpEvent(multiplier / 2))
+    found.compose(event)
+    return orders, found._rdp.tolist()  # get_epsilon would compose anew for every number of rounds
+
+
 @lru_cache(maxsize=4096)
 def _sampled(multiplier: float, rate: float, rounds: int, delta: float, accountant: Accountant) -> float:
-    """Epsilon of Gaussian mechanisms of Poisson samples."""
+    """Epsilon of Gaussian mechanisms of Poisson samples; neighbours differ by one client."""
     dp = _package()
     if accountant == "pld":
         from dp_accounting.pld import PLDAccountant

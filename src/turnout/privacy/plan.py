@@ -28,6 +28,22 @@ class Plan(NamedTuple):
         """Return an epsilon that so many rounds do not exceed."""
         return at_most(self.release, rounds, self.delta)
 
+    def columns(self, rounds: int) -> dict[str, float]:
+        """Return what the table of rounds says: epsilon, and by which sampling it is smaller, with its rate, if by any."""
+        rate = self.release.sampling_rate
+        sampling = {} if rate is None else {f"{self.release.sampling}_rate": rate}
+        return {"epsilon": self.spent(rounds), **sampling}
+
+    @property
+    def relation(self) -> str:
+        """Say in words which federations are neighbours, and what is counted."""
+        rate = self.release.sampling_rate
+        if rate is None:
+            return "no sampling counted; the updates of one client are put to zero"
+        if self.release.sampling == "poisson":
+            return f"each client drawn by a coin of {rate:g}; one client is there or not"
+        return f"a sample of {rate:.3g} of the clients without replacement; one client is replaced by another"
+
     def check(self, rounds: int) -> None:
         """Refuse a run that would exceed its budget, before it begins.
 

@@ -49,6 +49,11 @@ class Slots(Protocol):
         ...
 
     @property
+    def personal(self) -> Any:
+        """What each client keeps of the model for itself; None where that is nothing."""
+        ...
+
+    @property
     def keeps(self) -> tuple[str, ...]:
         """The vectors that every client remembers and whose mean over all the server knows."""
         ...

@@ -1,0 +1,134 @@
+"""What goes with differential privacy, and the mathematical reason where something does not."""
+
+from __future__ import annotations
+
+import torch
+
+from turnout.core.checks import ConfigurationError, refuse
+from turnout.selection.poisson import Poisson
+from turnout.selection.uniform import Uniform
+from turnout.slots import Slots
+from turnout.weighting import DivideByClients, DivideByParticipants
+from turnout.weighting.normalise import ByOneNumber
+
+
+def check_sampling(sampling_rate: float | None, sampled_from: int | None, cohort: int | None, limited: bool) -> None:
+    """Refuse options about sampling that mean nothing together."""
+    if sampling_rate is None and sampled_from is None:
+        return
+    if limited:
+        name = "sampled_from" if sampling_rate is None else "sampling_rate"
+        raise ConfigurationError(f"{name}: a client that was drawn at random cannot be kept from coming back")
+    if sampled_from is None:
+        return
+    if sampling_rate is not None:
+        raise ConfigurationError(
+            "sampling_rate and sampled_from: a cohort is drawn by coins or of fixed size: leave one out"
+        )
+    if not 0 < (cohort or 0) <= sampled_from:
+        raise refuse(
+            "sampled_from",
+            given=sampled_from,
+            needed=f"all N clients, of which cohort={cohort} are drawn",
+            instead="Write both, such as cohort=10, sampled_from=100",
+        )
+
+
+def check_sums(algorithm: Slots) -> None:
+    """Refuse algorithms whose server reads more of clients than a sum that is noised."""
+    if algorithm.keeps:
+        raise ConfigurationError(
+            f"PrivateSum: clients also send the change of {algorithm.keeps[0]}, which the server adds up without "
+            "noise: use an algorithm that sends the update alone"
+        )
+    if algorithm.selection.measurements:
+        raise ConfigurationError(
+            f"PrivateSum: {type(algorithm.selection).__name__} chooses the cohort by what clients measure on their data, "
+            "one by one, and so tells who is in it; no noise in the sum hides that"
+        )
+    if algorithm.server.of_reports:
+        raise ConfigurationError(
+            f"PrivateSum: {type(algorithm.server).__name__} reads the length of every update, and its step is not noised"
+        )
+
+
+def check_weights(algorithm: Slots) -> None:
+    """Refuse weights in which the data of other clients show."""
+    *chain, last = algorithm.weighting
+    for piece in algorithm.weighting:
+        if piece.reads == "others":
+            raise ConfigurationError(
+                f"PrivateSum: {type(piece).__name__} makes a client's weight of what other clients hold, so that one "
+                "client moves the share of all and its influence has no bound"
+            )
+    if not isinstance(last, ByOneNumber):
+        raise ConfigurationError(f"PrivateSum: the divisor of {type(last).__name__} differs from report to report")
+    if any(piece.reads == "own" for piece in chain) and not last.divisor_is_public:
+        raise ConfigurationError(
+            f"PrivateSum: {type(last).__name__} divides by a sum of what clients' data say, which is not noised: divide "
+            "by DivideByClients or DivideByParticipants, or by DivideByNoisySum; in place of ByExamples take "
+            "ExamplesUpTo, or a recipe in which clients count alike, such as average_participating"
+        )
+
+
+def check_divisor(algorithm: Slots, cohort: int | None) -> None:
+    """Refuse a cohort where all clients are divided by, and none where they are not."""
+    last = algorithm.weighting[-1]
+    if not isinstance(last, DivideByClients) and cohort is None:
+        raise ConfigurationError(
+            f"PrivateSum: with {type(last).__name__}, noise is added to a sum over a cohort: write cohort=, the reports "
+            "of a step that you expect"
+        )
+    if isinstance(last, DivideByClients) and cohort is not None:
+        raise ConfigurationError("PrivateSum: the chain divides by all N clients: leave cohort out")
+
+
+def check_coins(algorithm: Slots, rate: float) -> None:
+    """Refuse to count sampling by coins where cohorts are drawn otherwise, or their size shows."""
+    if algorithm.selection != Poisson(rate):
+        raise ConfigurationError(
+            f"sampling_rate: got {rate}, and {type(algorithm.selection).__name__} draws otherwise: add "
+            "Poisson with that rate to the pieces, or leave sampling_rate out"
+        )
+    if not isinstance(algorithm.weighting[-1], DivideByClients):
+        raise ConfigurationError(
+            f"sampling_rate: how many were drawn by coins is private, and {type(algorithm.weighting[-1]).__name__} "
+            "divides by it: use DivideByClients, as average_all and fedau do"
+        )
+
+
+def check_fixed_size(algorithm: Slots, cohort: int | None) -> None:
+    """Refuse to count samples of fixed size where cohorts are drawn otherwise, or rounds are not drawn independently.
+
+    Who was drawn in a round says who was not. So where what a client adds depends on the rounds in which it was drawn before,
+    rounds are no independent samples given the models that came out, which is what adding up their costs takes.
+    """
+    if algorithm.selection != Uniform(cohort or 1):
+        raise ConfigurationError(
+            f"sampled_from: {type(algorithm.selection).__name__} draws otherwise than cohort={cohort} of all clients: add "
+            "Uniform with that cohort_size to the pieces, or leave sampled_from out"
+        )
+    if not isinstance(last := algorithm.weighting[-1], DivideByParticipants):
+        raise ConfigurationError(
+            f"sampled_from: a sum over equally many clients is divided by these, and {type(last).__name__} divides "
+            "otherwise: use DivideByParticipants"
+        )
+    if remembering := _of_earlier_rounds(algorithm):
+        raise ConfigurationError(
+            f"sampled_from: with {remembering}, what a client adds depends on the rounds in which it was drawn before, which "
+            "are private then, and rounds are no independent samples: leave sampled_from out, or use Poisson with "
+            "sampling_rate; of Sgd, sampling='fresh' begins each round anew"
+        )
+
+
+def _of_earlier_rounds(algorithm: Slots) -> str | None:
+    """The first piece by which what a client adds depends on when it took part before, None if there is none."""
+    *chain, _ = algorithm.weighting
+    remembers = (
+        *((piece, piece.reads == "timing") for piece in chain),
+        (algorithm.personal, algorithm.personal is not None),
+        *((piece, bool(piece.memory(1, torch.float32))) for piece in (*algorithm.guard, *algorithm.corrections)),
+        *((piece, bool(piece.keeps)) for piece in algorithm.corrections),
+        (algorithm.local, bool(algorithm.local.memory(1))),
+    )
+    return next((type(piece).__name__ for piece, does in remembers if does), None)
