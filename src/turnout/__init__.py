@@ -59,6 +59,7 @@ __all__ = [
     "CheckpointError",
     "ClassesPerClient",
     "Clip",
+    "ClipControls",
     "ConfigurationError",
     "Cosine",
     "Cyclic",

@@ -18,6 +18,7 @@ from turnout import (
     Bernoulli,
     CentredClipping,
     Clip,
+    ClipControls,
     Ditto,
     DivideByAbsoluteSum,
     DivideByClients,
@@ -31,6 +32,7 @@ from turnout import (
     Participation,
     Personal,
     Population,
+    PrivateSum,
     Prox,
     Qsgd,
     Scaffold,
@@ -155,6 +157,9 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "folb with a personal head": lambda local: folb(local, cohort_size=3, also=(Personal(),)),
     "scaffold, drawn twice, noisy": lambda local: scaffold(
         local, also=(GradientNoise(0.1), Prox(0.1), WithReplacement(4))
+    ),
+    "scaffold, private": lambda local: scaffold(
+        local, cohort_size=3, also=(PrivateSum(0.5, cohort=3, control_norm=0.2), ClipControls(0.2))
     ),
     "scaffold with models of one's own, noisy": lambda local: scaffold(
         local, cohort_size=3, also=(Ditto(0.2), GradientNoise(0.1))

@@ -178,7 +178,11 @@ def test_reports_with_nan_or_infinity_are_as_if_never_sent(name, place, value):
     assert sum(info["num_dropped"] for info in infos) > 5
 
 
-BOUNDED = ("qffl", "maxfl by centred clipping, qsgd")  # whose steps shrink, or stay as long, as updates grow
+BOUNDED = (
+    "qffl",
+    "maxfl by centred clipping, qsgd",
+    "scaffold, private",
+)  # whose steps shrink, or stay as long, as updates grow
 STALE = ("fedstale",)  # what it subtracts of the largest updates, divided by rates, overflows in the step after, too
 PLAIN = ("area",)  # which has no other server step than x + u
 

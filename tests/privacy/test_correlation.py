@@ -49,6 +49,22 @@ def test_streamed_noise_is_the_inverse_matrix_times_the_noise(correlation):
     np.testing.assert_allclose(torch.stack(streamed).numpy(), expected, atol=1e-10)
 
 
+def test_noise_that_is_written_over_can_be_put_back():
+    """A step that is taken back, and taken again, is as one that was taken once."""
+    correlation, plan = BandedSquareRoot(), (12, 4, None)
+    state, row = correlation.init((3,), *plan), torch.ones(3)
+    for _ in range(5):
+        _, state = correlation.next(row, state, *plan)
+    kept = {name: (rows, state[name][rows].clone()) for name, rows in correlation.mutated_rows(state).items()}
+    before = state["correlated"].clone()
+    first, _ = correlation.next(row, state, *plan)
+    assert not torch.equal(state["correlated"], before)
+    for name, (rows, values) in kept.items():
+        state[name][rows] = values
+    assert torch.equal(state["correlated"], before)
+    assert torch.equal(correlation.next(row, state, *plan)[0], first)
+
+
 @pytest.mark.parametrize(("separation", "times"), [(10, 2.6), (50, 4.4), (100, 5.1)])
 def test_errors_of_prefix_sums_are_as_much_smaller_as_published(separation, times):
     independent, banded = (

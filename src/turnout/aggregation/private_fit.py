@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from turnout.core.checks import ConfigurationError, refuse
+from turnout.core.checks import ConfigurationError
+from turnout.guard.clip_controls import ClipControls
 from turnout.selection.poisson import Poisson
 from turnout.selection.uniform import Uniform
 from turnout.slots import Slots
@@ -12,35 +13,9 @@ from turnout.weighting import DivideByClients, DivideByParticipants
 from turnout.weighting.normalise import ByOneNumber
 
 
-def check_sampling(sampling_rate: float | None, sampled_from: int | None, cohort: int | None, limited: bool) -> None:
-    """Refuse options about sampling that mean nothing together."""
-    if sampling_rate is None and sampled_from is None:
-        return
-    if limited:
-        name = "sampled_from" if sampling_rate is None else "sampling_rate"
-        raise ConfigurationError(f"{name}: a client that was drawn at random cannot be kept from coming back")
-    if sampled_from is None:
-        return
-    if sampling_rate is not None:
-        raise ConfigurationError(
-            "sampling_rate and sampled_from: a cohort is drawn by coins or of fixed size: leave one out"
-        )
-    if not 0 < (cohort or 0) <= sampled_from:
-        raise refuse(
-            "sampled_from",
-            given=sampled_from,
-            needed=f"all N clients, of which cohort={cohort} are drawn",
-            instead="Write both, such as cohort=10, sampled_from=100",
-        )
-
-
-def check_sums(algorithm: Slots) -> None:
-    """Refuse algorithms whose server reads more of clients than a sum that is noised."""
-    if algorithm.keeps:
-        raise ConfigurationError(
-            f"PrivateSum: clients also send the change of {algorithm.keeps[0]}, which the server adds up without "
-            "noise: use an algorithm that sends the update alone"
-        )
+def check_sums(algorithm: Slots, control_norm: float | None) -> None:
+    """Refuse algorithms whose server reads more of clients than sums that are noised."""
+    _check_controls(algorithm, control_norm)
     if algorithm.selection.measurements:
         raise ConfigurationError(
             f"PrivateSum: {type(algorithm.selection).__name__} chooses the cohort by what clients measure on their data, "
@@ -49,6 +24,34 @@ def check_sums(algorithm: Slots) -> None:
     if algorithm.server.of_reports:
         raise ConfigurationError(
             f"PrivateSum: {type(algorithm.server).__name__} reads the length of every update, and its step is not noised"
+        )
+
+
+def _check_controls(algorithm: Slots, norm: float | None) -> None:
+    """Refuse control variates that are not noised, or of which clients and server would clip something else."""
+    if not algorithm.keeps:
+        if norm is not None:
+            raise ConfigurationError("control_norm: clients keep no control variates: leave it out")
+        return
+    if norm is None:
+        raise ConfigurationError(
+            f"PrivateSum: clients also send the change of {algorithm.keeps[0]}, which the server adds up without "
+            "noise: write control_norm=1.0 and add ClipControls(norm=1.0) to the pieces, or use an algorithm that sends the "
+            "update alone"
+        )
+    if any(correction.asks_everyone for correction in algorithm.corrections):
+        raise ConfigurationError(
+            "control_norm: all clients tell their first gradients before the first round, in a sum that has no noise: write "
+            "initial='zeros'"
+        )
+    if len(algorithm.keeps) > 1:
+        raise ConfigurationError(
+            f"control_norm: clients keep {' and '.join(algorithm.keeps)}, and one of them can be noised: leave one out"
+        )
+    if not any(isinstance(guard, ClipControls) and guard.norm == norm for guard in algorithm.guard):
+        raise ConfigurationError(
+            f"control_norm: got {norm}, and clients do not clip what they keep likewise, so that the server's mean would not "
+            "be theirs: add ClipControls with that norm to the pieces"
         )
 
 

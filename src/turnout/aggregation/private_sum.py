@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
-from typing import ClassVar
 
+import numpy as np
 import torch
 
 from turnout.aggregation.private_fit import (
     check_coins,
     check_divisor,
     check_fixed_size,
-    check_sampling,
     check_sums,
     check_weights,
 )
-from turnout.core.checks import ConfigurationError, count, not_negative, positive, refuse
+from turnout.aggregation.private_options import check_options
+from turnout.aggregation.private_quantile import moved_norm, update_multiplier
+from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
+from turnout.core.updates import Updates
 from turnout.privacy.accounting import Release, Sampling
 from turnout.privacy.correlation import Correlation, Independent
 from turnout.privacy.noise import gaussian
 from turnout.slots import Aggregation, ParticipationLimit, Slots, Weights
 
-_CORRELATIONS = "Independent(), BandedSquareRoot() or BufferedToeplitz()"
+_CONTROL = "control_"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,18 @@ class PrivateSum(Aggregation):
     noise of deviation 1 in each of P places, or a correlation of it over rounds. The server clips the weighted update, so one
     client adds at most C whatever it sends and however FedAU weighs it. `turnout.privacy.epsilon` says what it costs,
     and so does every row of the table of rounds; no run begins that would exceed `budget`.
+
+    SCAFFOLD's clients send two vectors, and the pair is released by one Gaussian mechanism: each is clipped to its own length
+    and has the noise that is right for it,
+
+    ::
+
+        u = (1/D) (sum_b clip(D w_b Delta_b, C) + sqrt(2) z C y_t)
+        c <- c + (1/N) (sum_b clip(dc_b, C_c) + sqrt(2) z C_c y'_t)
+
+    so that the pair, each over its own norm, has a length of at most sqrt(2) and costs what z says. One clip over the pair
+    would save the sqrt(2), but how much of dc_b is left would depend on the weight that the server gives Delta_b, which the
+    client, whose c_b must move by what counts, does not know. The noise of c adds up over rounds; correlated noise less.
 
     Weights may depend on who took part when, which is public, and on the client's own report; not on what others hold.
 
@@ -60,12 +73,15 @@ class PrivateSum(Aggregation):
         quantile: gamma; C moves so that this share of updates is not clipped, ``C <- C exp(-rate (b - gamma))``, b the noised
             share. None leaves C as it is.
         quantile_rate: of that, eta_C.
+        control_norm: C_c, of the changes of control variates (SCAFFOLD). Clients clip them likewise, by `ClipControls`, so that
+            c is the mean of what they keep, and noise. None is for algorithms without control variates.
         count_deviation: of the noise in the count behind b; None is a twentieth of D, as in the paper. Updates then have the
             noise ``(z^-2 - (2 count_deviation)^-2)^(-1/2)``, so that both together cost what z says.
         budget: the epsilon that a run must not exceed; None only counts.
         delta: of epsilon, below 1/N.
 
-    State: ``norm []``, float64; ``releases []``, int64; what a correlation remembers.
+    State: ``norm []``, float64; ``releases []``, int64; what a correlation remembers, of control variates with ``control_``
+    before the names.
 
     Raises:
         ConfigurationError: for numbers out of range, and for algorithms of which no sum like this is all they need, with the
@@ -86,55 +102,19 @@ class PrivateSum(Aggregation):
     sampled_from: int | None = None
     quantile: float | None = None
     quantile_rate: float = 0.2
+    control_norm: float | None = None
     count_deviation: float | None = None
     budget: float | None = None
     delta: float = 1e-5
 
-    acts_alone: ClassVar[bool] = True  # the noise of a round is a link of a chain, which goes on in an empty one
-
     def __post_init__(self) -> None:
-        positive("norm", self.norm)
-        not_negative("noise_multiplier", self.noise_multiplier)
-        positive("quantile_rate", self.quantile_rate)
-        for name in ("cohort", "rounds", "most", "sampled_from"):
-            if getattr(self, name) is not None:
-                count(name, getattr(self, name))
-        count("separation", self.separation)
-        for name in ("budget", "count_deviation"):
-            if getattr(self, name) is not None:
-                positive(name, getattr(self, name))
-        for name in ("delta", "quantile", "sampling_rate"):
-            if (given := getattr(self, name)) is not None and not 0 < given < 1:
-                raise refuse(name, given=given, needed="a number between 0 and 1")
-        if not isinstance(self.correlation, Correlation):
-            raise refuse("correlation", given=self.correlation, needed=_CORRELATIONS)
-        self._check_together()
-
-    def _check_together(self) -> None:
-        """Refuse options that mean nothing together."""
-        correlated = not isinstance(self.correlation, Independent)
-        if correlated and self.rounds is None:
-            raise ConfigurationError(
-                f"{type(self.correlation).__name__} is made for a number of rounds: write rounds=500, as the run has"
-            )
-        for name in ("quantile", "sampling_rate", "sampled_from"):
-            if correlated and getattr(self, name) is not None:
-                raise ConfigurationError(
-                    f"{name} goes with independent noise alone: of correlated noise, the sensitivity is that of a whole run "
-                    "with one norm, and sampling adds nothing that this package could count"
-                )
-        limited = self.separation > 1 or self.most is not None
-        check_sampling(self.sampling_rate, self.sampled_from, self.cohort, limited)
-        if self.sampling_rate is not None and self.quantile is not None:
-            raise ConfigurationError(
-                "quantile: who was drawn by a coin is private, and so is the share that is not clipped"
-            )
+        check_options(self)
         if self.cohort:
-            self._update_multiplier(self.cohort)
+            update_multiplier(self, self.cohort)
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse algorithms that need more than a sum to which each client adds what depends on its own data."""
-        check_sums(algorithm)
+        check_sums(algorithm, self.control_norm)
         check_weights(algorithm)
         check_divisor(algorithm, self.cohort)
         if self.sampling_rate is not None:
@@ -172,13 +152,13 @@ class PrivateSum(Aggregation):
                 f"sampled_from: got {self.sampled_from}, and there are {federation.num_clients} clients to draw from: write "
                 f"sampled_from={federation.num_clients}"
             )
-        self._update_multiplier(self._divisor(federation))
-        kept = self.correlation.init((federation.num_params,), *self._plan)
-        kept = {
-            name: value.to(federation.device, federation.dtype) if value.dim() else value
-            for name, value in kept.items()
-        }
+        update_multiplier(self, self._divisor(federation))
         first = torch.tensor(self.norm, dtype=torch.float64)
+        kept = {
+            prefix + name: value.to(federation.device, federation.dtype) if value.dim() else value
+            for prefix in self._prefixes
+            for name, value in self.correlation.init((federation.num_params,), *self._plan).items()
+        }
         return {"norm": first, "releases": torch.tensor(0), **kept}
 
     @property
@@ -186,61 +166,79 @@ class PrivateSum(Aggregation):
         """Return the rounds, separation and participations that a correlation is made for."""
         return self.rounds or 1, self.separation, self.most
 
+    @property
+    def acts_alone(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Tell whether the noise of a round is a link of a chain, which goes on in an empty one."""
+        return not isinstance(self.correlation, Independent)
+
+    @property
+    def noises_controls(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Tell whether that of control variates is."""
+        return self.control_norm is not None and self.acts_alone
+
+    def move(
+        self, name: str, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """Return by how much the mean of control variates moves: clipped changes and noise."""
+        assert self.control_norm is not None
+        total = torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)
+        if len(report):
+            changes = Updates.of(report.extra[name])
+            total = changes.weighted_sum(weights * _shortened(changes.norms(), self.control_norm))
+        if self.noise_multiplier:
+            noise, state = self._noise(_CONTROL, state, federation)
+            deviation = update_multiplier(self, self._divisor(federation)) * self.control_norm
+            total += noise.double() * deviation / federation.num_clients
+        return total, state
+
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
-        """Return the noised direction, and the state after it; in an empty round of independent noise nothing is released."""
-        if not len(report) and isinstance(self.correlation, Independent):
-            return torch.zeros(federation.num_params, dtype=federation.dtype, device=federation.device), state
-        divisor, norm, after = self._divisor(federation), float(state["norm"]), dict(state)
+        """Return the noised direction, and the state after it."""
+        divisor, norm, after = self._divisor(federation), float(state["norm"]), state
         lengths = divisor * weights.abs() * report.updates.norms()
-        kept = torch.where(lengths > norm, norm / lengths, 1.0)
-        total = report.updates.weighted_sum(weights * kept)
+        total = report.updates.weighted_sum(weights * _shortened(lengths, norm))
         release = int(state["releases"])
-        after["releases"] = torch.tensor(release + 1)
         if self.noise_multiplier:
-            noise, after = self._noise(release, after, federation)
-            total += noise.double() * self._update_multiplier(divisor) * norm / divisor
+            noise, after = self._noise("", state, federation)
+            total += noise.double() * update_multiplier(self, divisor) * norm / divisor
+        after = after | {"releases": torch.tensor(release + 1)}
         if self.quantile is not None and len(report):
-            after["norm"] = state["norm"] * self._moved(lengths <= norm, divisor, release, federation)
+            after["norm"] = state["norm"] * moved_norm(self, lengths <= norm, divisor, release, federation)
         return total.to(federation.dtype), after
+
+    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
+        """Return the rows that a correlation writes over."""
+        del report
+        if not self.noise_multiplier:
+            return {}
+        return {
+            prefix + name: rows
+            for prefix in self._prefixes
+            for name, rows in self.correlation.mutated_rows(self._remembered(prefix, state)).items()
+        }
+
+    @property
+    def _prefixes(self) -> tuple[str, ...]:
+        """What stands before the names of what a correlation remembers: nothing for updates."""
+        return ("",) if self.control_norm is None else ("", _CONTROL)
+
+    def _remembered(self, prefix: str, state: State) -> State:
+        """What a correlation remembers of the noise of one vector, by its own names."""
+        return {name: state[prefix + name] for name in self.correlation.init((0,), *self._plan)}
 
     def _divisor(self, federation: Federation) -> int:
         """D."""
         return self.cohort or federation.num_clients
 
-    def _noise(self, release: int, state: State, federation: Federation) -> tuple[torch.Tensor, State]:
-        """The noise of a release, ``[P]``, deviation 1, and what is remembered of it."""
-        drawn = gaussian("noise of the model", federation, release, federation.num_params)
-        remembered = {name: value for name, value in state.items() if name not in ("norm", "releases")}
-        noise, remembered = self.correlation.next(drawn, remembered, *self._plan)
-        return noise, state | remembered
+    def _noise(self, prefix: str, state: State, federation: Federation) -> tuple[torch.Tensor, State]:
+        """The noise of a release, ``[P]``, deviation 1, and what is remembered of it by names with this before them."""
+        purpose = "noise of the controls" if prefix else "noise of the model"
+        drawn = gaussian(purpose, federation, int(state["releases"]), federation.num_params)
+        noise, kept = self.correlation.next(drawn, self._remembered(prefix, state), *self._plan)
+        return noise, state | {prefix + name: value for name, value in kept.items()}
 
-    def _update_multiplier(self, divisor: int) -> float:
-        """The noise of the updates over C, so that they and the count together cost z.
 
-        Raises:
-            ConfigurationError: where the count alone costs more than that.
-        """
-        if self.quantile is None or not self.noise_multiplier:
-            return self.noise_multiplier
-        left = self.noise_multiplier**-2 - (2 * self._count_deviation(divisor)) ** -2
-        if left <= 0:
-            raise ConfigurationError(
-                f"count_deviation: the count alone costs more than noise_multiplier={self.noise_multiplier} allows; write "
-                f"count_deviation={self.noise_multiplier:g} or more"
-            )
-        return left**-0.5
-
-    def _count_deviation(self, divisor: int) -> float:
-        """The deviation of the noise in the count."""
-        return divisor / 20 if self.count_deviation is None else self.count_deviation
-
-    def _moved(self, whole: torch.Tensor, divisor: int, release: int, federation: Federation) -> float:
-        """By what C is multiplied, given which updates were not clipped."""
-        counted = float(whole.double().sum()) - len(whole) / 2  # each adds 1/2 or -1/2
-        if self.noise_multiplier:
-            counted += float(gaussian("noise of the count", federation, release, 1)) * self._count_deviation(divisor)
-        share = counted / len(whole) + 0.5  # of those who are there, which is public
-        assert self.quantile is not None
-        return math.exp(-self.quantile_rate * (share - self.quantile))
+def _shortened(lengths: torch.Tensor, norm: float) -> torch.Tensor:
+    """What vectors of these lengths are multiplied by, so that none is longer than `norm`."""
+    return torch.where(lengths > norm, norm / lengths, 1.0)

@@ -148,7 +148,7 @@ class Coordinator:
     def gathered(self, batch: Batch, reports: Report) -> None:
         """Take in the reports of a phase that leaves the model as it is, before `next` is called again."""
         if batch.phase == "prepare":
-            self.state = server_prepares(self.state, reports, self.federation)
+            self.state = server_prepares(self.algorithm, self.state, reports, self.federation)
             self.models[self.state.version] = self.state.params
             self._prepared = reports
             return

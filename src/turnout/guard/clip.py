@@ -35,6 +35,10 @@ class Clip(Guard):
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
         """Return the report with its update clipped; zero stays zero, and NaN stays NaN for the server to drop."""
         del task, memory, clients
-        length = torch.linalg.vector_norm(report.delta, dim=1, keepdim=True, dtype=torch.float64)
-        factor = torch.where(length > self.norm, self.norm / length, 1.0)
-        return replace(report, delta=report.delta * factor.to(report.delta.dtype))
+        return replace(report, delta=clipped(report.updates.gathered(), self.norm))
+
+
+def clipped(rows: torch.Tensor, norm: float) -> torch.Tensor:
+    """Return rows ``[B, P]`` of which those longer than `norm` are shortened to it."""
+    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
+    return rows * torch.where(length > norm, norm / length, 1.0).to(rows.dtype)

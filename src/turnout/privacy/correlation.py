@@ -42,7 +42,15 @@ class Correlation(ABC):
     def next(
         self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
     ) -> tuple[torch.Tensor, State]:
-        """Return a round of ``C^-1 zeta``, given the round of zeta, and what is remembered after it."""
+        """Return a round of ``C^-1 zeta``, given the round of zeta, and what is remembered after it.
+
+        Rows that `mutated_rows` names may be changed in place.
+        """
+
+    def mutated_rows(self, state: State) -> dict[str, np.ndarray]:
+        """Return which rows (int64) of which tensors `next` changes in place."""
+        del state
+        return {}
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ class BandedSquareRoot(Correlation):
     def next(
         self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
     ) -> tuple[torch.Tensor, State]:
-        """Return ``y_t = zeta_t - sum_{j=1}^{p-1} c_j y_{t-j}``; the oldest y makes room for it."""
+        """Return ``y_t = zeta_t - sum_{j=1}^{p-1} c_j y_{t-j}``, which is written over the oldest y."""
         del rounds
         kept, at = state["correlated"], int(state["at"])
         if not len(kept):
@@ -115,9 +123,13 @@ class BandedSquareRoot(Correlation):
         column = self.coefficients(len(kept) + 1, separation, most)
         age = (at - 1 - np.arange(len(kept))) % len(kept) + 1  # of what is in each row
         now = noise - torch.from_numpy(column[age]).to(kept) @ kept
-        kept = kept.clone()
         kept[at % len(kept)] = now
         return now, {"correlated": kept, "at": torch.tensor(at + 1)}
+
+    def mutated_rows(self, state: State) -> dict[str, np.ndarray]:
+        """Return the oldest row."""
+        rows = len(state["correlated"])
+        return {"correlated": np.array([int(state["at"]) % rows])} if rows else {}
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from turnout.core.types import Federation, Report, State
+from turnout.core.updates import Updates
 from turnout.slots.stateful import Stateful
 from turnout.slots.weighting import Weights
 
@@ -37,6 +38,24 @@ class Aggregation(Stateful):
 
         As a weighting, it may change rows of tensors with one row a client in place.
         """
+
+    def move(
+        self, name: str, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """Return by how much the mean of what clients keep moves, ``sum_b w_b change_b``, float64 ``[P]``, and the new state.
+
+        It is called before `apply`, in an empty round only if `noises_controls`.
+
+        Args:
+            name: of what they keep; ``report.extra`` has the changes.
+            weights: 1/N each, ``[B]``.
+            report, state, federation: as for `apply`.
+        """
+        del federation
+        return Updates.of(report.extra[name]).weighted_sum(weights), state
+
+    noises_controls: ClassVar[bool] = False
+    """Whether `move` adds noise, so that it has its part even in a round without reports."""
 
     @property
     def limit(self) -> ParticipationLimit | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from turnout.core.types import Federation, Report, State
-from turnout.core.updates import Updates
+from turnout.slots.aggregation import Aggregation
 
 _PLACE = "controls"
 _HELD = "held controls"
@@ -35,13 +35,20 @@ def broadcast(slots: Slots, dtype: torch.dtype) -> State:
     return {name: mean.to(dtype) for name, mean in (slots.get(_PLACE, {}) | slots.get(_HELD, {})).items()}
 
 
-def moved(slots: Slots, reports: Report, federation: Federation) -> dict[str, State]:
-    """Move the means by what some clients sent: ``c <- c + (1/N) sum_k (c_k(after) - c_k(before))``."""
-    if _PLACE not in slots or not len(reports):
+def moved(slots: Slots, reports: Report, federation: Federation, aggregation: Aggregation) -> dict[str, State]:
+    """Move the means by what some clients sent: ``c <- c + (1/N) sum_k (c_k(after) - c_k(before))``.
+
+    Returns:
+        The means, and the state of the aggregation, which sums the changes.
+    """
+    if _PLACE not in slots or not (len(reports) or aggregation.noises_controls):
         return {}
-    means = slots[_PLACE]
+    means, state = dict(slots[_PLACE]), slots["aggregation"]
     even = torch.full((len(reports),), 1.0 / federation.num_clients, dtype=torch.float64, device=federation.device)
-    return {_PLACE: {name: mean + Updates.of(reports.extra[name]).weighted_sum(even) for name, mean in means.items()}}
+    for name, mean in means.items():
+        change, state = aggregation.move(name, even, reports, state, federation)
+        means[name] = mean + change
+    return {_PLACE: means, "aggregation": state}
 
 
 def renewed(slots: Slots, version: int, renews: Mapping[str, int]) -> dict[str, State]:

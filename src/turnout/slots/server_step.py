@@ -13,10 +13,10 @@ from turnout.slots.rollback import Rollback
 from turnout.slots.weighting import Weighting, check_weights
 
 
-def server_prepares(state: ServerState, reports: Report, federation: Federation) -> ServerState:
+def server_prepares(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> ServerState:
     """Take in what all clients keep, from their reports before the first round."""
     reports, _ = reports.screened()
-    return replace(state, slots=state.slots | controls.moved(state.slots, reports, federation))
+    return replace(state, slots=state.slots | controls.moved(state.slots, reports, federation, algorithm.aggregation))
 
 
 def server_step(
@@ -79,7 +79,7 @@ def _step(
     algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation
 ) -> tuple[ServerState, Info]:
     """Weigh, aggregate, step."""
-    slots = state.slots | controls.moved(state.slots, reports, federation)
+    slots = state.slots | controls.moved(state.slots, reports, federation, algorithm.aggregation)
     slots |= controls.renewed(slots, state.version + 1, algorithm.renews)
     weights = torch.ones(len(reports), dtype=torch.float64, device=state.params.device)
     for place, piece in algorithm.pieces().items():

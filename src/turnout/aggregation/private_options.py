@@ -1,0 +1,73 @@
+"""The options of a private sum, and which of them mean nothing together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from turnout.core.checks import ConfigurationError, count, not_negative, positive, refuse
+from turnout.privacy.correlation import Correlation, Independent
+
+_CORRELATIONS = "Independent(), BandedSquareRoot() or BufferedToeplitz()"
+
+
+def check_options(piece: Any) -> None:
+    """Refuse options of a `PrivateSum` that are out of range, or mean nothing together."""
+    positive("norm", piece.norm)
+    not_negative("noise_multiplier", piece.noise_multiplier)
+    positive("quantile_rate", piece.quantile_rate)
+    for name in ("cohort", "rounds", "most", "sampled_from"):
+        if getattr(piece, name) is not None:
+            count(name, getattr(piece, name))
+    count("separation", piece.separation)
+    for name in ("budget", "count_deviation", "control_norm"):
+        if getattr(piece, name) is not None:
+            positive(name, getattr(piece, name))
+    for name in ("delta", "quantile", "sampling_rate"):
+        if (given := getattr(piece, name)) is not None and not 0 < given < 1:
+            raise refuse(name, given=given, needed="a number between 0 and 1")
+    if not isinstance(piece.correlation, Correlation):
+        raise refuse("correlation", given=piece.correlation, needed=_CORRELATIONS)
+    _check_together(piece)
+
+
+def _check_together(piece: Any) -> None:
+    """Refuse options that mean nothing together."""
+    correlated = not isinstance(piece.correlation, Independent)
+    if correlated and piece.rounds is None:
+        raise ConfigurationError(
+            f"{type(piece.correlation).__name__} is made for a number of rounds: write rounds=500, as the run has"
+        )
+    for name in ("quantile", "sampling_rate", "sampled_from"):
+        if correlated and getattr(piece, name) is not None:
+            raise ConfigurationError(
+                f"{name} goes with independent noise alone: of correlated noise, the sensitivity is that of a whole run "
+                "with one norm, and sampling adds nothing that this package could count"
+            )
+    limited = piece.separation > 1 or piece.most is not None
+    _check_sampling(piece.sampling_rate, piece.sampled_from, piece.cohort, limited)
+    if piece.sampling_rate is not None and piece.quantile is not None:
+        raise ConfigurationError(
+            "quantile: who was drawn by a coin is private, and so is the share that is not clipped"
+        )
+
+
+def _check_sampling(sampling_rate: float | None, sampled_from: int | None, cohort: int | None, limited: bool) -> None:
+    """Refuse options about sampling that mean nothing together."""
+    if sampling_rate is None and sampled_from is None:
+        return
+    if limited:
+        name = "sampled_from" if sampling_rate is None else "sampling_rate"
+        raise ConfigurationError(f"{name}: a client that was drawn at random cannot be kept from coming back")
+    if sampled_from is None:
+        return
+    if sampling_rate is not None:
+        raise ConfigurationError(
+            "sampling_rate and sampled_from: a cohort is drawn by coins or of fixed size: leave one out"
+        )
+    if not 0 < (cohort or 0) <= sampled_from:
+        raise refuse(
+            "sampled_from",
+            given=sampled_from,
+            needed=f"all N clients, of which cohort={cohort} are drawn",
+            instead="Write both, such as cohort=10, sampled_from=100",
+        )
