@@ -73,8 +73,8 @@ class PrivateSum(Aggregation):
         quantile: gamma; C moves so that this share of updates is not clipped, ``C <- C exp(-rate (b - gamma))``, b the noised
             share. None leaves C as it is.
         quantile_rate: of that, eta_C.
-        control_norm: C_c, of the changes of control variates (SCAFFOLD). Clients clip them likewise, by `ClipControls`, so that
-            c is the mean of what they keep, and noise. None is for algorithms without control variates.
+        control_norm: C_c, of the changes of control variates (SCAFFOLD), which clients clip likewise by `ClipControls`, so
+            that c is the mean of what they keep, and noise. None is for algorithms without any.
         count_deviation: of the noise in the count behind b; None is a twentieth of D, as in the paper. Updates then have the
             noise ``(z^-2 - (2 count_deviation)^-2)^(-1/2)``, so that both together cost what z says.
         budget: the epsilon that a run must not exceed; None only counts.
