@@ -72,6 +72,7 @@ __all__ = [
     "DivideByClients",
     "DivideByCurvature",
     "DivideByLocalSteps",
+    "DivideByNoisyCurvature",
     "DivideByNoisySum",
     "DivideByParticipants",
     "DivideBySecondCohort",

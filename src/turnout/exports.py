@@ -163,6 +163,7 @@ from turnout.weighting import (
     DivideByClients,
     DivideByCurvature,
     DivideByLocalSteps,
+    DivideByNoisyCurvature,
     DivideByNoisySum,
     DivideByParticipants,
     DivideBySecondCohort,

@@ -12,6 +12,7 @@ import turnout as to
 from turnout import ALGORITHMS, ConfigurationError, PrivateSum
 from turnout.cli.dry_run import planned
 from turnout.deployment.setting import check
+from turnout.privacy.noise import gaussian
 from turnout.slots.server_step import server_step
 
 from ..laws.recipes import LOCAL, RECIPES
@@ -218,6 +219,38 @@ def test_maxfl_divides_by_a_noised_sum():
     assert result.rounds["epsilon"][1].as_py() == to.privacy.epsilon(to.privacy.Release(both), 2, 1e-5)
 
 
+@pytest.mark.parametrize("q", [0.0, 0.5, 2.0])
+def test_qffl_divides_by_a_noised_sum_of_bounded_curvatures(q):
+    """As in a slow transcription, of which one client's loss would overflow and one has none."""
+    rng, known, lr = np.random.default_rng(3), federation(20, 5), 0.1
+    delta, loss = rng.normal(size=(5, 5)), np.array([0.3, 2.0, 1e200, 0.0, 0.9])
+    piece = to.DivideByNoisyCurvature(q=q, lr=lr, most=30.0, noise_multiplier=0.5, least=1.0)
+    sent = report(range(5), torch.from_numpy(delta), seen={"start_loss": torch.from_numpy(loss)})
+    ours, state = piece.apply(torch.ones(5, dtype=torch.float64), sent, 0, piece.init(known), known)
+    divisor, weights = 30.0 * 0.5 * gaussian("noise of the divisor", known, 0, 1).item(), []
+    for f, row in zip(loss.astype(np.longdouble) + 1e-10, delta, strict=True):
+        h = q * f ** (q - 1) * (row @ row) / lr + f**q
+        share = 1.0 if h <= 30.0 else 30.0 / h
+        weights.append(share * f**q)
+        divisor += min(h, 30.0)
+        assert weights[-1] <= 30.0
+    np.testing.assert_allclose(ours.numpy(), np.array(weights, dtype=float) / float(max(divisor, 1.0)), rtol=1e-9)
+    assert state["releases"] == 1
+
+
+def test_qffl_runs_and_both_noises_are_counted():
+    divisor = to.DivideByNoisyCurvature(lr=0.2, noise_multiplier=6.0)
+    make = to.Sgd(lr=0.2, steps=2)
+    algorithm = to.qffl(make, cohort_size=4, also=(PrivateSum(noise_multiplier=2.0, cohort=4), divisor))
+    result = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=1).run()
+    both = (2.0**-2 + 6.0**-2) ** -0.5
+    assert result.rounds["epsilon"][0].as_py() == to.privacy.epsilon(to.privacy.Release(both), 1, 1e-5)
+    with pytest.raises(ConfigurationError, match=r"write DivideByNoisyCurvature\(lr=0.2\)"):
+        to.qffl(make, also=(replace(divisor, lr=0.1),))
+    with pytest.raises(ConfigurationError, match="most"):
+        to.DivideByNoisyCurvature(most=0.0)
+
+
 def test_examples_count_up_to_a_bound():
     pieces = (to.ExamplesUpTo(20), to.DivideByParticipants(), PrivateSum(noise_multiplier=0.0, norm=1e9, cohort=3))
     known = federation(8, 2)
@@ -236,8 +269,9 @@ REFUSED = {
     "is what it is by WeightedModels": {"fedasync"},
     "the server adds up without noise": {"scaffold", "scaffold_p", "amplified_scaffold"},
     "makes a client's weight of what other clients hold": {
-        *("folb", "folb_heterogeneous", "qffl", "fednova", "mw_fed"),
+        *("folb", "folb_heterogeneous", "fednova", "mw_fed"),
     },
+    "divides by a sum of losses and lengths, which have no bound and no noise": {"qffl"},
     "chooses the cohort by what clients measure": {"fednu", "folb_two_set"},
     "reads the length of every update": {"fedexp"},
     "divides by a sum of what clients' data say": {

@@ -9,7 +9,7 @@ from turnout.guard.clip_controls import ClipControls
 from turnout.selection.poisson import Poisson
 from turnout.selection.uniform import Uniform
 from turnout.slots import Slots
-from turnout.weighting import DivideByClients, DivideByParticipants
+from turnout.weighting import DivideByClients, DivideByCurvature, DivideByParticipants
 from turnout.weighting.normalise import ByOneNumber
 
 
@@ -59,6 +59,11 @@ def check_weights(algorithm: Slots) -> None:
     """Refuse weights in which the data of other clients show."""
     *chain, last = algorithm.weighting
     for piece in algorithm.weighting:
+        if isinstance(piece, DivideByCurvature) and piece.reads == "others":
+            raise ConfigurationError(
+                "PrivateSum: DivideByCurvature divides by a sum of losses and lengths, which have no bound and no noise: add "
+                "DivideByNoisyCurvature with the same q and lr, which goes in its place"
+            )
         if piece.reads == "others":
             raise ConfigurationError(
                 f"PrivateSum: {type(piece).__name__} makes a client's weight of what other clients hold, so that one "

@@ -9,6 +9,7 @@ from turnout.weighting.fairness import DivideByCurvature
 from turnout.weighting.known_rates import KnownRates
 from turnout.weighting.local_steps import DivideByLocalSteps
 from turnout.weighting.multiplicative import MultiplicativeWeights
+from turnout.weighting.noisy_curvature import DivideByNoisyCurvature
 from turnout.weighting.noisy_sum import DivideByNoisySum
 from turnout.weighting.normalise import DivideByAbsoluteSum, DivideByClients, DivideByParticipants, DivideBySum
 from turnout.weighting.participation import Participation
@@ -25,6 +26,7 @@ __all__ = [
     "DivideByClients",
     "DivideByCurvature",
     "DivideByLocalSteps",
+    "DivideByNoisyCurvature",
     "DivideByNoisySum",
     "DivideByParticipants",
     "DivideBySecondCohort",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+
 from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.device import to_device
 from turnout.core.schedule import Schedule, check_step_size, step_size
@@ -46,8 +48,8 @@ class DivideByCurvature(Normaliser):
         """Gamma turns updates into gradients, so it must be the one that made the updates."""
         if (local := getattr(algorithm.local, "lr", self.lr)) != self.lr:
             raise ConfigurationError(
-                f"q-FFL divides updates by the clients' step size, {local} here, but DivideByCurvature has lr={self.lr}: "
-                f"write DivideByCurvature(lr={local})"
+                f"q-FFL divides updates by the clients' step size, {local} here, but {type(self).__name__} has lr={self.lr}: "
+                f"write {type(self).__name__}(lr={local})"
             )
 
     def apply(
@@ -55,12 +57,18 @@ class DivideByCurvature(Normaliser):
     ) -> tuple[Weights, State]:
         """Multiply by the power of the loss, and divide by the sum of the curvatures."""
         del version, federation
-        loss = report.seen["start_loss"].double().clamp(min=0.0) + _LEAST
-        lr = to_device(step_size(self.lr, report.version), weights.device, weights.dtype)
-        squared = report.updates.norms().square()
-        largest = loss.max()  # without it, high powers overflow
-        relative = loss / largest
+        loss = self._loss(report)
+        relative = loss / loss.max()  # without it, high powers overflow
         power = weights * relative**self.q
-        curvature = power * (1.0 + self.q * squared / (lr * loss))
+        curvature = power * (1.0 + self._relative_curvature(report, loss))
         total = curvature.sum()
         return (power / total).where(total > 0, 0.0), state
+
+    def _loss(self, report: Report) -> torch.Tensor:
+        """F_b, ``[B]``."""
+        return report.seen["start_loss"].double().clamp(min=0.0) + _LEAST
+
+    def _relative_curvature(self, report: Report, loss: torch.Tensor) -> torch.Tensor:
+        """``q ||Delta_b||^2 / (gamma F_b)``, ``[B]``."""
+        squared = report.updates.norms().square()
+        return self.q * squared / (to_device(step_size(self.lr, report.version), loss.device, loss.dtype) * loss)

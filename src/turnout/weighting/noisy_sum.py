@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
 
 from turnout.core.checks import positive
 from turnout.core.types import Federation, Report, State
 from turnout.privacy.accounting import Release
 from turnout.privacy.noise import gaussian
-from turnout.slots import Weights
+from turnout.slots import Weighting, Weights
 from turnout.weighting.normalise import ByOneNumber
 
 
@@ -31,6 +32,7 @@ class DivideByNoisySum(ByOneNumber):
     """
 
     divisor_is_public: ClassVar[bool] = True
+    factors = Weighting.factors  # none: a bound is no factor that all reports have in common
 
     most: float = 0.25
     noise_multiplier: float = 3.0
@@ -48,6 +50,11 @@ class DivideByNoisySum(ByOneNumber):
         """Return no release yet."""
         del federation
         return {"releases": torch.tensor(0)}
+
+    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
+        """Return none."""
+        del report, state
+        return {}
 
     def apply(
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
