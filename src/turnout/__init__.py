@@ -118,6 +118,7 @@ __all__ = [
     "MultiKrum",
     "MultiplicativeWeights",
     "NearestNeighbours",
+    "NoiseShare",
     "Opting",
     "Participation",
     "PeriodicScaffold",

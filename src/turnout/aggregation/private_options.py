@@ -15,7 +15,7 @@ def check_options(piece: Any) -> None:
     positive("norm", piece.norm)
     not_negative("noise_multiplier", piece.noise_multiplier)
     positive("quantile_rate", piece.quantile_rate)
-    for name in ("cohort", "rounds", "most", "sampled_from"):
+    for name in ("cohort", "rounds", "most", "sampled_from", "noise_shares"):
         if getattr(piece, name) is not None:
             count(name, getattr(piece, name))
     count("separation", piece.separation)
@@ -45,6 +45,8 @@ def _check_together(piece: Any) -> None:
             )
     limited = piece.separation > 1 or piece.most is not None
     _check_sampling(piece.sampling_rate, piece.sampled_from, piece.cohort, limited)
+    if piece.noise_shares is not None:
+        _check_shares(piece, correlated)
     if piece.sampling_rate is not None and piece.quantile is not None:
         raise ConfigurationError(
             "quantile: who was drawn by a coin is private, and so is the share that is not clipped"
@@ -71,3 +73,18 @@ def _check_sampling(sampling_rate: float | None, sampled_from: int | None, cohor
             needed=f"all N clients, of which cohort={cohort} are drawn",
             instead="Write both, such as cohort=10, sampled_from=100",
         )
+
+
+def _check_shares(piece: Any, correlated: bool) -> None:
+    """Refuse what clients who add the noise would have to know, or do not add."""
+    reasons = {
+        "noise_multiplier": ("there is no noise to share", not piece.noise_multiplier),
+        "correlation": ("what a round takes away of earlier noise is known to no client", correlated),
+        "quantile": ("clients add noise for one norm, and this would move it", piece.quantile is not None),
+        "control_norm": ("clients noise their update, and no second vector", piece.control_norm is not None),
+        "sampling_rate": ("what the server adds tells how many were drawn", piece.sampling_rate is not None),
+        "sampled_from": ("who adds which share is public", piece.sampled_from is not None),
+    }
+    for name, (why, given) in reasons.items():
+        if given:
+            raise ConfigurationError(f"noise_shares does not go with {name} as given: {why}: leave one of them out")

@@ -16,10 +16,11 @@ from turnout.aggregation.private_fit import (
 )
 from turnout.aggregation.private_options import check_options
 from turnout.aggregation.private_quantile import moved_norm, update_multiplier
+from turnout.aggregation.private_shares import check_shares, completed_sum
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.privacy.accounting import Release, Sampling
+from turnout.privacy.accounting import Release
 from turnout.privacy.correlation import Correlation, Independent
 from turnout.privacy.noise import gaussian
 from turnout.slots import Aggregation, ParticipationLimit, Slots, Weights
@@ -55,7 +56,7 @@ class PrivateSum(Aggregation):
     Weights may depend on who took part when, which is public, and on the client's own report; not on what others hold.
 
     Args:
-        norm: C, in the length of an update; with `quantile`, the first.
+        norm: C, the length of an update; with `quantile`, the first.
         noise_multiplier: z; 0 clips only.
         cohort: D, the reports of a step that are expected; None where the chain divides by N.
         correlation: of the noise over rounds. Other than `Independent`, it needs `rounds`.
@@ -75,6 +76,8 @@ class PrivateSum(Aggregation):
         quantile_rate: of that, eta_C.
         control_norm: C_c, of the changes of control variates (SCAFFOLD), which clients clip likewise by `ClipControls`, so
             that c is the mean of what they keep, and noise. None is for algorithms without any.
+        noise_shares: n, where clients clip and each adds ``z C / sqrt(n)`` of the noise, by `NoiseShare`, and the server that
+            of those who dropped out, so that a step of fewer than n costs the same. None has the server add all.
         count_deviation: of the noise in the count behind b; None is a twentieth of D, as in the paper. Updates then have the
             noise ``(z^-2 - (2 count_deviation)^-2)^(-1/2)``, so that both together cost what z says.
         budget: the epsilon that a run must not exceed; None only counts.
@@ -103,6 +106,7 @@ class PrivateSum(Aggregation):
     quantile: float | None = None
     quantile_rate: float = 0.2
     control_norm: float | None = None
+    noise_shares: int | None = None
     count_deviation: float | None = None
     budget: float | None = None
     delta: float = 1e-5
@@ -121,6 +125,7 @@ class PrivateSum(Aggregation):
             check_coins(algorithm, self.sampling_rate)
         if self.sampled_from is not None:
             check_fixed_size(algorithm, self.cohort)
+        check_shares(algorithm, self)
 
     @property
     def limit(self) -> ParticipationLimit:  # narrower than the base class: there is always one
@@ -133,12 +138,10 @@ class PrivateSum(Aggregation):
         if not isinstance(self.correlation, Independent):
             assert self.rounds is not None
             column = tuple(self.correlation.coefficients(self.rounds, self.separation, self.most).tolist())
-        rate: float | None = self.sampling_rate
-        sampling: Sampling = "poisson"
-        if self.sampled_from is not None:
-            assert self.cohort is not None
-            rate, sampling = self.cohort / self.sampled_from, "fixed_size"
-        return Release(self.noise_multiplier, column, self.separation, self.most, rate, sampling)
+        if self.sampled_from is None:
+            return Release(self.noise_multiplier, column, self.separation, self.most, self.sampling_rate)
+        assert self.cohort is not None
+        return Release(self.noise_multiplier, sampling_rate=self.cohort / self.sampled_from, sampling="fixed_size")
 
     def init(self, federation: Federation) -> State:
         """Return the first norm, and no noise yet.
@@ -195,10 +198,13 @@ class PrivateSum(Aggregation):
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
         """Return the noised direction, and the state after it."""
+        release = int(state["releases"])
+        if self.noise_shares is not None:
+            total = completed_sum(self, weights, report, release, federation)
+            return total.to(federation.dtype), state | {"releases": torch.tensor(release + 1)}
         divisor, norm, after = self._divisor(federation), float(state["norm"]), state
         lengths = divisor * weights.abs() * report.updates.norms()
         total = report.updates.weighted_sum(weights * _shortened(lengths, norm))
-        release = int(state["releases"])
         if self.noise_multiplier:
             noise, after = self._noise("", state, federation)
             total += noise.double() * update_multiplier(self, divisor) * norm / divisor
