@@ -7,7 +7,6 @@ from dataclasses import replace
 import dp_accounting
 import numpy as np
 import pytest
-from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from scipy.stats import norm
 
@@ -41,9 +40,6 @@ def test_samples_of_fixed_size_are_counted_for_clients_that_are_replaced():
     everyone = Release(4.0, sampling_rate=1.0, sampling="fixed_size")
     exact = dp_accounting.get_epsilon_gaussian(2.0 / 10.0, 1e-5)
     assert epsilon(everyone, 100, 1e-5) == pytest.approx(exact)
-    accountant = PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
-    accountant.compose(dp_accounting.GaussianDpEvent(4.0), 100)
-    assert exact == pytest.approx(accountant.get_epsilon(1e-5), rel=1e-4)
     coins = Release(4.0, sampling_rate=0.01)
     assert epsilon(coins, 100, 1e-5) < epsilon(drawn, 100, 1e-5) < exact / 20
     assert (

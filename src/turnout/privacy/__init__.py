@@ -1,7 +1,8 @@
 """What differential privacy costs: noise that is correlated over rounds, and the epsilon that a run has spent."""
 
 from turnout.privacy.accounting import Release, epsilon, noise_multiplier_for, rounds_within
-from turnout.privacy.correlation import BandedSquareRoot, BufferedToeplitz, Correlation, Independent
+from turnout.privacy.buffered_toeplitz import BufferedToeplitz
+from turnout.privacy.correlation import BandedSquareRoot, Correlation, Independent
 from turnout.privacy.plan import Plan, plan_of
 from turnout.privacy.sensitivity import prefix_sum_error, sensitivity
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
 
 from turnout.core.checks import count
 from turnout.core.types import State
-from turnout.privacy.sensitivity import prefix_sum_error
 
 
 @dataclass(frozen=True)
@@ -130,81 +128,3 @@ class BandedSquareRoot(Correlation):
         """Return the oldest row."""
         rows = len(state["correlated"])
         return {"correlated": np.array([int(state["at"]) % rows])} if rows else {}
-
-
-@dataclass(frozen=True)
-class BufferedToeplitz(Correlation):
-    """Let a few buffers forget at rates of their own (BLT): ``c_i = sum_j omega_j theta_j^(i-1)`` for i >= 1.
-
-    It remembers one vector for each buffer, however many rounds a client rests. Rates and weights are those that make the
-    error of the run's prefix sums least, for its rounds, separation and participations; they are found anew at the start.
-
-    Args:
-        buffers: d; the paper finds 4 or 5 enough.
-
-    Reference: McMahan, Xu and Zhang, "A hassle-free algorithm for strong differential privacy in federated learning systems",
-    arXiv 2408.08868, 2024.
-    """
-
-    buffers: int = 4
-
-    def __post_init__(self) -> None:
-        count("buffers", self.buffers)
-
-    def coefficients(self, rounds: int, separation: int, most: int | None) -> np.ndarray:
-        """Return 1 and the sums of the buffers."""
-        rates, weights = _best(self.buffers, rounds, separation, most)
-        return _column(rates, weights, rounds)
-
-    def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
-        """Return zeros, ``[d, *shape]``."""
-        del rounds, separation, most
-        return {"correlated": torch.zeros(self.buffers, *shape)}
-
-    def next(
-        self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
-    ) -> tuple[torch.Tensor, State]:
-        """Return ``y_t = zeta_t - sum_j omega_j s_j``, and ``s_j <- theta_j s_j + y_t``."""
-        rates, weights = (torch.from_numpy(each) for each in _best(self.buffers, rounds, separation, most))
-        kept = state["correlated"]
-        now = noise - weights.to(kept) @ kept
-        return now, {"correlated": kept * rates.to(kept)[:, None] + now}
-
-
-def _column(rates: np.ndarray, weights: np.ndarray, rounds: int) -> np.ndarray:
-    """The first column of C, from theta and omega."""
-    powers = rates[:, None] ** np.arange(rounds - 1)
-    return np.concatenate([[1.0], weights @ powers])
-
-
-def _of_roots(rates: np.ndarray, roots: np.ndarray) -> np.ndarray:
-    """Omega of the series ``prod_j (1 - root_j x) / prod_j (1 - theta_j x)``, by partial fractions.
-
-    Where ``theta_1 > root_1 > theta_2 > root_2 > ...`` all omega are positive.
-    """
-    weights = np.empty(len(rates))
-    for j, rate in enumerate(rates):
-        others = np.delete(rates, j)
-        weights[j] = (rate - roots).prod() / (rate - others).prod() if len(others) else rate - roots[0]
-    return weights
-
-
-@lru_cache(maxsize=16)
-def _best(buffers: int, rounds: int, separation: int, most: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Theta and omega ``[d]`` of least error: Nelder and Mead's search over the gaps between rates and roots."""
-    from scipy.optimize import minimize
-
-    def parts(free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        falling = np.cumprod(1.0 / (1.0 + np.exp(-free)))  # theta_1 > root_1 > theta_2 > ..., all in (0, 1)
-        return falling[::2], _of_roots(falling[::2], falling[1::2])
-
-    def error(free: np.ndarray) -> float:
-        column = _column(*parts(free), rounds)
-        grows = (column < 0).any() or (np.diff(column) > 1e-12).any() or not np.isfinite(column).all()
-        return float("inf") if grows else prefix_sum_error(column, separation, most)
-
-    first = np.tile([2.5, 0.5], buffers)
-    first[0] = 4.0
-    options = {"maxfev": 400 * buffers, "xatol": 1e-3, "fatol": 1e-4 * error(first)}
-    found = minimize(error, first, method="Nelder-Mead", options=options).x
-    return parts(found)

@@ -1,0 +1,125 @@
+"""Noise that is correlated over rounds by a few buffers, whose rates are searched for a run (BLT)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+import torch
+
+from turnout.core.checks import count
+from turnout.core.types import State
+from turnout.privacy.correlation import Correlation
+
+
+@dataclass(frozen=True)
+class BufferedToeplitz(Correlation):
+    """Let a few buffers forget at rates of their own (BLT): ``c_i = sum_j omega_j theta_j^(i-1)`` for i >= 1.
+
+    It remembers one vector for each buffer, however many rounds a client rests. Rates and weights are those that make the
+    error of the run's prefix sums least, for its rounds, separation and participations; they are found at the start, in a
+    fraction of a second.
+
+    Args:
+        buffers: d; the paper finds 4 or 5 enough.
+
+    Reference: McMahan, Xu and Zhang, "A hassle-free algorithm for strong differential privacy in federated learning systems",
+    arXiv 2408.08868, 2024.
+    """
+
+    buffers: int = 4
+
+    def __post_init__(self) -> None:
+        count("buffers", self.buffers)
+
+    def coefficients(self, rounds: int, separation: int, most: int | None) -> np.ndarray:
+        """Return 1 and the sums of the buffers."""
+        rates, weights = _best(self.buffers, rounds, separation, most)
+        return _column(torch.from_numpy(rates), torch.from_numpy(weights), rounds).numpy()
+
+    def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
+        """Return zeros, ``[d, *shape]``."""
+        del rounds, separation, most
+        return {"correlated": torch.zeros(self.buffers, *shape)}
+
+    def next(
+        self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
+    ) -> tuple[torch.Tensor, State]:
+        """Return ``y_t = zeta_t - sum_j omega_j s_j``, and ``s_j <- theta_j s_j + y_t``."""
+        rates, weights = (torch.from_numpy(each) for each in _best(self.buffers, rounds, separation, most))
+        kept = state["correlated"]
+        now = noise - weights.to(kept) @ kept
+        return now, {"correlated": kept * rates.to(kept)[:, None] + now}
+
+
+@lru_cache(maxsize=16)
+def _best(buffers: int, rounds: int, separation: int, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Theta and omega ``[d]`` of least error: L-BFGS over the gaps between rates and roots, from a few starts."""
+    from scipy.optimize import minimize
+
+    slope = partial(_error_and_slope, rounds=rounds, separation=separation, most=most)
+    found = (
+        minimize(slope, start, jac=True, method="L-BFGS-B", bounds=[_GAPS] * (2 * buffers), options={"maxiter": 300})
+        for start in _starts(buffers, rounds, separation)
+    )
+    best = min(found, key=lambda each: each.fun)
+    rates, roots = _interlaced(torch.from_numpy(best.x))
+    return rates.numpy(), _weights(rates, roots).numpy()
+
+
+_GAPS = (-8.0, 12.0)
+"""Of the logits of one gap: from no gap in numbers to a rate of nearly 1."""
+
+
+def _starts(buffers: int, rounds: int, separation: int) -> list[np.ndarray]:
+    """Logits to begin with, ``[2 d]``: gaps alike, and rates whose memories are spread up to a rest or to the run."""
+    starts = [np.tile([2.5, 0.5], buffers)]
+    starts[0][0] = 4.0
+    for longest in (separation, rounds):
+        memory = np.geomspace(max(longest, 2), 1.2, 2 * buffers)
+        falling = 1.0 - 1.0 / (memory + 0.2)
+        share = falling / np.concatenate([[1.0], falling[:-1]])
+        starts.append(np.log(share / (1.0 - share)))
+    return starts
+
+
+def _error_and_slope(free: np.ndarray, rounds: int, separation: int, most: int | None) -> tuple[float, np.ndarray]:
+    """The logarithm of `prefix_sum_error`, and its derivative, in 2 d n steps: the inverse of C is such a series, too."""
+    logits = torch.from_numpy(free).requires_grad_()
+    rates, roots = _interlaced(logits)
+    column = _column(rates, _weights(rates, roots), rounds)
+    sums = _column(roots, _weights(roots, rates), rounds).cumsum(0)
+    moved = _participations(column, separation, most).square().sum()
+    error = 0.5 * (moved.log() + (sums.square() * torch.arange(rounds, 0, -1)).sum().log() - math.log(rounds))
+    (slope,) = torch.autograd.grad(error, logits)
+    return float(error.detach()), slope.numpy()
+
+
+def _interlaced(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rates and roots, ``1 > theta_1 > root_1 > theta_2 > root_2 > ... > 0``, for which C is positive and does not grow."""
+    falling = logits.sigmoid().cumprod(0)
+    return falling[::2], falling[1::2]
+
+
+def _weights(rates: torch.Tensor, roots: torch.Tensor) -> torch.Tensor:
+    """Omega of the series ``prod_j (1 - root_j x) / prod_j (1 - theta_j x)``, by partial fractions, ``[d]``."""
+    apart = rates[:, None] - rates + torch.eye(len(rates), dtype=rates.dtype)
+    return (rates[:, None] - roots).prod(1) / apart.prod(1)
+
+
+def _column(rates: torch.Tensor, weights: torch.Tensor, rounds: int) -> torch.Tensor:
+    """The first column of the series' matrix, from theta and omega."""
+    powers = rates[:, None] ** torch.arange(rounds - 1)
+    return torch.cat([torch.ones(1, dtype=rates.dtype), weights @ powers])
+
+
+def _participations(column: torch.Tensor, separation: int, most: int | None) -> torch.Tensor:
+    """The sum of the columns at the earliest rounds that are so far apart, as in `turnout.privacy.sensitivity`."""
+    rows = -(-len(column) // separation)
+    padded = torch.nn.functional.pad(column, (0, rows * separation - len(column))).view(rows, separation)
+    total = padded.cumsum(0)
+    if most is not None and most < rows:
+        total = total - torch.cat([torch.zeros_like(total[:most]), total[:-most]])
+    return total.flatten()[: len(column)]
