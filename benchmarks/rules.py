@@ -40,6 +40,8 @@ ALGORITHMS = (
     "fedavg also.qsgd.bits=4",
     "fedavg also.sign.error_feedback=true",
     "fedavg also.bfloat16.down=true",
+    "average_participating",
+    "average_participating aggregation=private_sum aggregation.cohort=5",
 )
 _FIRST = 60
 """Rounds that do not count."""

@@ -23,6 +23,14 @@ def test_rounds_without_sampling_cost_what_one_gaussian_mechanism_costs():
     assert exact < accountant.get_epsilon(1e-5) < 1.2 * exact
 
 
+@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-12])
+def test_the_epsilon_of_one_gaussian_mechanism_is_that_of_the_package(delta):
+    for multiplier in (0.01, 0.3, 1.0, 20.0, 1e3):
+        found = epsilon(Release(multiplier), 1, delta)
+        assert found == pytest.approx(dp_accounting.get_epsilon_gaussian(multiplier, delta), rel=1e-9, abs=1e-12)
+    assert epsilon(Release(1e20), 1, delta) == 0.0
+
+
 def test_clients_who_rest_spend_only_when_they_take_part():
     assert epsilon(Release(4.0, separation=5), 25, 1e-5) == epsilon(Release(4.0), 5, 1e-5)
     assert epsilon(Release(4.0, most=3), 25, 1e-5) == epsilon(Release(4.0), 3, 1e-5)
@@ -83,4 +91,4 @@ def test_nothing_done_costs_nothing_and_no_noise_costs_all():
 def test_the_error_without_the_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'turnout\[privacy\]'"):
-        epsilon(Release(3.21), 7, 1e-5)
+        noise_multiplier_for(2.0, 1e-5, 7, Release(0.0))
