@@ -130,7 +130,7 @@ def _length(release: Release, rounds: int) -> float:
 
 @lru_cache(maxsize=4096)
 def _gaussian(multiplier: float, delta: float) -> float:
-    """Epsilon of one Gaussian mechanism: ``Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) = delta``, m = 1/multiplier.
+    """Epsilon of one Gaussian mechanism: ``Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) = delta``, m its inverse.
 
     Every row of a run has one. It is what dp-accounting's `get_epsilon_gaussian` gives, which takes a millisecond, thirty
     times as long, by the normal distribution that it evaluates.
@@ -154,7 +154,8 @@ def _gaussian(multiplier: float, delta: float) -> float:
     high = 1.0
     while excess(high) > 0:
         high *= 2
-    return float(brentq(excess, 0.0, high, xtol=1e-12))
+    found: Any = brentq(excess, 0.0, high, xtol=1e-12)
+    return float(found)
 
 
 def _of_samples(release: Release, multiplier: float, rounds: int, delta: float, accountant: Accountant) -> float:
