@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 import turnout as to
 from turnout import ALGORITHMS, ConfigurationError, PrivateSum
 from turnout.cli.dry_run import planned
-from turnout.deployment.setting import check
 from turnout.privacy.noise import gaussian
 from turnout.slots.server_step import server_step
 
@@ -331,8 +330,3 @@ def test_a_divisor_is_needed_where_the_chain_has_none():
         to.average_participating(also=(PrivateSum(),))
     with pytest.raises(ConfigurationError, match="leave cohort out"):
         to.fedau(also=(PrivateSum(cohort=3),))
-
-
-def test_a_server_on_a_network_refuses_noise_that_clients_could_take_off():
-    with pytest.raises(ConfigurationError, match="its noise follows from the run's seed"):
-        check(experiment(PrivateSum(cohort=8)))

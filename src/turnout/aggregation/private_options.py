@@ -30,6 +30,15 @@ def check_options(piece: Any) -> None:
     _check_together(piece)
 
 
+def check_clients(sampled_from: int | None, num_clients: int) -> None:
+    """Refuse to count samples of another federation."""
+    if sampled_from not in (None, num_clients):
+        raise ConfigurationError(
+            f"sampled_from: got {sampled_from}, and there are {num_clients} clients to draw from: write "
+            f"sampled_from={num_clients}"
+        )
+
+
 def _check_together(piece: Any) -> None:
     """Refuse options that mean nothing together."""
     correlated = not isinstance(piece.correlation, Independent)

@@ -14,10 +14,9 @@ from turnout.aggregation.private_fit import (
     check_sums,
     check_weights,
 )
-from turnout.aggregation.private_options import check_options
+from turnout.aggregation.private_options import check_clients, check_options
 from turnout.aggregation.private_quantile import moved_norm, update_multiplier
 from turnout.aggregation.private_shares import check_shares, completed_sum
-from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.privacy.accounting import Release
@@ -150,11 +149,7 @@ class PrivateSum(Aggregation):
             ConfigurationError: where N is so small that the count leaves no noise to spend on the updates, or is another than
                 `sampled_from`.
         """
-        if self.sampled_from not in (None, federation.num_clients):
-            raise ConfigurationError(
-                f"sampled_from: got {self.sampled_from}, and there are {federation.num_clients} clients to draw from: write "
-                f"sampled_from={federation.num_clients}"
-            )
+        check_clients(self.sampled_from, federation.num_clients)
         update_multiplier(self, self._divisor(federation))
         first = torch.tensor(self.norm, dtype=torch.float64)
         kept = {
@@ -163,6 +158,11 @@ class PrivateSum(Aggregation):
             for name, value in self.correlation.init((federation.num_params,), *self._plan).items()
         }
         return {"norm": first, "releases": torch.tensor(0), **kept}
+
+    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
+        """Return the same: nothing has a row for each client."""
+        del before, after, version
+        return state
 
     @property
     def _plan(self) -> tuple[int, int, int | None]:

@@ -248,6 +248,8 @@ class Federation:
         device: where parameters and updates live.
         dtype: their type.
         seed: the run's seed.
+        secret: random bits that the server alone knows, which the noise of differential privacy is made of between real
+            machines; None, in a simulation, has it made of the seed.
     """
 
     num_clients: int
@@ -256,6 +258,7 @@ class Federation:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
     seed: int = 0
+    secret: int | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,6 +101,7 @@ class Driver:
         self._timers: dict[int, float] = {}
         self._published: tuple[Any, Any, str, int] | None = None
         self._choice: Choice | None = None
+        self._secret: str | None = None  # hexadecimal, of the entry by which the run began
         self._saved: tuple[int, list[str]] = 0, []  # entries and reports of the last checkpoint
 
     @property
@@ -160,7 +161,7 @@ class Driver:
                 if coordinator is not None:
                     coordinator.enrol()
             case "start":
-                self._start(entry.time)
+                self._start(entry.time, entry.data.get("secret"))
             case "join" | "leave":
                 assert client is not None
                 self._come_or_go(entry.time, client, entry.kind == "join")
@@ -178,8 +179,9 @@ class Driver:
                 self._timers.pop(timer, None)
                 coordinator.scheduler.expired(entry.time, timer)
 
-    def _start(self, time: float) -> None:
+    def _start(self, time: float, secret: str | None) -> None:
         """Bind everything to the clients who are enrolled by now, and ask for the first cohort."""
+        self._secret = secret
         self._bind(self.presence.num_clients)
         assert self.coordinator is not None
         self.coordinator.scheduler.start(time)
@@ -189,7 +191,7 @@ class Driver:
     def _bind(self, n: int) -> None:
         """Make the coordinator of N clients."""
         setting = self.setting
-        federation = setting.federation(n)
+        federation = setting.federation(n, None if self._secret is None else int(self._secret, 16))
         pace = setting.pace.bind(n, setting.phases)
         self._choice = Choice(self.presence, pace, setting.seed)
         cohorts = SelectedCohorts(setting.algorithm.selection, self._candidates, self.presence.there)
@@ -337,6 +339,7 @@ class Driver:
             "run": self.store.run,
             "version": self.version,
             "started": 0 if self.coordinator is None else self.coordinator.federation.num_clients,
+            "secret": self._secret,
             "over": self.over,
             "num_clients": self.presence.num_clients,
             "names": {str(client): name for client, name in self.names.items() if name},
@@ -375,6 +378,7 @@ class Driver:
         self._bodies, self._timers = dict(facts["bodies"]), dict(facts["timers"])
         self._saved = self.applied, list(self._bodies.values())
         if facts["started"]:
+            self._secret = facts.get("secret")
             self._bind(facts["started"])
             assert self.coordinator is not None
             self.coordinator.restore(lambda group: checkpoint.unflatten(tensors, group))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import secrets
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -189,7 +190,8 @@ class Service(Writer):
         now = self.clock()
         if not self._starting and self.num_clients >= self.min_clients <= len(self._attendance):
             self._starting = True
-            self._put(Happening("start"))
+            private = self.driver.setting.algorithm.privacy is not None
+            self._put(Happening("start", data={"secret": secrets.token_hex(32)} if private else {}))
         with self._lock:
             while self._timers and self._timers[0][0] <= now:
                 self._put(Happening("timer", data={"timer": heapq.heappop(self._timers)[1]}))

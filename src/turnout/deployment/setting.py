@@ -21,6 +21,7 @@ from turnout.deployment.wire import Assignment, model_tensors, read_manifest, to
 from turnout.deployment.worker import Computer, Worker
 from turnout.describe import describe
 from turnout.engine.objective import Objective
+from turnout.guard import NoiseShare
 from turnout.pace import Buffered, Pace, Rounds
 from turnout.pace.actions import Phase
 from turnout.selection import AllAvailable
@@ -88,10 +89,12 @@ class Setting:
             visible(algorithm),
         )
 
-    def federation(self, num_clients: int) -> Federation:
-        """Return what the server knows of so many clients."""
+    def federation(self, num_clients: int, secret: int | None = None) -> Federation:
+        """Return what the server knows of so many clients, and the secret that its noise is made of."""
         initial = self.initial
-        return Federation(num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=self.seed)
+        return Federation(
+            num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=self.seed, secret=secret
+        )
 
     def check_clients(self, min_clients: int, max_clients: int | None) -> int:
         """Return how many clients may enrol.
@@ -144,11 +147,7 @@ def check(experiment: Configuration) -> None:
             "local.steps: a time budget counts steps by the simulated speed of clients, and of real ones nobody knows it: "
             "write a number of steps or epochs, and Rounds(deadline=...) for how long a round lasts"
         )
-    if algorithm.privacy is not None:
-        raise ConfigurationError(
-            "private_sum: its noise follows from the run's seed, which clients are told, so that they could take it off: "
-            "simulate it, and leave it out here"
-        )
+    _check_privacy(algorithm)
     if algorithm.continues:
         raise ConfigurationError(
             f"{type(algorithm.aggregation).__name__}: clients go on from models that they keep, and what a client gets "
@@ -184,6 +183,20 @@ def check(experiment: Configuration) -> None:
         raise ConfigurationError(
             f"{piece} tells clients what depends on all reports so far, and with {name} some are still under way when a task "
             "is given: write Rounds()"
+        )
+
+
+def _check_privacy(algorithm: Algorithm) -> None:
+    """Refuse what hides nothing from clients, who are told the run's seed. The server's own noise does not follow from it."""
+    if (plan := algorithm.privacy) is not None and plan.release.sampling_rate is not None:
+        raise ConfigurationError(
+            "private_sum: whom the server draws follows from the run's seed, which clients are told, and they come when they "
+            "like, so that sampling hides nobody: leave sampling_rate and sampled_from out"
+        )
+    if any(isinstance(guard, NoiseShare) for guard in algorithm.guard):
+        raise ConfigurationError(
+            "NoiseShare: the noise of a client follows from the run's seed, which all are told, so that they could take it "
+            "off: simulate it, or leave it and noise_shares out, so that the server adds noise"
         )
 
 

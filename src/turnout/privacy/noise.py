@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from turnout.core.random import stream
@@ -9,9 +10,17 @@ from turnout.core.types import Federation
 
 
 def gaussian(purpose: str, federation: Federation, release: int, number: int) -> torch.Tensor:
-    """Draw the noise of a release, ``[number]``: a function of the seed and of how many there were.
+    """Draw the noise of a release, ``[number]``: a function of how many there were, and of the seed or the server's secret.
 
-    The generator is torch's, which is made for simulation and not for cryptography, and its numbers are floating point.
+    Between real machines, where clients know the seed, there is a secret. The numbers are then NumPy's, of Philox with a key
+    of 128 bits that follows from the secret; a generator of torch takes no more than 32 on a CPU, which can be tried out.
+    Neither is made for cryptography, and the numbers are floating point.
     """
-    generator = torch.Generator(federation.device).manual_seed(stream(purpose, federation.seed, release) & (2**63 - 1))
-    return torch.randn(number, generator=generator, device=federation.device, dtype=federation.dtype)
+    if federation.secret is None:
+        generator = torch.Generator(federation.device).manual_seed(
+            stream(purpose, federation.seed, release) & (2**63 - 1)
+        )
+        return torch.randn(number, generator=generator, device=federation.device, dtype=federation.dtype)
+    entropy = np.random.SeedSequence((federation.secret, stream(purpose) & (2**63 - 1), release))
+    drawn = np.random.Generator(np.random.Philox(entropy)).standard_normal(number)
+    return torch.from_numpy(drawn).to(federation.device, federation.dtype)
