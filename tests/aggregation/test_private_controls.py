@@ -97,6 +97,22 @@ def test_a_count_is_paid_for_beside_both():
     assert (moved[1] / moved[0]).item() == pytest.approx((1 - 0.25) ** -0.5, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["scaffold", "scaffold_p", "amplified_scaffold"])
+def test_all_rules_with_control_variates_run(name):
+    """Two steps, after which what is broadcast is finite and no longer zero (of Amplified SCAFFOLD, in periods of one)."""
+    make, pieces = to.ALGORITHMS[name], (to.Uniform(3), PrivateSum(cohort=3, control_norm=0.5), to.ClipControls(0.5))
+    own = {"scaffold_p": {"initial": "zeros"}, "amplified_scaffold": {"period": 1}}.get(name, {})
+    algorithm, known = make(LOCAL, also=pieces, **own), federation(N, P)
+    state = algorithm.init(torch.zeros(P, dtype=torch.float64), known)
+    for t in range(2):
+        rows = torch.ones(3, P, dtype=torch.float64)
+        state, _ = server_step(
+            algorithm, state, replace(report(range(3), rows, version=t), extra={"control": rows}), known
+        )
+    assert algorithm.shared(state)["control"].abs().min() > 0
+    assert algorithm.privacy is not None
+
+
 def test_what_does_not_go_together_is_refused():
     piece, clip_controls = PrivateSum(cohort=3, control_norm=0.5), to.ClipControls(0.5)
     with pytest.raises(ConfigurationError, match=r"write control_norm=1\.0 and add ClipControls"):

@@ -69,10 +69,14 @@ def test_two_clients_of_whom_one_is_drawn_lose_what_integration_says():
         assert np.trapezoid(np.maximum(p - np.exp(found) * q, 0), x) <= 1e-3
 
 
-@pytest.mark.parametrize("release", [Release(0.0), Release(0.0, separation=10), Release(0.0, sampling_rate=0.02)])
+@pytest.mark.parametrize(
+    "release",
+    [Release(0.0), Release(0.0, separation=10), Release(0.0, sampling_rate=0.02, sampling="fixed_size")],
+    ids=["independent", "rests", "fixed size"],
+)
 def test_the_noise_that_a_budget_needs_spends_it(release):
     multiplier = noise_multiplier_for(2.0, 1e-6, 60, release)
-    spent = Release(multiplier, release.coefficients, release.separation, release.most, release.sampling_rate)
+    spent = replace(release, noise_multiplier=multiplier)
     assert 1.99 < epsilon(spent, 60, 1e-6) <= 2.0 + 1e-9
     assert 55 <= rounds_within(spent, 2.0 + 1e-9, 1e-6, 100) <= 70
 
