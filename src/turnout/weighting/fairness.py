@@ -70,5 +70,5 @@ class DivideByCurvature(Normaliser):
 
     def _relative_curvature(self, report: Report, loss: torch.Tensor) -> torch.Tensor:
         """``q ||Delta_b||^2 / (gamma F_b)``, ``[B]``."""
-        squared = report.updates.norms().square()
-        return self.q * squared / (to_device(step_size(self.lr, report.version), loss.device, loss.dtype) * loss)
+        lr = to_device(step_size(self.lr, report.version), loss.device, loss.dtype)
+        return self.q * report.updates.norms().square() / (lr * loss)
