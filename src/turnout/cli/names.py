@@ -92,6 +92,7 @@ from turnout.server_optimizer import (
     ServerYogi,
 )
 from turnout.slots import Aggregation, Piece, Selection, Server
+from turnout.weighting import DivideByNoisyCurvature, DivideByNoisySum
 
 AVAILABILITY: Mapping[str, type[Availability]] = {
     "everyone": Everyone,
@@ -178,6 +179,8 @@ ALSO: Mapping[str, type[Piece]] = {
     "clip": Clip,
     "clip_controls": ClipControls,
     "noise_share": NoiseShare,
+    "divide_by_noisy_sum": DivideByNoisySum,
+    "divide_by_noisy_curvature": DivideByNoisyCurvature,
     "top_k": TopK,
     "random_k": RandomK,
     "qsgd": Qsgd,
