@@ -1,9 +1,25 @@
 """What a round costs on the clients' clock."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
-from turnout import Bernoulli, ConfigurationError, Experiment, Population, Sgd, UniformWork, fedavg, fednu, models
+from turnout import (
+    Bernoulli,
+    BFloat16,
+    ConfigurationError,
+    Experiment,
+    Population,
+    Qsgd,
+    Rounds,
+    Sgd,
+    UniformWork,
+    fedavg,
+    fednu,
+    models,
+    scaffold,
+)
 from turnout.local import TimeBudget
 from turnout.population import Dropout, Group, Speed, Trace
 from turnout.population.delay import Constant, Exponential
@@ -11,6 +27,7 @@ from turnout.simulation import Simulation
 
 P = 4 * 17  # logistic regression, 16 features and 4 classes
 SPEED = Speed(Constant(2.0), upload=Constant(5.0), download=Constant(3.0))
+SCAFFOLD = partial(scaffold, cohort_size=3)
 
 
 def run(tiny, algorithm, *, rounds=5, **population):
@@ -49,10 +66,37 @@ def test_more_steps_take_longer(tiny):
 
 
 def test_bytes_count_where_links_have_a_width(tiny):
-    """Down: the model and nothing else; up: parameters, the loss, and three whole numbers."""
+    """Down: the model and its version; up: parameters, the loss, and three whole numbers."""
     speed = Speed(Constant(1.0), download_bandwidth=100.0, upload_bandwidth=10.0)
     found = seconds(run(tiny, fedavg(Sgd(steps=1)), speed=speed))
-    np.testing.assert_allclose(found, 4 * P / 100 + 1 + (4 * P + 4 + 24) / 10)
+    np.testing.assert_allclose(found, (4 * P + 8) / 100 + 1 + (4 * P + 4 + 24) / 10)
+
+
+@pytest.mark.parametrize("clock", [False, True])
+@pytest.mark.parametrize(
+    ("algorithm", "up", "down"),
+    [
+        (fedavg, 4 * P, 4 * P),
+        (SCAFFOLD, 8 * P, 8 * P),
+        (partial(fedavg, also=(BFloat16(),)), 2 * P, 2 * P),
+        (partial(fedavg, also=(Qsgd(bits=4),)), P // 2 + 4, 4 * P),
+        (partial(SCAFFOLD, also=(Qsgd(bits=4),)), P + 8, 8 * P),
+    ],
+)
+def test_a_budget_of_time_counts_messages_as_they_are_sent(tiny, algorithm, up, down, clock):
+    """As many steps as fit beside what really goes up and down, with control variates, compressed or not."""
+    speed = Speed(Constant(0.01), download_bandwidth=100.0, upload_bandwidth=10.0)
+    pace = {"pace": Rounds(deadline=100.0)} if clock else {}
+    algorithm = algorithm(Sgd(steps=TimeBudget(80.0)))
+    found = Simulation(Experiment(tiny, models.Logistic(), algorithm, Population(speed=speed), rounds=1, **pace))
+    left = 80.0 - (down + 8) / 100 - (up + 4 + 24) / 10
+    assert found.train(np.array([0, 5])).num_steps.tolist() == [int(left / 0.01 + 1e-9)] * 2
+
+
+def test_control_variates_make_a_round_longer(tiny):
+    speed = Speed(Constant(1.0), download_bandwidth=100.0, upload_bandwidth=10.0)
+    found = seconds(run(tiny, SCAFFOLD(Sgd(steps=1)), speed=speed, rounds=1))
+    np.testing.assert_allclose(found, (8 * P + 8) / 100 + 1 + (8 * P + 4 + 24) / 10)
 
 
 def test_a_round_of_fixed_length_lasts_that_long_whoever_is_there(tiny):

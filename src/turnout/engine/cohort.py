@@ -50,11 +50,13 @@ class Clients(Examples):
         start: what they found at the model they received; None where nobody asked.
         requirement: what the clients of `shards` require of a model; None where nobody asks.
         speed: how fast the clients of the federation are; None where there is no clock.
+        message_bytes: size of a report, and of what a client receives; None while nobody has seen any.
     """
 
     start: Start | None = None
     requirement: Required | None = None
     speed: StepTimes | None = None
+    message_bytes: tuple[int, int] | None = None
 
     def at(self, task: Task) -> tuple[Clients, Start]:
         """Return the clients with what they find at the model of a task, and that: it is computed when it is asked for."""

@@ -60,14 +60,19 @@ class TimeBudget(Work):
         return True
 
     def amount(self, task: Task, clients: Clients) -> np.ndarray:
-        """Return the local steps of these clients, int64 ``[B]``, with messages as large as the model."""
+        """Return the local steps of these clients, int64 ``[B]``.
+
+        Messages are as large as they are sent: compressed, and with all that goes beside the model. While nobody has seen
+        any (a first report is asked for to see its size), they are as large as the model.
+        """
         if clients.speed is None:
             raise ConfigurationError(
                 "TimeBudget turns seconds into local steps, and nobody says how fast the clients are: give the population "
                 "a speed, such as Speed(compute=delay.Uniform(0.1, 0.5), upload=delay.Exponential(1))"
             )
         size = task.params.shape[-1] * task.params.element_size()
-        return _steps(self, clients.speed, size)[clients.ids]
+        up, down = clients.message_bytes or (size, size)
+        return _steps(self, clients.speed, up, down)[clients.ids]
 
     def steps(self, speed: BoundSpeed, bytes_up: int = 0, bytes_down: int = 0) -> np.ndarray:
         """Return the local steps of each client, int64 ``[N]``; 0 where none fits, unless `least` is more.
@@ -94,6 +99,6 @@ class TimeBudget(Work):
 
 
 @lru_cache(maxsize=8)
-def _steps(budget: TimeBudget, speed: BoundSpeed, size: int) -> np.ndarray:
+def _steps(budget: TimeBudget, speed: BoundSpeed, bytes_up: int, bytes_down: int) -> np.ndarray:
     """Return the steps of all clients, once for a run: they do not change from round to round."""
-    return budget.steps(speed, bytes_up=size, bytes_down=size)
+    return budget.steps(speed, bytes_up, bytes_down)

@@ -12,6 +12,7 @@ from turnout.coordinator.streaming import ReportBuffer, StreamingSum
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Report, State, Task
 from turnout.distributed import collectives
+from turnout.engine.cohort import Clients
 from turnout.population import BoundAttack, BoundSpeed
 from turnout.simulation.lanes import chunks
 from turnout.simulation.memory import ClientMemory
@@ -33,6 +34,7 @@ class SimulatedClients:
         opt_in: what they require of a model.
         speed: how fast they are; None where there is no clock.
         behaviour: who of them lies; None is nobody.
+        message_bytes: size of a report, and of what a client receives; None until one of them has done its task, to see.
     """
 
     algorithm: Algorithm
@@ -41,15 +43,20 @@ class SimulatedClients:
     opt_in: OptIn
     speed: BoundSpeed | None
     behaviour: BoundAttack | None
+    message_bytes: tuple[int, int] | None = None
 
     def step(self, ids: np.ndarray, task: Task) -> tuple[Report, State]:
         """Return what different clients report of a task, and what they would remember; they lie about nothing here."""
-        lanes = replace(self.workspace.clients(ids), requirement=self.opt_in.requirement, speed=self.speed)
+        lanes = replace(self._timed(ids), requirement=self.opt_in.requirement)
         return client_step(self.algorithm, task, self.memory.gather(ids), lanes)
 
     def num_steps(self, ids: np.ndarray, task: Task) -> np.ndarray:
         """Return how many local steps clients take with a task, int64 ``[B]``."""
-        return self.algorithm.local.num_steps(task, replace(self.workspace.clients(ids), speed=self.speed))
+        return self.algorithm.local.num_steps(task, self._timed(ids))
+
+    def _timed(self, ids: np.ndarray) -> Clients:
+        """Return clients who know how fast they are, and how large messages."""
+        return replace(self.workspace.clients(ids), speed=self.speed, message_bytes=self.message_bytes)
 
     def give(self, ids: np.ndarray, task: Task) -> Report:
         """Have different clients, no more than fit the memory budget, do their task and remember it."""

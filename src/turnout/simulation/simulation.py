@@ -91,6 +91,8 @@ class Simulation:
         self.coordinator = Coordinator(
             algorithm, params, federation, scheduler, records_influence=clock, sums_early=not self.workers.collude
         )
+        if self.speed is not None and algorithm.local.varies:
+            self.workers.message_bytes = self.message_bytes("train")
         self.driver: Driver = InStep(scheduler) if choice is None else self._by_the_clock(scheduler, choice)
 
     def _begin(self) -> tuple[Federation, torch.Tensor, State]:
@@ -166,9 +168,14 @@ class Simulation:
         told = algorithm.per_client_inputs(smallest, state, self.coordinator.federation)
         first = -1 if phase == "prepare" else 0
         report, _ = self.workers.step(smallest, Task(state.params, first, seed, phase, self.coordinator.shared(), told))
+        return report.nbytes, self.bytes_down(phase)
+
+    def bytes_down(self, phase: Phase = "train") -> int:
+        """Return the size of what a client receives in a phase: what is broadcast, and what it alone is told."""
+        algorithm, state = self.experiment.algorithm, self.state
+        told = algorithm.per_client_inputs(np.zeros(1, dtype=np.int64), state, self.coordinator.federation)
         vectors = 1 if phase == "prepare" else 1 + len(algorithm.keeps)
-        alone = 8 + sum(value.nbytes for value in told.values())
-        return report.nbytes, algorithm.broadcast_bytes(state.params, vectors) + alone
+        return algorithm.broadcast_bytes(state.params, vectors) + 8 + sum(value.nbytes for value in told.values())
 
     @property
     def state(self) -> ServerState:
@@ -241,12 +248,10 @@ class Simulation:
         if not isinstance(self.driver, InStep):
             return row
         if self.speed is not None:
-            algorithm, reports = self.experiment.algorithm, stepped.reports
-            least, nbytes = (
-                self.experiment.population.seconds_per_round or 0.0,
-                algorithm.broadcast_bytes(self.state.params),
+            algorithm, least = self.experiment.algorithm, self.experiment.population.seconds_per_round or 0.0
+            row["simulated_seconds"] = round_seconds(
+                self.speed, algorithm, stepped.reports, stepped.version, self.bytes_down(), least
             )
-            row["simulated_seconds"] = round_seconds(self.speed, algorithm, reports, stepped.version, nbytes, least)
         if (pool := self.opt_in.pool(stepped.version)) is not None:
             row["pool"] = int(pool.sum())
         return row
