@@ -38,6 +38,7 @@ ALGORITHMS = (
     "fedadam",
     "fedavg also.top_k.share=0.01",
     "fedavg also.qsgd.bits=4",
+    "fedavg also.power_sgd.rank=1",
     "fedavg also.sign.error_feedback=true",
     "fedavg also.bfloat16.down=true",
     "average_participating",

@@ -126,6 +126,7 @@ __all__ = [
     "Poisson",
     "Population",
     "PowerLaw",
+    "PowerSgd",
     "PrivateSum",
     "Prox",
     "Qsgd",

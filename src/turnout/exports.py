@@ -82,7 +82,7 @@ from turnout.engine.loss import squared_error
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
 from turnout.experiment import Experiment
-from turnout.guard import BFloat16, Clip, ClipControls, NoiseShare, Qsgd, RandomK, Sign, TopK
+from turnout.guard import BFloat16, Clip, ClipControls, NoiseShare, PowerSgd, Qsgd, RandomK, Sign, TopK
 from turnout.history import History
 from turnout.local import (
     AppealGap,

@@ -15,6 +15,7 @@ from turnout import (
     Experiment,
     Participation,
     Population,
+    PowerSgd,
     Qsgd,
     RandomK,
     Scaffold,
@@ -33,7 +34,7 @@ from turnout.simulation import Simulation
 from ..laws.recipes import DATA, LOCAL
 from .test_hostile import put, task_of, waiting
 
-GUARDS = [TopK(share=0.1), RandomK(share=0.1), Sign(), Qsgd(bits=2), BFloat16()]
+GUARDS = [TopK(share=0.1), RandomK(share=0.1), Sign(), Qsgd(bits=2), BFloat16(), PowerSgd(rank=2)]
 
 
 TASK = Assignment(0, 0, "train", 0, "", 0, 1.0)

@@ -17,6 +17,7 @@ from turnout import (
     Everyone,
     Personal,
     Population,
+    PowerSgd,
     Qsgd,
     RandomK,
     Sign,
@@ -35,15 +36,16 @@ from turnout.simulation import Simulation
 from ..laws.recipes import LOCAL, experiment, trained
 from ..tiny import report
 
-EVERY = [TopK(share=0.1), RandomK(share=0.1), Sign(), Qsgd(), Qsgd(bits=2, norm="l2"), BFloat16()]
+LOW_RANK = PowerSgd(rank=2).for_shapes(((40, 5, 5), (3,)))
+EVERY = [TopK(share=0.1), RandomK(share=0.1), Sign(), Qsgd(), Qsgd(bits=2, norm="l2"), BFloat16(), LOW_RANK]
 NOBODY = cast("Clients", None)
 P = 1003
-BYTES = [100 * 8, 100 * 4, 126 + 4, 502 + 2 * 4, 251 + 2 * 4, 2 * P]
+BYTES = [100 * 8, 100 * 4, 126 + 4, 502 + 2 * 4, 251 + 2 * 4, 2 * P, 4 * (2 * (40 + 25) + 3)]
 
 
-def sent(guard, rows, memory=None, version=0):
+def sent(guard, rows, memory=None, version=0, dtype=torch.float32):
     """The report as it arrives, and what clients remember."""
-    rows = torch.as_tensor(rows, dtype=torch.float32)
+    rows = torch.as_tensor(rows, dtype=dtype)
     guard_memory = guard.memory(rows.shape[1], rows.dtype)
     memory = memory or {k: torch.zeros(len(rows), *shape, dtype=dtype) for k, (shape, dtype) in guard_memory.items()}
     task = Task(torch.zeros(rows.shape[1]), version=version, seed=0)
@@ -69,7 +71,7 @@ def test_bytes_are_those_of_the_code(guard, nbytes):
 @pytest.mark.parametrize("guard", EVERY, ids=str)
 def test_what_is_lost_is_sent_later(guard):
     """The sum of what arrives is the sum of the updates, but for what is remembered: exactly what was lost."""
-    guard = replace(guard, error_feedback=True)
+    guard = guard if guard.error_feedback else replace(guard, error_feedback=True)
     memory: Any = {}
     arrived, made = torch.zeros(1), torch.zeros(1)
     for t in range(6):
@@ -95,7 +97,7 @@ def test_rows_do_not_depend_on_their_company(guard):
 @pytest.mark.parametrize("guard", EVERY, ids=str)
 def test_zeros_and_what_is_not_finite(guard):
     """Zero stays zero; NaN stays NaN for the server to drop, and moves nothing that is remembered."""
-    rows = torch.zeros(3, 40)
+    rows = torch.zeros(3, P)
     rows[1, 7] = float("nan")
     rows[2] = 1.0
     found, memory = sent(guard, rows)

@@ -32,6 +32,7 @@ from turnout import (
     Participation,
     Personal,
     Population,
+    PowerSgd,
     PrivateSum,
     Prox,
     Qsgd,
@@ -180,8 +181,8 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "maxfl by centred clipping, qsgd": lambda local: maxfl(
         local, cohort_size=3, also=(CentredClipping(radius=0.5), Qsgd(bits=8))
     ),
-    "amplified_scaffold with a personal head, top-k": lambda local: ALGORITHMS["amplified_scaffold"](
-        local, period=2, gamma=2.0, also=(Uniform(3), Personal(), TopK(share=0.3))
+    "amplified_scaffold with a personal head, power_sgd": lambda local: ALGORITHMS["amplified_scaffold"](
+        local, period=2, gamma=2.0, also=(Uniform(3), Personal(), PowerSgd(rank=2))
     ),
     "fednu, uniform": lambda local: fednu(local, by="uniform", cohort_size=3),
 }

@@ -31,7 +31,7 @@ from turnout.data.partition import (
     PowerLaw,
 )
 from turnout.data.transforms import Transform, cifar100_augmentation, cifar_augmentation
-from turnout.guard import BFloat16, Clip, ClipControls, NoiseShare, Qsgd, RandomK, Sign, TopK
+from turnout.guard import BFloat16, Clip, ClipControls, NoiseShare, PowerSgd, Qsgd, RandomK, Sign, TopK
 from turnout.local import GradientNoise, PeriodicScaffold, Prox, Scaffold, TimeBudget, UniformWork, Work
 from turnout.pace import Buffered, Pace, Rounds
 from turnout.personalization.ditto import Ditto
@@ -184,6 +184,7 @@ ALSO: Mapping[str, type[Piece]] = {
     "top_k": TopK,
     "random_k": RandomK,
     "qsgd": Qsgd,
+    "power_sgd": PowerSgd,
     "sign": Sign,
     "bfloat16": BFloat16,
 }

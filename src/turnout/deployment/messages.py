@@ -9,6 +9,7 @@ import torch
 
 from turnout.core.types import Report, State, Task
 from turnout.deployment.wire import Manifest, WireError, decode, encode, is_finite, size_limit
+from turnout.engine.objective import Objective
 from turnout.guard.compression import Compression, code_bytes, nth
 from turnout.slots.algorithm import Algorithm
 
@@ -33,10 +34,12 @@ class Coding:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, algorithm: Algorithm, seed: int, initial: torch.Tensor) -> Coding | None:
-        """Return how an algorithm codes vectors like `initial`, ``[P]``; None where it does not."""
-        last = algorithm.guard[-1] if algorithm.guard else None
-        return cls(last, seed, len(initial), initial.dtype) if isinstance(last, Compression) else None
+    def of(cls, algorithm: Algorithm, seed: int, objective: Objective) -> Coding | None:
+        """Return how an algorithm codes the shared part of a model; None where it does not."""
+        last, layout = algorithm.guard[-1] if algorithm.guard else None, objective.layout
+        if not isinstance(last, Compression):
+            return None
+        return cls(last.for_shapes(layout.shared_shapes), seed, layout.num_shared, objective.initial.dtype)
 
     def again(self, report: Report, task: Task) -> Report:
         """Return a report that was changed behind its guards, with codes of what it holds now."""

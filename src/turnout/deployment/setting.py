@@ -225,7 +225,7 @@ def _tried(computer: Computer, phase: Phase, initial: torch.Tensor) -> ReportFor
     worker = Worker(computer, row)
     model = model_tensors(initial, algorithm.shared(state), algorithm.broadcast_dtype(initial.dtype))
     body, _ = worker.do(row, task, model, worker.first_memory())
-    return ReportFormat(read_manifest(body), Coding.of(algorithm, computer.experiment.seed, initial))
+    return ReportFormat(read_manifest(body), Coding.of(algorithm, computer.experiment.seed, computer.objective))
 
 
 def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | None:

@@ -52,11 +52,11 @@ class Computer:
         initial, num_shared = self.objective.initial, self.objective.layout.num_shared
         self.federation = Federation(1, num_shared, device=device, dtype=initial.dtype, seed=experiment.seed)
         first = initial[num_shared:] if own is None else own.first(initial, num_shared)
-        self.memory = algorithm.memory(self.federation, first)
+        self.memory = algorithm.memory(self.federation, first, self.objective.layout.shared_shapes)
         shared = dict.fromkeys(algorithm.keeps, initial[:num_shared])
         sent = algorithm.broadcast_dtype(initial.dtype)
         self.model: Manifest = manifest(model_tensors(initial[:num_shared], shared, sent))
-        self.coding = Coding.of(algorithm, experiment.seed, initial[:num_shared])
+        self.coding = Coding.of(algorithm, experiment.seed, self.objective)
         # An experiment of a population that opts, or of weights that compare, has clients who require something.
         measured = (*algorithm.measurements, *algorithm.selection.measurements)
         self.judges = experiment.population.opting is not None or any(m.of_requirement for m in measured)

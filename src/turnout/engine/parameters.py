@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -57,6 +58,12 @@ class Layout:
     def sizes(self) -> list[int]:
         """How many numbers each parameter has."""
         return [math.prod(shape) for shape in self.shapes]
+
+    @property
+    def shared_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the shared parameters, which ``vector[:num_shared]`` holds one after the other."""
+        ends = itertools.accumulate(self.sizes)
+        return tuple(shape for shape, end in zip(self.shapes, ends, strict=True) if end <= self.num_shared)
 
     @property
     def num_params(self) -> int:

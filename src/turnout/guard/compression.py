@@ -66,13 +66,31 @@ class Compression(Guard):
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the rows ``[B, P]`` that a code stands for."""
 
-    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    def for_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> Compression:
+        """Return the same compression, with the shapes of the parameters that vectors hold, if it asks for them."""
+        del shapes
+        return self
+
+    def for_clients(self, clients: Clients) -> Compression:
+        """Return the same compression, with the shapes of these clients' parameters, if it asks for them."""
+        del clients
+        return self
+
+    def encode_from(self, rows: torch.Tensor, keys: torch.Tensor, memory: State) -> State:
+        """Return what is sent of updates; may start from what clients remember, and change it."""
+        del memory
+        return self.encode(rows, keys)
+
+    def memory(
+        self, num_params: int, dtype: torch.dtype, shapes: tuple[tuple[int, ...], ...] = ()
+    ) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """Return the shape of e."""
+        del shapes
         return {"error": ((num_params,), dtype)} if self.error_feedback else {}
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
         """Return the report as the server decodes it; ``memory["error"]`` is what was to be sent, until it is settled."""
-        del clients
+        coder = self.for_clients(clients)
         keys, delta = self.keys(task.seed, task.draws(len(report)), report.client, report.delta.device), report.delta
         if self.error_feedback and delta.shape[1]:
             error = memory["error"].to(delta.device)
@@ -82,7 +100,7 @@ class Compression(Guard):
         codes, vectors = dict[str, State](), {"": delta, **report.extra}
         for i, name in enumerate(sorted(vectors)):
             if vectors[name].shape[1]:
-                vectors[name], codes[name] = self._coded(vectors[name], nth(keys, i))
+                vectors[name], codes[name] = coder._coded(vectors[name], nth(keys, i), None if name else memory)
         size = code_bytes(codes)
         return replace(report, delta=vectors.pop(""), extra=vectors, vector_bytes=size, codes=codes)
 
@@ -102,10 +120,17 @@ class Compression(Guard):
         if self.error_feedback and sent.delta.shape[1]:
             memory["error"] -= sent.delta.to(memory["error"].device).where(good, 0.0)
 
-    def _coded(self, rows: torch.Tensor, keys: torch.Tensor) -> tuple[torch.Tensor, State]:
-        """Return the rows as they arrive, and what is sent of each; rows that are not finite stay as they are."""
+    def _coded(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[torch.Tensor, State]:
+        """Return the rows as they arrive, and what is sent of each; rows that are not finite stay as they are.
+
+        Args:
+            rows: updates, or what is only summed.
+            keys: of their random numbers.
+            memory: what clients remember, of updates; None for what is only summed.
+        """
         good = torch.isfinite(rows.sum(dim=1, keepdim=True))
-        code = self.encode(rows.where(good, 0.0), keys)
+        clean = rows.where(good, 0.0)
+        code = self.encode(clean, keys) if memory is None else self.encode_from(clean, keys, memory)
         arrived = self.decode(code, rows.shape[1], keys, rows.dtype)
         return arrived.where(good, rows), code
 

@@ -102,7 +102,11 @@ class Simulation:
         n, personal = experiment.data.num_clients, experiment.algorithm.personal
         federation = Federation(n, num_shared, rates, torch.device(experiment.device), initial.dtype, experiment.seed)
         first = initial[num_shared:] if personal is None else personal.first(initial, num_shared)
-        return federation, initial[:num_shared].clone(), experiment.algorithm.memory(federation, first)
+        return (
+            federation,
+            initial[:num_shared].clone(),
+            experiment.algorithm.memory(federation, first, self.objective.layout.shared_shapes),
+        )
 
     def _scheduled(self, clock: bool) -> tuple[Scheduler, Choice | None]:
         """Return the pace and whom it asks; by a clock they are drawn from those who are there, by what comes with it."""

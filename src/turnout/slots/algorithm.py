@@ -189,14 +189,19 @@ class Algorithm:
                 found |= piece.per_client_inputs(clients, state.slots[f"weighting.{i}"], federation)
         return found
 
-    def memory(self, federation: Federation, personal: torch.Tensor) -> State:
+    def memory(
+        self, federation: Federation, personal: torch.Tensor, parameters: tuple[tuple[int, ...], ...] = ()
+    ) -> State:
         """Return what each client remembers before it first takes part: a row by name.
 
         Args:
             personal: what each has of its own at first, if it has any, ``[P_v]``.
+            parameters: the shapes of the shared parameters.
         """
         shapes = self.local.memory(federation.num_params)
-        for piece in (*self.guard, *self.corrections):
+        for guard in self.guard:
+            shapes |= guard.memory(federation.num_params, federation.dtype, parameters)
+        for piece in self.corrections:
             shapes |= piece.memory(federation.num_params, federation.dtype)
         shapes |= dict.fromkeys(self.keeps, ((federation.num_params,), federation.dtype))
         first = {name: torch.zeros(shape, dtype=dtype) for name, (shape, dtype) in shapes.items()}

@@ -25,9 +25,17 @@ class Guard(Piece, ABC):
         """Return the type in which the model, and what else is broadcast, goes to clients, where they keep another."""
         return dtype
 
-    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """Return what each client remembers for it: shape and type by name, zero at first."""
-        del num_params, dtype
+    def memory(
+        self, num_params: int, dtype: torch.dtype, shapes: tuple[tuple[int, ...], ...] = ()
+    ) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Return what each client remembers for it: shape and type by name, zero at first.
+
+        Args:
+            num_params: P.
+            dtype: of updates.
+            shapes: of the parameters that updates hold one after the other.
+        """
+        del num_params, dtype, shapes
         return {}
 
     @abstractmethod
