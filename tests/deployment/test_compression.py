@@ -9,6 +9,7 @@ from turnout import (
     Buffered,
     Byzantine,
     Clip,
+    ClipControls,
     ConfigurationError,
     DivideByClients,
     Everyone,
@@ -24,10 +25,12 @@ from turnout import (
     compose,
     fedbuff,
 )
+from turnout import guard as guards
 from turnout.deployment.setting import Setting
-from turnout.deployment.wire import Assignment, WireError, encode
+from turnout.deployment.wire import Assignment, WireError, decode, encode, model_tensors
 from turnout.deployment.worker import Computer, Worker
 from turnout.models import Mlp
+from turnout.pieces import Guard
 from turnout.population import Speed, delay
 from turnout.simulation import Simulation
 
@@ -164,3 +167,35 @@ def test_a_compression_comes_last():
     """What changes the vectors behind it would make its code untrue."""
     with pytest.raises(ConfigurationError, match=r"Clip behind TopK changes .* write TopK as the last guard"):
         fedbuff(LOCAL, also=(TopK(share=0.1), Clip(1.0)))
+
+
+OF_EACH: dict[str, Guard] = {
+    "BFloat16": BFloat16(),
+    "Clip": Clip(1.0),
+    "ClipControls": ClipControls(1.0),
+    "PowerSgd": PowerSgd(rank=2),
+    "Qsgd": Qsgd(bits=2),
+    "RandomK": RandomK(share=0.1),
+    "Sign": Sign(),
+    "TopK": TopK(share=0.1),
+}
+
+
+def without_header(body: bytes) -> int:
+    """Return the bytes of the tensors of a message."""
+    return len(body) - 8 - int.from_bytes(body[:8], "little")
+
+
+@pytest.mark.parametrize("name", sorted({*guards.__all__} - {"NoiseShare"}))  # which is refused between machines
+def test_bytes_are_those_of_the_messages(name):
+    """`bytes_up` and `bytes_down` are as long as what goes over the wire, but for the names of tensors."""
+    run = run_with(OF_EACH[name])
+    algorithm, setting, simulation = run.algorithm, Setting.of(run), Simulation(run)
+    simulation.round()
+    model = model_tensors(setting.initial, algorithm.shared(simulation.state), algorithm.broadcast_dtype(torch.float32))
+    worker = Worker(Computer(run), 0)
+    body, _ = worker.do(0, TASK, decode(encode(model), worker.model), worker.first_memory())
+    # The version goes both ways beside the body: 8 bytes of each.
+    assert simulation.row["bytes_up"] == 8 * (without_header(body) + 8)
+    assert simulation.row["bytes_down"] == 8 * (without_header(encode(model)) + 8)
+    assert simulation.message_bytes("train") == (without_header(body) + 8, without_header(encode(model)) + 8)

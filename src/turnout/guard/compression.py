@@ -76,10 +76,17 @@ class Compression(Guard):
         del clients
         return self
 
-    def encode_from(self, rows: torch.Tensor, keys: torch.Tensor, memory: State) -> State:
-        """Return what is sent of updates; may start from what clients remember, and change it."""
+    def sent(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[State, torch.Tensor]:
+        """Return what is sent of rows, and what it is decoded to.
+
+        Args:
+            rows: as in `encode`.
+            keys: as in `encode`.
+            memory: what clients remember, if the rows are updates; the code may start from it, and change it.
+        """
         del memory
-        return self.encode(rows, keys)
+        code = self.encode(rows, keys)
+        return code, self.decode(code, rows.shape[1], keys, rows.dtype)
 
     def memory(
         self, num_params: int, dtype: torch.dtype, shapes: tuple[tuple[int, ...], ...] = ()
@@ -129,9 +136,7 @@ class Compression(Guard):
             memory: what clients remember, of updates; None for what is only summed.
         """
         good = torch.isfinite(rows.sum(dim=1, keepdim=True))
-        clean = rows.where(good, 0.0)
-        code = self.encode(clean, keys) if memory is None else self.encode_from(clean, keys, memory)
-        arrived = self.decode(code, rows.shape[1], keys, rows.dtype)
+        code, arrived = self.sent(rows.where(good, 0.0), keys, memory)
         return arrived.where(good, rows), code
 
 

@@ -71,8 +71,13 @@ class PowerSgd(Compression):
         """Return the factors ``[B, sum n r]`` and ``[B, sum m r]`` of all matrices, and what is sent as it is."""
         return self._encode(rows, self._first(rows, keys))
 
-    def encode_from(self, rows: torch.Tensor, keys: torch.Tensor, memory: State) -> State:
-        """Return the same with factors that start from the last ones, which become these."""
+    def sent(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[State, torch.Tensor]:
+        """Return the factors, which start from the last ones of updates and become these, and what they are decoded to."""
+        code = self.encode(rows, keys) if memory is None else self._next(rows, keys, memory)
+        return code, self.decode(code, rows.shape[1], keys, rows.dtype)
+
+    def _next(self, rows: torch.Tensor, keys: torch.Tensor, memory: State) -> State:
+        """Return factors that start from the last ones, which become these."""
         last = memory["power"].to(rows.device)
         warm = self._filled(last)
         starts = last if bool(warm.all()) else torch.where(warm, last, self._first(rows, keys))
@@ -102,7 +107,7 @@ class PowerSgd(Compression):
         for part, (n, m, r) in zip(rows.split([n * m for n, m, _ in matrices], dim=1), matrices, strict=True):
             if r:
                 matrix = part.reshape(-1, n, m).to(starts.dtype)
-                p = torch.linalg.qr(matrix @ next(begin).reshape(-1, m, r))[0]
+                p = _orthogonalized(matrix @ next(begin).reshape(-1, m, r))
                 code["left"].append(p.flatten(1))
                 code["right"].append((matrix.mT @ p).flatten(1))
             else:
@@ -129,6 +134,13 @@ class PowerSgd(Compression):
         number = sum(m * r for _, m, r in _matrices(self.shapes, self.rank) if r)
         bits = fold(keys[:, None], torch.arange(number, device=keys.device))
         return torch.special.ndtri(uniform(bits) + 2.0**-54).to(rows.device, _computed(rows.dtype))
+
+
+def _orthogonalized(columns: torch.Tensor) -> torch.Tensor:
+    """Return matrices ``[B, n, r]`` with orthonormal columns that span the same; one column is only made as long as 1."""
+    if columns.shape[2] == 1:
+        return torch.nn.functional.normalize(columns, dim=1)
+    return torch.linalg.qr(columns)[0]
 
 
 @lru_cache(maxsize=8)

@@ -32,13 +32,23 @@ class RandomK(Compression):
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
         """Return the values, ``[B, k]``."""
-        value = rows.gather(1, self._places(rows.shape[1], keys))
-        return {"value": value if self.error_feedback else value * (rows.shape[1] / value.shape[1])}
+        return self._values(rows, self._places(rows.shape[1], keys))
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the values in their places, and zeros."""
         zeros = code["value"].new_zeros((len(keys), num_params), dtype=dtype)
         return zeros.scatter_(1, self._places(num_params, keys), code["value"].to(dtype))
+
+    def sent(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[State, torch.Tensor]:
+        """Return the values, and the rows with zeros elsewhere; the places are worked out once for both."""
+        del memory
+        places = self._places(rows.shape[1], keys)
+        code = self._values(rows, places)
+        return code, torch.zeros_like(rows).scatter_(1, places, code["value"])
+
+    def _values(self, rows: torch.Tensor, places: torch.Tensor) -> State:
+        value = rows.gather(1, places)
+        return {"value": value if self.error_feedback else value * (rows.shape[1] / value.shape[1])}
 
     def _places(self, num_params: int, keys: torch.Tensor) -> torch.Tensor:
         """Where the numbers of each row are, int64 ``[B, k]``, all different."""
@@ -57,13 +67,13 @@ def permuted(places: torch.Tensor, keys: torch.Tensor, number: int) -> torch.Ten
     half = max(1, ((number - 1).bit_length() + 1) // 2)
     rounds = [fold(keys, torch.full_like(keys, i)) for i in range(4 if half > 5 else 8)]  # short halves mix less
 
-    def once(at: torch.Tensor) -> torch.Tensor:
+    def once(at: torch.Tensor, rounds: list[torch.Tensor]) -> torch.Tensor:
         for key in rounds:
             low = at & (2**half - 1)
             at = (low << half) | ((at >> half) ^ (fold(key, low) & (2**half - 1)))
         return at
 
-    found = once(places.expand(len(keys), -1))
-    while (beyond := found >= number).any():
-        found = torch.where(beyond, once(found), found)
+    found = once(places.expand(len(keys), -1), rounds)
+    while len((beyond := (found >= number).nonzero(as_tuple=True))[0]):
+        found[beyond] = once(found[beyond], [key[beyond[0], 0] for key in rounds])
     return found
