@@ -42,11 +42,10 @@ class Area(KeepsUpdates):
         """Refuse whatever would take the model away from the mean of what clients arrived at."""
         why = "AREA's model is the mean of where all N clients last arrived, each of them counted once"
         needs_alone(algorithm, DivideByClients, why)
-        server = algorithm.server
-        if type(server).__name__ != "ServerSgd" or server.lr != 1.0:
+        if not algorithm.server.adds_direction:
             raise ConfigurationError(
-                f"the server's step is {server}, but {why}, and only the step x + u leads there: leave the server optimiser "
-                "out, and give clients another step size instead"
+                f"the server's step is {algorithm.server}, but {why}, and only the step x + u leads there: leave "
+                "the server optimiser out, and give clients another step size instead"
             )
 
     def apply(

@@ -25,6 +25,11 @@ class ServerSgd(Server):
     def __post_init__(self) -> None:
         check_step_size("server_lr", self.lr)
 
+    @property
+    def adds_direction(self) -> bool:
+        """Whether its step is ``x + u`` in every round."""
+        return self.lr == 1.0
+
     def apply(
         self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
     ) -> tuple[torch.Tensor, State]:

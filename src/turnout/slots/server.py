@@ -20,6 +20,11 @@ class Server(Stateful):
     of_reports: ClassVar[bool] = False
     """Whether it reads updates one by one, by `scaled`, so that they cannot be summed as they come in."""
 
+    @property
+    def adds_direction(self) -> bool:
+        """Whether its step is ``x + u`` in every round."""
+        return False
+
     def scaled(self, direction: torch.Tensor, weights: Weights, report: Report) -> torch.Tensor:
         """Return the direction ``[P]`` at the length that the reports suggest; asked only if `of_reports`."""
         del weights, report
