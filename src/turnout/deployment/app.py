@@ -139,26 +139,31 @@ class Http:
             raise Refused(400, "wait is a number of seconds, and after a version")
         wait = min(float(wait), self.service.leases.longest_wait)
         full = len(self._waiting) >= self.service.leases.max_waiting
-        if full or self.service.draining:
-            wait = 0.0
-        waiting = asyncio.get_running_loop().create_future() if wait else None
-        if waiting is not None:
-            if (earlier := self._waiting.get(client)) is not None and not earlier.done():
-                earlier.set_result(None)
-            self._waiting[client] = waiting
+        if wait == 0.0 or full or self.service.draining:
+            found = self.service.work_of(client, 0.0, after)
+        else:
+            found = await self._work_within(client, wait, after)
+        if found is None:
+            found = {"come_back": self.service.come_back(client, len(self._waiting))}
+        return JSONResponse(found)
+
+    async def _work_within(self, client: int, wait: float, after: int) -> dict[str, Any] | None:
+        """Return a client's work, for which it waits; its earlier request, if it still waits, is answered now."""
+        loop = asyncio.get_running_loop()
+        if (earlier := self._waiting.get(client)) is not None and not earlier.done():
+            earlier.set_result(None)
+        waiting = self._waiting[client] = loop.create_future()
         try:
             found = self.service.work_of(client, wait, after)
-            if found is None and waiting is not None:
-                late = asyncio.get_running_loop().call_later(wait, _give_up, waiting)
+            if found is None:
+                late = loop.call_later(wait, _give_up, waiting)
                 await waiting
                 late.cancel()
                 found = self.service.work_of(client, 0.0, after)
         finally:
-            if waiting is not None and self._waiting.get(client) is waiting:
+            if self._waiting.get(client) is waiting:
                 del self._waiting[client]
-        if found is None:
-            found = {"come_back": self.service.come_back(client, len(self._waiting))}
-        return JSONResponse(found)
+        return found
 
     async def _leave(self, request: Request) -> Response:
         await self._answered(self.service.leave(self._gate.client(request)))

@@ -21,6 +21,7 @@ from turnout.coordinator.streaming import ReportBuffer, StreamingSum
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Candidates, Report
 from turnout.deployment.ledger import Ledger
+from turnout.deployment.presence import Presence
 from turnout.deployment.setting import Setting
 from turnout.deployment.store import Entry, Outcome, Store
 from turnout.deployment.wire import Assignment, digest, encode, model_tensors, told
@@ -42,34 +43,6 @@ class Applied:
     asked: list[int] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     timers: list[tuple[int, float]] = field(default_factory=list)
-
-
-class Presence:
-    """Who is there: a table that entries change."""
-
-    def __init__(self) -> None:
-        self.num_clients = 0
-        self._there = np.zeros(1024, dtype=bool)
-
-    def enrol(self) -> int:
-        """Add a client and return its number; it is not there yet."""
-        self.num_clients += 1
-        if self.num_clients > len(self._there):
-            self._there = np.concatenate([self._there, np.zeros_like(self._there)])
-        return self.num_clients - 1
-
-    def set(self, client: int, there: bool) -> None:
-        """Note that a client came or went."""
-        self._there[client] = there
-
-    def there(self) -> np.ndarray:
-        """Return who is there, ascending."""
-        return np.flatnonzero(self._there[: self.num_clients])
-
-    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
-        """Return which of these clients are there now."""
-        del round
-        return self._there[clients]
 
 
 class Driver:
@@ -154,30 +127,33 @@ class Driver:
 
     def _happen(self, entry: Entry, applied: Applied) -> None:
         """Tell presence and pace what happened."""
-        client, coordinator = entry.client, self.coordinator
         match entry.kind:
             case "enrol":
                 self.names[self.presence.enrol()] = str(entry.data.get("name") or "")
-                if coordinator is not None:
-                    coordinator.enrol()
+                if self.coordinator is not None:
+                    self.coordinator.enrol()
             case "start":
                 self._start(entry.time, entry.data.get("secret"))
             case "join" | "leave":
-                assert client is not None
-                self._come_or_go(entry.time, client, entry.kind == "join")
-            case "report":
-                assert client is not None
-                assert entry.task is not None
-                assert entry.digest is not None
-                self._report(entry.time, client, entry.task, entry.digest, applied)
-            case "fail" if coordinator is not None and self.over is None:
-                assert client is not None
-                assert entry.task is not None
-                coordinator.scheduler.died(entry.time, client, entry.task)
-            case "timer" if coordinator is not None and self.over is None:
-                timer = entry.data["timer"]
-                self._timers.pop(timer, None)
-                coordinator.scheduler.expired(entry.time, timer)
+                assert entry.client is not None
+                self._come_or_go(entry.time, entry.client, entry.kind == "join")
+            case "report" | "fail" | "timer" if self.coordinator is not None and self.over is None:
+                self._of_task(entry, self.coordinator.scheduler, applied)
+
+    def _of_task(self, entry: Entry, scheduler: Scheduler, applied: Applied) -> None:
+        """Tell the pace of a run that goes on what became of a task, or that a timer ran out."""
+        if entry.kind == "timer":
+            timer = entry.data["timer"]
+            self._timers.pop(timer, None)
+            scheduler.expired(entry.time, timer)
+            return
+        assert entry.client is not None
+        assert entry.task is not None
+        if entry.kind == "fail":
+            scheduler.died(entry.time, entry.client, entry.task)
+        else:
+            assert entry.digest is not None
+            self._report(entry.time, entry.client, entry.task, entry.digest, scheduler, applied)
 
     def _start(self, time: float, secret: str | None) -> None:
         """Bind everything to the clients who are enrolled by now, and ask for the first cohort."""
@@ -217,12 +193,12 @@ class Driver:
         else:
             self.coordinator.scheduler.left(time, [client])
 
-    def _report(self, time: float, client: int, task: int, body: str, applied: Applied) -> None:
+    def _report(self, time: float, client: int, task: int, body: str, scheduler: Scheduler, applied: Applied) -> None:
         """Take a client's report."""
         held = self._tasks.get(client)
-        if self.coordinator is None or self.over is not None or held is None or held.task != task:
+        if held is None or held.task != task:
             return  # the task has ended: its outcome is known
-        self.coordinator.scheduler.reported(time, client, task, held.version)
+        scheduler.reported(time, client, task, held.version)
         del self._tasks[client]
         self._bodies[task] = body
         applied.outcomes.append(Outcome(task, client, "taken", body))

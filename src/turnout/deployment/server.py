@@ -4,38 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import secrets
 import ssl
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from turnout import checkpoint, storage
+from turnout import storage
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.deployment.app import Http
 from turnout.deployment.driver import Driver
 from turnout.deployment.leases import Leases
 from turnout.deployment.ledger import Ledger
+from turnout.deployment.recovery import recover
 from turnout.deployment.service import Service
 from turnout.deployment.setting import Setting
-from turnout.deployment.store import Entry, Store
+from turnout.deployment.sockets import PlainUvicorn, PromptHttp
+from turnout.deployment.store import Store
 from turnout.deployment.verdicts import hashed
 from turnout.deployment.wire import PROTOCOL
-from turnout.describe import differences
 
 log = logging.getLogger("turnout.server")
-
-_HEADERS = 15.0  # seconds that the headers of a request may take
 
 
 @dataclass(frozen=True)
@@ -160,7 +156,7 @@ class Server:
     @contextlib.contextmanager
     def listening(self) -> Iterator[str]:
         """Answer in a thread of its own meanwhile; gives the address. For tests, demos and measurements."""
-        server = _Uvicorn(self._config())
+        server = PlainUvicorn(self._config())
         thread = threading.Thread(target=server.run, daemon=True)
         self.service.begin()
         thread.start()
@@ -176,7 +172,7 @@ class Server:
 
     def run(self, ready: Callable[[str], None] = print) -> str:
         """Answer until the run is over, or this process is told to stop; return which."""
-        server = _Uvicorn(self._config())
+        server = PlainUvicorn(self._config())
 
         async def serve() -> None:
             task = asyncio.create_task(server.serve())
@@ -225,7 +221,7 @@ class Server:
             self.http.app(),
             host=options.host,
             port=options.port,
-            http=_Prompt,
+            http=PromptHttp,
             ws="none",
             log_config=None,
             access_log=False,
@@ -239,88 +235,3 @@ class Server:
             ssl_ca_certs=None if options.client_ca is None else str(options.client_ca),
             ssl_cert_reqs=ssl.CERT_NONE if options.client_ca is None else ssl.CERT_REQUIRED,
         )
-
-
-def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
-    """Bring a driver to where the journal ends, from the last checkpoint; return the journal's last entry.
-
-    A checkpoint saves time and nothing else: without a whole one, everything is applied once more.
-
-    Raises:
-        CheckpointError: for a folder that holds another run, or a journal that lacks what the checkpoint has.
-    """
-    described = json.dumps({**driver.setting.description, "rounds": None})
-    there = json.loads(store.fact("experiment", described) or "{}")
-    if different := list(differences(there, json.loads(described))):
-        raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
-    if checkpoint.exists(folder):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of going back to the one before, which does no harm here
-            try:
-                tensors, facts = checkpoint.load(folder, or_previous=True)
-            except CheckpointError as error:
-                log.warning("no whole checkpoint: all of the journal is applied", extra={"reason": str(error)})
-            else:
-                driver.restore(tensors, facts, folder)
-    last, outcomes = None, []
-    for entry in store.entries(max(0, driver.applied - 1)):
-        last = entry
-        if entry.number > driver.applied:
-            outcomes += driver.apply(entry).outcomes
-    if (last.number if last else 0) < driver.applied:
-        raise CheckpointError(f"the journal of {folder} is behind its checkpoint: restore both from the same copy")
-    store.commit([], outcomes=outcomes)
-    held = {held.task for held in map(driver.task_of, driver.present()) if held is not None}
-    for part in store.incoming.iterdir():
-        if int(part.name.split("-")[1]) not in held:
-            part.unlink()
-    return last
-
-
-class _Uvicorn(uvicorn.Server):
-    """uvicorn, which leaves signals alone where it is not the main thread."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Stop on a signal, and do not raise it once more afterwards."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        import signal
-
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-class _Prompt(HttpToolsProtocol):
-    """HTTP whose headers have to come within some seconds, so that nobody holds connections by dripping them."""
-
-    _due: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        """Begin to count."""
-        super().connection_made(transport)
-        self._due = self.loop.call_later(_HEADERS, transport.close)
-
-    def on_message_begin(self) -> None:
-        """Begin to count for the next request of a connection."""
-        super().on_message_begin()
-        if self._due is None:
-            self._due = self.loop.call_later(_HEADERS, self.transport.close)
-
-    def on_headers_complete(self) -> None:
-        """Stop counting."""
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop counting."""
-        if self._due is not None:
-            self._due.cancel()
-        super().connection_lost(exc)

@@ -163,9 +163,12 @@ def check(experiment: Configuration) -> None:
         raise ConfigurationError("opting: clients at home judge by their training examples: write split='train'")
     if isinstance(pace, Rounds) and pace.over_selection != 1.0:
         enlarged_selection(algorithm.selection, pace.over_selection)
-    if not isinstance(pace, Buffered):
-        return
-    name = type(pace).__name__
+    if isinstance(pace, Buffered):
+        _check_buffered(algorithm, type(pace).__name__)
+
+
+def _check_buffered(algorithm: Algorithm, name: str) -> None:
+    """Refuse what needs rounds, or one version of the model for all who are at work."""
     if algorithm.selection.measurements or not isinstance(algorithm.selection, AllAvailable):
         raise ConfigurationError(
             f"{type(algorithm.selection).__name__} chooses the cohort of a round, and with {name} the order of arrival "
