@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 
 from turnout.core.random import fold
@@ -64,16 +66,26 @@ def permuted(places: torch.Tensor, keys: torch.Tensor, number: int) -> torch.Ten
         >>> permuted(torch.arange(6), torch.tensor([[1], [2]]), 6).sort(dim=1).values.tolist()
         [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]
     """
-    half = max(1, ((number - 1).bit_length() + 1) // 2)
-    rounds = [fold(keys, torch.full_like(keys, i)) for i in range(4 if half > 5 else 8)]  # short halves mix less
+    if keys.device.type != "cpu":
+        return _permuted(places, keys, number)
+    return torch.from_numpy(
+        _permuted(places.numpy(), keys.numpy(), number)
+    )  # whose operations cost a third on so few numbers
 
-    def once(at: torch.Tensor, rounds: list[torch.Tensor]) -> torch.Tensor:
+
+def _permuted(places: Any, keys: Any, number: int) -> Any:
+    """Return the same of tensors or of arrays."""
+    half = max(1, ((number - 1).bit_length() + 1) // 2)
+    rounds = [fold(keys, 0 * keys + i) for i in range(4 if half > 5 else 8)]  # short halves mix less
+
+    def once(at: Any, rounds: list[Any]) -> Any:
         for key in rounds:
             low = at & (2**half - 1)
             at = (low << half) | ((at >> half) ^ (fold(key, low) & (2**half - 1)))
         return at
 
-    found = once(places.expand(len(keys), -1), rounds)
-    while len((beyond := (found >= number).nonzero(as_tuple=True))[0]):
+    found = once(places + 0 * keys, rounds)
+    where: Any = torch.where if isinstance(keys, torch.Tensor) else np.where
+    while len((beyond := where(found >= number))[0]):
         found[beyond] = once(found[beyond], [key[beyond[0], 0] for key in rounds])
     return found
