@@ -79,6 +79,16 @@ def test_a_matrix_of_zeros_does_not_stay_one():
     torch.testing.assert_close(arrived.delta, rows[1])
 
 
+def test_zero_and_what_is_not_finite_leave_the_factors_as_they_are():
+    guard = PowerSgd(rank=2, error_feedback=False).for_shapes(SHAPES)
+    rows = torch.randn(3, 75, generator=torch.Generator().manual_seed(3))
+    _, memory = sent(guard, rows)
+    before = memory["power"].clone()
+    rows[0], rows[1, 7] = 0.0, torch.nan
+    _, memory = sent(guard, rows, memory, version=1)
+    assert (memory["power"] == before).all(dim=1).tolist() == [True, True, False]
+
+
 def test_what_is_sent_of_a_model_with_a_personal_head():
     """Factors of the matrix that is shared, for the update and the control variate; its bias as it is; the head stays."""
     run = experiment("average_participating", rounds=1)

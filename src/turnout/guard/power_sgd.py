@@ -26,10 +26,10 @@ class PowerSgd(Compression):
 
         P <- orthogonalize(M Q),        Q <- M^T P,        M is decoded to P Q^T
 
-    Q ``[m, r]`` starts where the client's last one ended (warm start), at first and after an update of zero from independent
-    normal numbers, and so in every round for what is only summed. What is lost is fed back (Algorithm 2). Parameters of
-    more than two axes are matrices of their first axis by the others, as in the paper. Vectors, and matrices of no more
-    numbers than their factors, are sent as they are.
+    Q ``[m, r]`` starts where the client's last one ended (warm start), at first from independent normal numbers, and so in
+    every round for what is only summed. An update of zero, or one that is not finite, leaves it as it is. What is lost is
+    fed back (Algorithm 2). Parameters of more than two axes are matrices of their first axis by the others, as in the
+    paper. Vectors, and matrices of no more numbers than their factors, are sent as they are.
 
     The paper's workers average P, and then Q, within one step, which takes two messages each way; here a client sends one
     message, and is Algorithm 1 with one worker. Factors of half-precision models are computed in float32.
