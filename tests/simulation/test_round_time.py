@@ -86,9 +86,9 @@ def test_bytes_count_where_links_have_a_width(tiny):
 def test_a_budget_of_time_counts_messages_as_they_are_sent(tiny, algorithm, up, down, clock):
     """As many steps as fit beside what really goes up and down, with control variates, compressed or not."""
     speed = Speed(Constant(0.01), download_bandwidth=100.0, upload_bandwidth=10.0)
-    pace = {"pace": Rounds(deadline=100.0)} if clock else {}
     algorithm = algorithm(Sgd(steps=TimeBudget(80.0)))
-    found = Simulation(Experiment(tiny, models.Logistic(), algorithm, Population(speed=speed), rounds=1, **pace))
+    pace = Rounds(deadline=100.0) if clock else Rounds()
+    found = Simulation(Experiment(tiny, models.Logistic(), algorithm, Population(speed=speed), rounds=1, pace=pace))
     left = 80.0 - (down + 8) / 100 - (up + 4 + 24) / 10
     assert found.train(np.array([0, 5])).num_steps.tolist() == [int(left / 0.01 + 1e-9)] * 2
 
