@@ -136,6 +136,7 @@ __all__ = [
     "Rounds",
     "Scaffold",
     "Schedule",
+    "SecureSum",
     "ServerAdagrad",
     "ServerAdam",
     "ServerAmsgrad",

@@ -18,6 +18,7 @@ from turnout.aggregation import (
     MultiKrum,
     NearestNeighbours,
     PrivateSum,
+    SecureSum,
     TrimmedMean,
     WeightedModels,
     WeightedSum,

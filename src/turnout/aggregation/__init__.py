@@ -14,6 +14,7 @@ from turnout.aggregation.minimum_diameter import MinimumDiameter
 from turnout.aggregation.mixing import Bucketing, NearestNeighbours
 from turnout.aggregation.models import WeightedModels
 from turnout.aggregation.private_sum import PrivateSum
+from turnout.aggregation.secure_sum import SecureSum
 from turnout.aggregation.trimmed_mean import TrimmedMean
 from turnout.aggregation.weighted_sum import WeightedSum
 
@@ -33,6 +34,7 @@ __all__ = [
     "MultiKrum",
     "NearestNeighbours",
     "PrivateSum",
+    "SecureSum",
     "TrimmedMean",
     "WeightedModels",
     "WeightedSum",

@@ -15,6 +15,7 @@ from turnout.aggregation import (
     MultiKrum,
     NearestNeighbours,
     PrivateSum,
+    SecureSum,
     TrimmedMean,
 )
 from turnout.aggregation.mixing import Mixing
@@ -144,6 +145,7 @@ AGGREGATIONS: Mapping[str, type[Aggregation]] = {
     "centred_clipping": CentredClipping,
     "minimum_diameter": MinimumDiameter,
     "private_sum": PrivateSum,
+    "secure_sum": SecureSum,
 }
 """How updates become a direction, in place of their weighted sum."""
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from turnout.aggregation import SecureSum
 from turnout.coordinator.batch import Batch, Order, Stepped, with_repeats
 from turnout.coordinator.growth import grown
 from turnout.coordinator.influence import Influence
@@ -20,7 +21,8 @@ from turnout.coordinator.scheduler import Scheduler, Told
 from turnout.coordinator.tensors import as_arrays, as_tensors, report_as_tensors, report_of_tensors
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Info, Report, ServerState, State, Task
-from turnout.pace import Ask, Gather, Phase, Step
+from turnout.pace import SECURE_PHASES, Ask, Choose, Gather, Phase, Step
+from turnout.secure.attendance import Attendance
 from turnout.slots import RecordingSelection
 from turnout.slots.algorithm import Algorithm
 from turnout.slots.server_step import server_prepares, server_step
@@ -44,6 +46,7 @@ class Coordinator:
         models: the model of every version that somebody may still report about, ``[P]``.
         influence: what every client has contributed; None if nobody asked for it.
         measured: what those said who were asked before the cohort of the present round was chosen; None without.
+        attendance: who is in the secure sum of the present round; None before one begins.
     """
 
     def __init__(
@@ -69,6 +72,10 @@ class Coordinator:
             self.scheduler.cohorts.allow(self._took_part.may)
         if isinstance(algorithm.selection, RecordingSelection):
             self.scheduler.cohorts.recall(lambda: self.state.slots["selection"])
+        self._secure = algorithm.aggregation if isinstance(algorithm.aggregation, SecureSum) else None
+        self.attendance: Attendance | None = None
+        if self._secure is not None:
+            self.scheduler.through = self._through
         self._enrolled = federation.num_clients
         self._shared: tuple[ServerState | None, State] = (None, {})
 
@@ -90,6 +97,8 @@ class Coordinator:
     def batch(self, action: Step | Gather) -> Batch:
         """Return the tasks of a step or of a phase that is over, in the order in which their reports are to be given."""
         self._grow()
+        if isinstance(action, Step) and self.attendance is not None and not self.attendance.opens:
+            action = action._replace(tasks=(), clients=(), versions=())  # a sum that nobody can open
         phase: Phase = "train" if isinstance(action, Step) else action.phase
         tasks, clients = np.array(action.tasks, dtype=np.int64), np.array(action.clients, dtype=np.int64)
         versions = np.array(
@@ -145,12 +154,30 @@ class Coordinator:
             for row, (task, client) in enumerate(zip(ask.tasks, ask.clients, strict=True))
         ]  # fmt: skip
 
+    def _through(self, wanted: Choose, version: int) -> list[int]:
+        """Return whom to ask for a phase of the secure sum of this round, of all who got through the phase before."""
+        assert self._secure is not None
+        if wanted.phase == "share":
+            self.attendance = self._secure.attendance(self.federation.seed, version)
+        assert self.attendance is not None
+        return getattr(self.attendance, wanted.phase)(wanted.first)
+
+    def no_reports(self) -> Report:
+        """Return the reports of nobody."""
+        none, params = np.zeros(0, dtype=np.int64), self.state.params
+        return Report(none, none, none, none, params.new_zeros((0, len(params))))
+
     def gathered(self, batch: Batch, reports: Report) -> None:
         """Take in the reports of a phase that leaves the model as it is, before `next` is called again."""
         if batch.phase == "prepare":
             self.state = server_prepares(self.algorithm, self.state, reports, self.federation)
             self.models[self.state.version] = self.state.params
             self._prepared = reports
+            return
+        if batch.phase in SECURE_PHASES:
+            if batch.phase == "open":
+                assert self.attendance is not None
+                self.attendance.opened(batch.clients.tolist())
             return
         self.measured = self._counted(reports)
         self.scheduler.cohorts.measured(self.measured)
@@ -173,7 +200,7 @@ class Coordinator:
         self._note(batch, reports, info)
         kept = {version: model for version, model in self.models.items() if version in needed}
         self.models = kept | {self.state.version: self.state.params}
-        prepared, self._prepared, self.measured = self._prepared, None, None
+        prepared, self._prepared, self.measured, self.attendance = self._prepared, None, None, None
         return Stepped(reports, info, before.version, prepared)
 
     def _in_time(self, reports: Report) -> tuple[Report, Info]:
@@ -242,6 +269,8 @@ class Coordinator:
         own |= self._trained.state() | self._took_part.state() | {"version": np.array(self.state.version)}
         own |= {"clients": np.array(self.federation.num_clients)}  # who enrolled since then has no rows yet
         own |= {} if self.influence is None else self.influence.state()
+        if self.attendance is not None:
+            own |= {f"sum.{name}": value for name, value in self.attendance.state().items()}
         earlier = {str(version): model for version, model in self.models.items() if version != self.state.version}
         found = groups | {"model": {"params": self.state.params}, "coordinator": as_tensors(own), "models": earlier}
         return found if self.measured is None else found | {"measured": report_as_tensors(self.measured)}
@@ -266,6 +295,11 @@ class Coordinator:
         if self.influence is not None:
             self.influence.restore(own)
         self.scheduler.restore({name: as_arrays(group(f"schedule.{name}")) for name in self.scheduler.state()})
+        if self._secure is not None and "sum.dealt" in own:
+            self.attendance = self._secure.attendance(self.federation.seed, self.state.version)
+            self.attendance.restore(
+                {name.removeprefix("sum."): value for name, value in own.items() if name[:4] == "sum."}
+            )
         self.measured = None
         if measured := group("measured"):
             self.measured = report_of_tensors(measured, device)

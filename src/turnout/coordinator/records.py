@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from turnout.aggregation import SecureSum
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Info, Report, ServerState
 from turnout.slots.algorithm import Algorithm
@@ -67,6 +69,9 @@ def traffic(
     trained = np.unique(reports.client)
     inputs = algorithm.per_client_inputs(trained, state, federation)
     alone = 8 * len(trained) + sum(value.nbytes for value in inputs.values())
+    if isinstance(algorithm.aggregation, SecureSum):
+        up, more = algorithm.aggregation.round_bytes(len(trained), len(state.params))
+        reports, alone = replace(reports, vector_bytes=up), alone + len(trained) * more
     row = {"bytes_down": len(trained) * broadcast + alone, "bytes_up": len(trained) * reports.nbytes}
     if reports.measured is not None:
         asked = np.unique(reports.measured.client)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from turnout.coordinator.choice import Choice
 from turnout.coordinator.cohorts import Cohorts
-from turnout.pace import PHASES, Action, Ask, BoundPace, Choose, Drop, Gather, Ignore, SetTimer, Step
+from turnout.pace import PHASES, SECURE_PHASES, Action, Ask, BoundPace, Choose, Drop, Gather, Ignore, SetTimer, Step
 
 Told = Ask | Gather | Step | Drop | Ignore | SetTimer
 """What a driver is told to do: all actions of a pace but its questions."""
@@ -32,12 +32,14 @@ class Scheduler:
         pace: as given.
         cohorts: as given.
         cohort: who was chosen last, ascending, with those who count twice twice, int64 ``[B]``.
+        through: whom to ask for the next phase of a secure sum, at a version; nobody where too few are left.
     """
 
     def __init__(self, pace: BoundPace, cohorts: Cohorts, choice: Choice | None, *, patient: bool) -> None:
         self.pace, self.cohorts, self._choice, self._patient = pace, cohorts, choice, patient
         self.cohort = np.zeros(0, dtype=np.int64)
         self._todo: deque[Action] = deque()
+        self.through: Callable[[Choose, int], list[int]] = lambda wanted, _: list(wanted.first)
 
     def start(self, time: float) -> None:
         """Begin; before anything else, and not after `restore`."""
@@ -89,6 +91,9 @@ class Scheduler:
 
     def _answer(self, time: float, wanted: Choose) -> None:
         """Choose."""
+        if wanted.phase in SECURE_PHASES:
+            self._todo.extend(self.pace.chosen(time, self._of_sum(wanted)))
+            return
         if wanted.most is None:
             cohort = self.cohorts(wanted, self.pace.version)
             self.cohort = np.asarray(cohort, dtype=np.int64)
@@ -98,6 +103,11 @@ class Scheduler:
             clients = self._some(wanted.most, wanted.first)
         if clients or not self._patient:
             self._todo.extend(self.pace.chosen(time, clients))
+
+    def _of_sum(self, wanted: Choose) -> list[int]:
+        """Return whom to ask for a phase of a secure sum: nobody, or those who are still there."""
+        clients = np.array(self.through(wanted, self.pace.version), dtype=np.int64)
+        return clients.tolist() if self._choice is None else clients[self._choice.there(clients)].tolist()
 
     def _some(self, most: int, first: Sequence[int]) -> list[int]:
         """Choose at most so many, these first."""

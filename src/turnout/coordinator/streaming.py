@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 
+from turnout.aggregation import SecureSum
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, ServerState
 from turnout.core.updates import Updates
 from turnout.distributed.updates import LazySum, RunningSum, Summed
-from turnout.slots import check_weights
+from turnout.slots import Weighting, check_weights
 from turnout.slots.algorithm import Algorithm
 
 
@@ -47,7 +49,9 @@ class StreamingSum(ReportBuffer):
 
     def __init__(self, algorithm: Algorithm, state: ServerState, federation: Federation, alone: bool = False) -> None:
         super().__init__()
-        self._algorithm, self._state, self._federation, self._alone = algorithm, state, federation, alone
+        self._secure = algorithm.aggregation if isinstance(algorithm.aggregation, SecureSum) else None
+        self._algorithm, self._state, self._federation = algorithm, state, federation
+        self._alone = alone and self._secure is None
         self._factors: list[torch.Tensor] = []
         self._sums: dict[str, RunningSum] = {}
 
@@ -68,21 +72,21 @@ class StreamingSum(ReportBuffer):
         kept = slice(None) if good.all() else to_device(good.nonzero()[0], factors.device)
         for name, rows in {"": report.delta, **report.extra}.items():
             times = torch.ones_like(factors) if name else factors
-            self._sums.setdefault(name, RunningSum()).add(times[kept], rows[kept])
+            self._add(name, times[kept], rows[kept])
         self._factors.append(factors)
         nothing = {name: rows.new_zeros((len(rows), 0)) for name, rows in report.extra.items()}
         super().add(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
 
+    def _add(self, name: str, factors: torch.Tensor, rows: torch.Tensor) -> None:
+        """Add vectors of one kind to their sum: as they are, or as the whole numbers that masks are added to."""
+        if self._secure is not None and not name and rows.shape[1]:
+            factors, rows = torch.ones_like(factors), self._secure.rounded(factors, rows)
+        self._sums.setdefault(name, RunningSum()).add(factors, rows)
+
     def _of(self, report: Report) -> torch.Tensor:
-        """Return the product of all factors, float64 ``[b]``; 0 for reports that are known to be dropped."""
-        good = np.ones(len(report), dtype=bool) if report.good is None else report.good
-        product = to_device(good, self._state.params.device, torch.float64)
-        for i, piece in enumerate(self._algorithm.weighting if report.delta.shape[1] else ()):
-            slot = self._state.slots[f"weighting.{i}"]
-            factors = to_device(piece.factors(report, self._state.version, slot, self._federation), product.device)
-            check_weights(piece, factors, len(report))
-            product = (product * factors).where(product != 0, 0.0)
-        return product
+        """Return the product of all factors, float64 ``[b]``; of reports that hold no update, ones."""
+        chain = self._algorithm.weighting if report.delta.shape[1] else ()
+        return product_of_factors(chain, self._state, self._federation, report)
 
     def reports(self) -> Report:
         """All reports, with sums in place of vectors."""
@@ -94,3 +98,21 @@ class StreamingSum(ReportBuffer):
         extra = {name: Summed(self._sums[name].total(), even, rows.dtype) for name, rows in report.extra.items()}
         delta = Summed(self._sums[""].total(), factors, report.delta.dtype)
         return replace(report, delta=delta, extra=extra)
+
+
+def product_of_factors(
+    chain: Sequence[Weighting], state: ServerState, federation: Federation, report: Report
+) -> torch.Tensor:
+    """Return what a chain of weightings multiplies each report by, float64 ``[b]``; 0 for those that are known to be dropped.
+
+    Of the reports only scalars are read.
+    """
+    good = np.ones(len(report), dtype=bool) if report.good is None else report.good
+    product = to_device(good, state.params.device, torch.float64)
+    for i, piece in enumerate(chain):
+        factors = to_device(
+            piece.factors(report, state.version, state.slots[f"weighting.{i}"], federation), product.device
+        )
+        check_weights(piece, factors, len(report))
+        product = (product * factors).where(product != 0, 0.0)
+    return product

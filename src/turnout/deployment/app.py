@@ -218,7 +218,7 @@ class Http:
         assert assignment is not None
         if request.headers.get("task-fingerprint", assignment.fingerprint) != assignment.fingerprint:
             raise Refused(410, "this number is another task's by now: the server was restored from a copy")
-        expected = self.service.driver.setting.reports[assignment.phase]  # type: ignore[index]
+        expected = self.service.driver.setting.expected(assignment)
         part = await self._uploads.received(request, client, task, digest, expected.size_limit)
         try:
             size = part.stat().st_size

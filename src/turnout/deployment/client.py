@@ -113,8 +113,8 @@ class Trainer(Protocol):
         """The tensors that come with a task."""
         ...
 
-    def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State]:
-        """Do a task: the report as bytes, and what the client remembers if it is taken."""
+    def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
+        """Do a task: the report as bytes, and what the client remembers if it is taken; None gives the task up."""
         ...
 
 
@@ -224,7 +224,9 @@ class Client:
         client = self.state.client
         assert client is not None
         found = yield Work(lambda: self.trainer.do(client, task, model, memory), beat, task.heartbeat)
-        if found is not None:
+        if found is None:
+            yield from self._ask(Call("POST", f"/v1/tasks/{task.task}/fail", {"reason": "died"}))
+        else:
             self.state.hold(Pending(task, *found))
         return True
 

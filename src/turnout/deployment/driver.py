@@ -6,7 +6,7 @@ and the entries behind it, and `replay` recomputes a run from nothing but its jo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ from turnout.coordinator.streaming import ReportBuffer, StreamingSum
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Candidates, Report
 from turnout.deployment.ledger import Ledger
+from turnout.deployment.masked_sum import MaskedSum
 from turnout.deployment.presence import Presence
 from turnout.deployment.setting import Setting
 from turnout.deployment.store import Entry, Outcome, Store
 from turnout.deployment.wire import Assignment, digest, encode, model_tensors, told
-from turnout.pace import Ask, Drop, Gather, SetTimer, Step
+from turnout.pace import SECURE_PHASES, Ask, Drop, Gather, SetTimer, Step
 
 OVER = "the run is over"
 
@@ -71,6 +72,9 @@ class Driver:
         self.stepped: Callable[[Driver], None] = lambda _: None
         self._tasks: dict[int, Assignment] = {}
         self._bodies: dict[int, str] = {}
+        self._sum: dict[
+            str, dict[int, tuple[str, Assignment]]
+        ] = {}  # of a secure sum: bodies and tasks by phase and client
         self._timers: dict[int, float] = {}
         self._published: tuple[Any, Any, str, int] | None = None
         self._choice: Choice | None = None
@@ -201,6 +205,8 @@ class Driver:
         scheduler.reported(time, client, task, held.version)
         del self._tasks[client]
         self._bodies[task] = body
+        if self.setting.algorithm.aggregation.phases:
+            self._sum.setdefault(held.phase, {})[client] = body, held
         applied.outcomes.append(Outcome(task, client, "taken", body))
 
     def _go_on(self, time: float, applied: Applied) -> None:
@@ -227,7 +233,13 @@ class Driver:
         coordinator = self.coordinator
         assert coordinator is not None
         batch = coordinator.batch(action)
-        reports = self._reports(batch)
+        if batch.phase in SECURE_PHASES:
+            coordinator.gathered(batch, coordinator.no_reports())
+            for task in action.tasks:
+                del self._bodies[task]
+            return
+        secret = isinstance(action, Step) and bool(self.setting.algorithm.aggregation.phases)
+        reports = self._summed(action.tasks) if secret else self._reports(batch)
         if isinstance(action, Gather):
             coordinator.gathered(batch, reports)
             return
@@ -235,6 +247,37 @@ class Driver:
         if self.ledger is not None:
             self.ledger.step(coordinator, stepped, time, self.version >= self.setting.rounds)
         self.stepped(self)
+
+    def _masked(self) -> MaskedSum:
+        """Return the secure sum of the present round."""
+        assert self.coordinator is not None
+        read = lambda phase, client: self._body(self._sum[phase][client][0])  # noqa: E731
+        return MaskedSum(self.coordinator, self.setting.reports["train"], read)
+
+    def _summed(self, tasks: Sequence[int]) -> Report:
+        """Open the secure sum of the reports of these tasks, if enough clients have helped."""
+        coordinator = self.coordinator
+        assert coordinator is not None
+        for task in tasks:
+            del self._bodies[task]
+        reports, attendance = coordinator.no_reports(), coordinator.attendance
+        if attendance is not None and attendance.opens:
+            reports = self._masked().report({client: task for client, (_, task) in self._sum["open"].items()})
+        self._sum.clear()
+        return reports
+
+    def _body(self, name: str) -> bytes:
+        """Read a report.
+
+        Raises:
+            CheckpointError: where it is gone.
+        """
+        path = self.store.report(name)
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            why = f"the journal speaks of {path}, which cannot be read: {error}"
+            raise CheckpointError(why + self.store.discarded) from error
 
     def _reports(self, batch: Batch) -> Report:
         """Read the reports of a batch; where only their sum is needed, never all of them are in memory."""
@@ -248,17 +291,11 @@ class Driver:
         )
         repeats = np.zeros(len(batch)) if batch.repeat_index is None else batch.repeat_index
         for task, client, version, repeat in zip(batch.tasks, batch.clients, batch.versions, repeats, strict=True):
-            path = self.store.report(self._bodies.pop(int(task)))
-            try:
-                body = path.read_bytes()
-            except OSError as error:
-                why = f"the journal speaks of {path}, which cannot be read: {error}"
-                raise CheckpointError(why + self.store.discarded) from error
+            body = self._body(self._bodies.pop(int(task)))
             found.add(expected.read(body, int(client), int(version), int(repeat), checked=True))
         if len(batch):
             return found.reports()
-        none = np.zeros(0, dtype=np.int64)
-        return Report(none, none, none, none, self.params.new_zeros((0, len(self.params))))
+        return coordinator.no_reports()
 
     def _drop(self, tasks: Any, clients: Any, reason: str, applied: Applied) -> None:
         """Tasks have ended without being used."""
@@ -284,8 +321,9 @@ class Driver:
         """Give clients their tasks."""
         assert self.coordinator is not None
         orders, (model, size) = self.coordinator.orders(ask), self._publish()
+        of_sum = self._masked().told(ask.phase, ask.clients) if ask.phase in SECURE_PHASES else {}
         for order in orders:
-            own = told(order.told, 0)
+            own = told(of_sum.get(order.client, order.told), 0)
             self._tasks[order.client] = Assignment(
                 order.task, order.version, order.phase, order.repeat_index, model, size, self.setting.heartbeat, own
             )
@@ -321,6 +359,11 @@ class Driver:
             "names": {str(client): name for client, name in self.names.items() if name},
             "tasks": [[client, held.json()] for client, held in self._tasks.items()],
             "bodies": list(self._bodies.items()),
+            "sum": [
+                [phase, client, body, task.json()]
+                for phase, found in self._sum.items()
+                for client, (body, task) in found.items()
+            ],
             "timers": list(self._timers.items()),
             "ledger": self.ledger.facts(),
         }
@@ -332,7 +375,11 @@ class Driver:
         checkpoint.save(self.ledger.folder, tensors, facts)
         if discard:
             self.store.keep_reports(*self._saved)
-        self._saved = self.applied, list(self._bodies.values())
+        self._saved = self.applied, self._held()
+
+    def _held(self) -> list[str]:
+        """Return the reports that are still to be used."""
+        return [*self._bodies.values(), *(body for found in self._sum.values() for body, _ in found.values())]
 
     def restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, Any], folder: Path) -> None:
         """Take over a checkpoint.
@@ -352,7 +399,9 @@ class Driver:
         self.names = {int(client): name for client, name in facts["names"].items()}
         self._tasks = {client: Assignment.read(table) for client, table in facts["tasks"]}
         self._bodies, self._timers = dict(facts["bodies"]), dict(facts["timers"])
-        self._saved = self.applied, list(self._bodies.values())
+        for phase, client, body, task in facts["sum"]:
+            self._sum.setdefault(phase, {})[client] = body, Assignment.read(task)
+        self._saved = self.applied, self._held()
         if facts["started"]:
             self._secret = facts.get("secret")
             self._bind(facts["started"])

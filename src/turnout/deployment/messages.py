@@ -128,7 +128,7 @@ class ReportFormat:
             np.array([version], dtype=np.int64),
             counts["num_examples"],
             counts["num_steps"],
-            tensors.pop("delta"),
+            tensors.pop("delta", torch.zeros((1, 0))),  # of an update that is to be masked, nothing
             {name.removeprefix("extra."): value for name, value in tensors.items() if name.startswith("extra.")},
             {name.removeprefix("seen."): value for name, value in tensors.items() if name.startswith("seen.")},
             vector_bytes=nbytes,

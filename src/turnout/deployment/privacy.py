@@ -11,8 +11,8 @@ from turnout.slots.algorithm import Algorithm
 
 Kind = Literal["participation", "scalars", "gradients", "updates", "sums"]
 KINDS: tuple[Kind, ...] = ("participation", "scalars", "gradients", "updates", "sums")
-"""When a client is there; numbers about it; gradients of its data; its update of the model; what is only ever summed, but
-arrives by itself."""
+"""When a client is there; numbers about it; gradients of its data; its update of the model; what is only ever summed, and
+arrives by itself unless it is masked."""
 
 _VECTORS = ("start_gradient",)
 
@@ -44,11 +44,7 @@ def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
     found = [
         Visible("participation", "when it is there, and how long it takes", "the protocol"),
         Visible("scalars", "its numbers of examples and of local steps", local),
-        Visible(
-            "updates",
-            "its update of the model" if algorithm.personal is None else "its update of the shared part",
-            through,
-        ),
+        Visible("sums" if algorithm.aggregation.phases else "updates", _of_update(algorithm), through),
     ]
     if algorithm.local.gives:
         found.append(Visible("scalars", ", ".join(algorithm.local.gives), local))
@@ -59,6 +55,12 @@ def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
     for correction in algorithm.corrections:
         found += [Visible("sums", f"how its {name} changes", type(correction).__name__) for name in correction.keeps]
     return tuple(found)
+
+
+def _of_update(algorithm: Algorithm) -> str:
+    """Return how the server sees an update."""
+    what = "its update of the model" if algorithm.personal is None else "its update of the shared part"
+    return f"{what}, masked, of which it can open the sum over a round" if algorithm.aggregation.phases else what
 
 
 def excess(algorithm: Algorithm, allowed: Iterable[str]) -> list[Visible]:

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnout.aggregation import SecureSum
 from turnout.configuration import Configuration
 from turnout.coordinator.cohorts import enlarged_selection
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
+from turnout.deployment.masked_sum import MaskedFormat
 from turnout.deployment.messages import Coding, ReportFormat
 from turnout.deployment.privacy import Visible, visible
 from turnout.deployment.wire import Assignment, model_tensors, read_manifest, told
@@ -22,7 +24,7 @@ from turnout.deployment.worker import Computer, Worker
 from turnout.describe import describe
 from turnout.engine.objective import Objective
 from turnout.guard import NoiseShare
-from turnout.pace import Buffered, Pace, Rounds
+from turnout.pace import SECURE_PHASES, Buffered, Pace, Rounds
 from turnout.pace.actions import Phase
 from turnout.selection import AllAvailable
 from turnout.slots import InformsClients
@@ -81,13 +83,20 @@ class Setting:
             experiment.evaluate_every,
             initial,
             phases,
-            {phase: _tried(computer, phase, initial) for phase in phases},
+            {phase: _tried(computer, phase, initial) for phase in phases if phase not in SECURE_PHASES},
             objective,
             _test(experiment),
             heartbeat,
             describe(experiment),
             visible(algorithm),
         )
+
+    def expected(self, task: Assignment) -> ReportFormat | MaskedFormat:
+        """Return what a report on a task looks like."""
+        if task.phase in SECURE_PHASES:
+            assert isinstance(self.algorithm.aggregation, SecureSum)
+            return MaskedFormat(task, self.algorithm.aggregation, len(self.initial))
+        return self.reports[task.phase]  # type: ignore[index]
 
     def federation(self, num_clients: int, secret: int | None = None) -> Federation:
         """Return what the server knows of so many clients, and the secret that its noise is made of."""
@@ -227,8 +236,10 @@ def _tried(computer: Computer, phase: Phase, initial: torch.Tensor) -> ReportFor
     task = Assignment(0, -1 if phase == "prepare" else 0, phase, 0, "", 0, 1.0, own)
     worker = Worker(computer, row)
     model = model_tensors(initial, algorithm.shared(state), algorithm.broadcast_dtype(initial.dtype))
-    body, _ = worker.do(row, task, model, worker.first_memory())
-    return ReportFormat(read_manifest(body), Coding.of(algorithm, computer.experiment.seed, computer.objective))
+    done = worker.do(row, task, model, worker.first_memory())
+    if done is None:
+        raise ConfigurationError("a client's first update holds NaN or infinity: write a smaller lr")
+    return ReportFormat(read_manifest(done[0]), Coding.of(algorithm, computer.experiment.seed, computer.objective))
 
 
 def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | None:

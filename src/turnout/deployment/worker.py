@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from turnout.aggregation import SecureSum
 from turnout.configuration import Configuration
 from turnout.core.types import Federation, State, Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import bake
+from turnout.deployment.masker import Masker
 from turnout.deployment.messages import Coding, report_body
 from turnout.deployment.wire import Assignment, Manifest, manifest, model_tensors, split_model
 from turnout.engine.choice import Choice
@@ -18,6 +20,7 @@ from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores
 from turnout.engine.objective import Objective
 from turnout.local.tuning import tuned
+from turnout.pace import SECURE_PHASES
 from turnout.population.behaviour import BoundAttack
 from turnout.population.requirement import BoundRequirement, WarmUp
 from turnout.slots.client_step import client_step
@@ -82,6 +85,8 @@ class Worker:
     def __init__(self, computer: Computer, row: int = 0, behaviour: BoundAttack | None = None) -> None:
         self._computer, self._row, self._behaviour = computer, row, behaviour
         self._requirement: BoundRequirement | None = None
+        aggregation = computer.experiment.algorithm.aggregation
+        self._masker = Masker(aggregation) if isinstance(aggregation, SecureSum) else None
 
     @property
     def model(self) -> Manifest:
@@ -92,8 +97,10 @@ class Worker:
         """Return what a client remembers before it first takes part."""
         return {name: row.clone() for name, row in self._computer.memory.items()}
 
-    def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State]:
-        """Do a task: the report as bytes, and what the client remembers if the server takes it."""
+    def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
+        """Do a task: the report as bytes, and what the client remembers if the server takes it; None gives the task up."""
+        if self._masker is not None and task.phase in SECURE_PHASES:
+            return self._masker.answer(task, memory)
         computer, repeat = self._computer, np.array([task.repeat], dtype=np.int64)
         params, shared = split_model(computer.received(model))
         asked = Task(
@@ -112,7 +119,11 @@ class Worker:
             changed = self._behaviour.sent(report)
             again = changed is not report and computer.coding is not None
             report = computer.coding.again(changed, asked) if again and computer.coding else changed
-        return report_body(report), {name: value[0] for name, value in rows.items()}
+        after = {name: value[0] for name, value in rows.items()}
+        if self._masker is None or task.phase != "train":
+            return report_body(report), after
+        body = self._masker.announce(client, task.version, report, after)
+        return None if body is None else (body, memory)
 
     def content(self, version: int, model: State, memory: State) -> bool:
         """Return whether the client takes part with this model: whether it meets its requirement, where that matters."""

@@ -3,6 +3,7 @@
 from turnout.pace.actions import (
     PHASES,
     REASONS,
+    SECURE_PHASES,
     Action,
     Ask,
     Choose,
@@ -21,6 +22,7 @@ from turnout.pace.rounds import BoundRounds, Rounds
 __all__ = [
     "PHASES",
     "REASONS",
+    "SECURE_PHASES",
     "Action",
     "Ask",
     "BoundBuffered",

@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-Reason = Literal["stale", "late", "died", "left", "wrong version"]
+Reason = Literal["stale", "late", "died", "left", "wrong version", "unsummed"]
 """Why a task ended without being used: its report was older than allowed, or would have come too late; its client dropped
-out of it, or went away; or its report was about another version than the one that was asked for."""
+out of it, or went away; its report was about another version than the one that was asked for; or its update did not get
+into the secure sum of its round."""
 
-REASONS: tuple[Reason, ...] = ("stale", "late", "died", "left", "wrong version")
+REASONS: tuple[Reason, ...] = ("stale", "late", "died", "left", "wrong version", "unsummed")
 
 
-Phase = Literal["prepare", "measure", "train"]
-"""What a task asks for: what corrections keep, before the first round; measurements alone, before a cohort is chosen; or
-training."""
+Phase = Literal["prepare", "measure", "train", "share", "mask", "open"]
+"""What a task asks for: what corrections keep, before the first round; measurements alone, before a cohort is chosen;
+training; or, of those who trained, what a secure sum of their updates takes: shares of secrets, the masked update, and what
+takes the masks off the sum."""
 
-PHASES: tuple[Phase, ...] = ("prepare", "measure", "train")
+PHASES: tuple[Phase, ...] = ("prepare", "measure", "train", "share", "mask", "open")
+
+SECURE_PHASES: tuple[Phase, ...] = ("share", "mask", "open")
+"""The phases of a secure sum, after ``"train"``."""
 
 
 class Choose(NamedTuple):
@@ -24,7 +29,8 @@ class Choose(NamedTuple):
 
     Attributes:
         most: at most so many; None leaves it to the selection.
-        first: of these, all who are there come first, in this order; anyone else who is there and idle, after them.
+        first: of these, all who are there come first, in this order; anyone else who is there and idle, after them. In a
+            phase of a secure sum: who got through the phase before, of whom whoever is still there is asked.
         factor: by how much the selection should enlarge its cohort, >= 1.
         phase: what they will be asked for.
     """
@@ -58,7 +64,7 @@ class Gather(NamedTuple):
     The next `Choose` may depend on it, so it is answered afterwards.
 
     Attributes:
-        phase: ``"prepare"`` or ``"measure"``.
+        phase: any but ``"train"``.
         tasks: whose reports, in the order in which they arrived; maybe none.
         clients: who did each.
         version: what the tasks were asked with.

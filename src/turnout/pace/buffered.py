@@ -101,6 +101,8 @@ _WHY_NOT = {
     "write initial='zeros', or the pace Rounds()",
     "measure": "whoever measures reports on the model of a round before its cohort is chosen, and Buffered has no rounds and "
     "chooses no cohorts: write also=(AllAvailable(),), or the pace Rounds()",
+    "share": "SecureSum masks updates among the clients of a round, who are there at the same time, and Buffered has no "
+    "rounds: write the pace Rounds()",
 }
 
 

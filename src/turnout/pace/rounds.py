@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, positive, refuse
-from turnout.pace.actions import Action, Choose, Drop, Gather, Ignore, Phase, SetTimer, Step
+from turnout.pace.actions import SECURE_PHASES, Action, Choose, Drop, Gather, Ignore, Phase, SetTimer, Step
 from turnout.pace.pace import BoundPace, Pace
 
 
@@ -22,7 +22,8 @@ class Rounds(Pace):
     more; it may end without a report, as an empty step. A report that arrives exactly at the deadline counts.
 
     Where an algorithm measures before it chooses a cohort, or prepares before the first round, a round has that many phases:
-    each chooses whom to ask, waits for all of them as long as the deadline allows, and gathers what they say.
+    each chooses whom to ask, waits for all of them as long as the deadline allows, and gathers what they say. Where updates
+    are summed in secret, those who trained are asked three times more, and whoever sends a masked update is in the step.
 
     Attributes:
         deadline: greatest length of a phase in seconds from the moment its clients are asked; None waits for everybody.
@@ -86,6 +87,7 @@ class BoundRounds(BoundPace):
         self._begun = 0  # phases that are over: the number of the present one's timer
         self._needed = 0
         self._reports: list[tuple[int, int]] = []  # task, client
+        self._trained: list[tuple[int, int]] = []  # the same of those whose updates are to be summed in secret
 
     def start(self, time: float) -> list[Action]:
         """Ask for those of the first phase."""
@@ -97,6 +99,8 @@ class BoundRounds(BoundPace):
         if self.running:
             raise ConfigurationError(f"round {self.version} is running: choose a cohort when it is over")
         deadline, trains = self.options.deadline, self.phase == "train"
+        if not clients and self.phase in SECURE_PHASES:
+            return self._finish([])
         if not clients and (deadline is None or not trains):
             return self._close()
         asked: list[Action] = [self.open.ask(clients, self._asks_with, self.phase)] if clients else []
@@ -154,13 +158,16 @@ class BoundRounds(BoundPace):
 
     def in_hand(self) -> list[tuple[int, int, int]]:
         """Return the reports of the running phase: (task, client, version) in the order of arrival."""
-        return [(task, client, self._asks_with) for task, client in self._reports]
+        held = self._trained or self._reports
+        return [(task, client, self._asks_with) for task, client in held]
 
     def state(self) -> dict[str, np.ndarray]:
         """All that it carries, as int64 arrays."""
         reports = np.array(self._reports, dtype=np.int64).reshape(-1, 2)
         place = self.phases.index(self.phase)
         kept = {} if self.kept is None else {"kept": np.array(self.kept, dtype=np.int64)}
+        if self._sums_in_secret:
+            kept["trained"] = np.array(self._trained, dtype=np.int64).reshape(-1, 2)
         return (
             self.open.state()
             | kept
@@ -177,6 +184,12 @@ class BoundRounds(BoundPace):
         self.running, self.phase = bool(running), self.phases[place]
         self._reports = [(task, client) for task, client in state["reports"].tolist()]
         self.kept = None if self.kept is None else state["kept"].tolist()
+        if self._sums_in_secret:
+            self._trained = [(task, client) for task, client in state["trained"].tolist()]
+
+    @property
+    def _sums_in_secret(self) -> bool:
+        return self.phases[-1] in SECURE_PHASES
 
     def _choose(self) -> Choose:
         return Choose(None, factor=self.options.over_selection if self.phase == "train" else 1.0, phase=self.phase)
@@ -192,20 +205,43 @@ class BoundRounds(BoundPace):
         tasks, clients = self.open.end_all()
         reported, by = map(tuple, zip(*self._reports, strict=True)) if self._reports else ((), ())
         late: list[Action] = [Drop(tasks, clients, "late")] if tasks else []
-        if self.phase == "train":
-            end: Action = Step(self.version, reported, by, self._trained_from(by))
-            self.version += 1
-            if self.kept is not None:
-                for client in by:
-                    self.kept[client] = self.version
-            self.phase = next(phase for phase in self.phases if phase != "prepare")
-        else:
-            end = Gather(self.phase, reported, by, version)
-            self.phase = self.phases[self.phases.index(self.phase) + 1]
         self._begun += 1
         self.running = False
-        self._reports.clear()
-        return [*late, end, self._choose()]
+        arrived, self._reports = self._reports, []
+        if self.phase == "train":
+            self._trained = arrived
+            return (
+                [*late, *self._next_of_sum(by)] if arrived and self._sums_in_secret else [*late, *self._finish(arrived)]
+            )
+        gathered = Gather(self.phase, reported, by, version)
+        if self.phase not in SECURE_PHASES:
+            self.phase = self.phases[self.phases.index(self.phase) + 1]
+            return [*late, gathered, self._choose()]
+        if self.phase == "mask":
+            masked = set(by)
+            late += _unsummed([report for report in self._trained if report[1] not in masked])
+            self._trained = [report for report in self._trained if report[1] in masked]
+        if self.phase == "open":
+            return [*late, gathered, *self._finish(self._trained)]
+        return [*late, gathered, *self._next_of_sum(by)]
+
+    def _next_of_sum(self, clients: Sequence[int]) -> list[Action]:
+        """Ask those who got through a phase of a secure sum for the next one."""
+        self.phase = self.phases[self.phases.index(self.phase) + 1]
+        return [Choose(None, clients, phase=self.phase)]
+
+    def _finish(self, reports: list[tuple[int, int]]) -> list[Action]:
+        """Step with these reports, (task, client), and go on to the next round."""
+        unsummed = [] if reports else _unsummed(self._trained)
+        tasks, by = map(tuple, zip(*reports, strict=True)) if reports else ((), ())
+        step = Step(self.version, tasks, by, self._trained_from(by))
+        self.version += 1
+        if self.kept is not None:
+            for client in by:
+                self.kept[client] = self.version
+        self.phase = next(phase for phase in self.phases if phase != "prepare")
+        self._trained = []
+        return [*unsummed, step, self._choose()]
 
     def _trained_from(self, clients: Sequence[int]) -> tuple[int, ...]:
         """Return the version that each of these clients trained from."""
@@ -220,3 +256,8 @@ class BoundRounds(BoundPace):
     def _gone(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
         del time, clients
         return self._close_if_done() if working else []
+
+
+def _unsummed(reports: list[tuple[int, int]]) -> list[Action]:
+    """Give up these reports, (task, client), for their updates are in no sum."""
+    return [Drop([task for task, _ in reports], [client for _, client in reports], "unsummed")] if reports else []

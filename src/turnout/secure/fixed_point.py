@@ -78,12 +78,16 @@ class FixedPoint:
             return np.zeros(values.shape, dtype=word(self.bits))
         top = np.abs(values).max()
         if np.isnan(top) or (top > self.largest and self.too_large == "refuse"):
-            raise ConfigurationError(
-                f"an update with a number of size {top:g} does not fit, for largest={self.largest:g}: write a larger one, "
-                "too_large='clip', or clip updates by a guard"
-            )
+            raise self.overflow(float(top))
         whole = np.rint(np.clip(values, -self.largest, self.largest) * 2.0**self.fraction_bits).astype(np.int64)
         return reduce(whole.astype(word(self.bits)), self.bits)
+
+    def overflow(self, top: float) -> ConfigurationError:
+        """Return the error for a number of this size that does not fit."""
+        return ConfigurationError(
+            f"an update with a number of size {top:g} does not fit, for largest={self.largest:g}: write a larger one (and "
+            "fewer fraction_bits, if the sum needs the room), too_large='clip', or clip updates by a guard"
+        )
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
         """Return the real numbers, float64, whose codes (or sums of codes) these are."""

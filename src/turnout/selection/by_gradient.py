@@ -28,6 +28,8 @@ class _ByScore(Selection):
     its examples, so that a client who is split into two that hold the same data is drawn as often as before.
     """
 
+    repeats: ClassVar[bool] = True
+
     cohort_size: int
     by_examples: bool
 

@@ -25,6 +25,8 @@ class WithReplacement(Selection):
         cohort_size: draws in a round (K); may exceed the number of clients.
     """
 
+    repeats: ClassVar[bool] = True
+
     cohort_size: int = 10
 
     def __post_init__(self) -> None:

@@ -106,8 +106,7 @@ class SimulatedClients:
         """
         state, federation, clients = coordinator.state, coordinator.federation, batch.clients[rows]
         if not len(clients):
-            none = np.zeros(0, dtype=np.int64)
-            return Report(none, none, none, none, state.params.new_zeros((0, federation.num_params)))
+            return coordinator.no_reports()
         mine = collectives.share(len(clients))
         idle = mine.start == mine.stop
         alone = collectives.world_size() == 1 and len(clients) <= self.workspace.lanes

@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnout.aggregation import SecureSum
 from turnout.configuration import Configuration
 from turnout.coordinator import Choice, Coordinator, Scheduler, SelectedCohorts, Stepped, records, with_repeats
+from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, ServerState, State, Task
 from turnout.describe import describe
 from turnout.engine.full_batch import BLOCK
 from turnout.engine.objective import Objective
 from turnout.history import History
-from turnout.pace import Phase, Step
+from turnout.pace import SECURE_PHASES, Phase, Step
 from turnout.selection import AllAvailable, Uniform
 from turnout.simulation.async_checks import by_the_clock, check
 from turnout.simulation.device_data import DeviceData
@@ -86,6 +88,11 @@ class Simulation:
         self.workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behaviour)
         if algorithm.local.deadline is not None:  # asking for nobody's steps refuses what is lacking for them
             self.workers.num_steps(np.zeros(0, dtype=np.int64), Task(params, 0, seed))
+        if algorithm.aggregation.phases and self.workers.collude:
+            raise ConfigurationError(
+                "behaviour: colluding attackers see the updates of all others, and SecureSum lets nobody see any: write "
+                "another attack, or leave SecureSum out"
+            )
         self.presence = Presence(self.availability, self.opt_in, seed)
         scheduler, choice = self._scheduled(clock)
         self.coordinator = Coordinator(
@@ -157,13 +164,21 @@ class Simulation:
         everyone = np.arange(len(self.workspace.data.train.sizes))
         steps = num_steps if algorithm.local.varies else num_steps(everyone, 0)
         gradient_alone = not any(each.of_training for each in algorithm.selection.measurements)
-        others: dict[Phase, Effort] = {
-            phase: Effort(1 if phase == "measure" and gradient_alone else steps, *self.message_bytes(phase))
-            for phase in algorithm.phases
-            if phase != "train"
-        }
+        others = self._secure_efforts()
+        for phase in algorithm.phases:
+            if phase not in ("train", *SECURE_PHASES):
+                alone = phase == "measure" and gradient_alone
+                others[phase] = Effort(1 if alone else steps, *self.message_bytes(phase))
         work = WorkTimes(self.speed, dropout, steps, *self.message_bytes("train"), others)
         return ByTheClock(VirtualTime(scheduler, choice, work, population.seconds_per_round))
+
+    def _secure_efforts(self) -> dict[Phase, Effort]:
+        """Return what the phases of a secure sum take: nothing but messages, as long as with all clients in it."""
+        aggregation, num_params = self.experiment.algorithm.aggregation, len(self.state.params)
+        if not isinstance(aggregation, SecureSum):
+            return {}
+        k = aggregation.num_neighbours(self.coordinator.federation.num_clients)
+        return {phase: Effort(0, *aggregation.bytes_of(phase, k, num_params)) for phase in SECURE_PHASES}
 
     def message_bytes(self, phase: Phase) -> tuple[int, int]:
         """Return the size of a report of a phase, and of what a client receives; one client does its task, to see."""
@@ -172,6 +187,8 @@ class Simulation:
         told = algorithm.per_client_inputs(smallest, state, self.coordinator.federation)
         first = -1 if phase == "prepare" else 0
         report, _ = self.workers.step(smallest, Task(state.params, first, seed, phase, self.coordinator.shared(), told))
+        if isinstance(algorithm.aggregation, SecureSum) and phase == "train":
+            report = replace(report, vector_bytes=algorithm.aggregation.bytes_of("train", 0, len(state.params))[0])
         return report.nbytes, self.bytes_down(phase)
 
     def bytes_down(self, phase: Phase = "train") -> int:
@@ -239,6 +256,9 @@ class Simulation:
         while True:
             action = self.driver.advance()
             batch = self.coordinator.batch(action)
+            if batch.phase in SECURE_PHASES:  # who is left is all that matters of the messages of a secure sum
+                self.coordinator.gathered(batch, self.coordinator.no_reports())
+                continue
             reports = self.workers.collect(self.coordinator, batch)
             if isinstance(action, Step):
                 stepped = self.coordinator.step(batch, reports, partial(self.workers.colluded, self.coordinator))

@@ -21,7 +21,7 @@ class Effort(NamedTuple):
     """What a task takes.
 
     Attributes:
-        num_steps: its local steps, all >= 1.
+        num_steps: its local steps, all >= 1; 0 of a phase in which nothing is computed.
         bytes_up: size of a report.
         bytes_down: size of what a client receives.
     """
@@ -61,16 +61,18 @@ class WorkTimes:
         others: Mapping[Phase, Effort] | None = None,
     ) -> None:
         self.speed, self.dropout = speed, dropout
-        efforts: dict[Phase, Effort] = {"train": Effort(num_steps, bytes_up, bytes_down), **(others or {})}
-        self.efforts: dict[Phase, Effort] = {phase: self._checked(effort) for phase, effort in efforts.items()}
+        self.efforts: dict[Phase, Effort] = {"train": self._checked(Effort(num_steps, bytes_up, bytes_down), least=1)}
+        self.efforts |= {phase: self._checked(effort) for phase, effort in (others or {}).items()}
         self._drawn: dict[int, int] = {}  # how many tasks of each client were computed, those ahead included
         self._ahead: dict[int, array[float]] = {}  # the next tasks of each client, the last one first
 
-    def _checked(self, effort: Effort) -> Effort:
+    def _checked(self, effort: Effort, least: int = 0) -> Effort:
         """Return the effort with its numbers of steps as an array, if they are numbers."""
         if callable(effort.num_steps):
             return effort
         num_steps = np.asarray(effort.num_steps)
+        if not least and not num_steps.any():
+            return effort._replace(num_steps=num_steps)
         _check_steps(num_steps)
         if num_steps.ndim and num_steps.shape != (self.speed.num_clients,):
             needed = f"one number, or one for each of {self.speed.num_clients} clients"
@@ -110,7 +112,8 @@ class WorkTimes:
         first = [self._drawn.get(client, 0) for client in some]
         tasks = (np.array(first)[:, None] + np.arange(each)).ravel()
         assert not callable(effort.num_steps)
-        seconds = self.speed.seconds(clients, tasks, effort.num_steps, effort.bytes_up, effort.bytes_down).total
+        durations = self.speed.seconds(clients, tasks, effort.num_steps, effort.bytes_up, effort.bytes_down)
+        seconds = durations.total if np.any(effort.num_steps) else durations.download + durations.upload
         if self.dropout is not None:
             death = self.dropout.deaths(clients, tasks, seconds)
             seconds = np.where(death < seconds, -1.0 - death, seconds)

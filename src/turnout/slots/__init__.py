@@ -3,7 +3,7 @@
 Slots in the order data flows: selection -> local -> guard -> weighting -> aggregation -> server.
 """
 
-from turnout.slots.aggregation import Aggregation, ParticipationLimit
+from turnout.slots.aggregation import Aggregation, ParticipationLimit, SecurePhase
 from turnout.slots.guard import Guard
 from turnout.slots.local import Correction, Local, Measurement
 from turnout.slots.personalization import Personalization
@@ -27,6 +27,7 @@ __all__ = [
     "Personalization",
     "Piece",
     "RecordingSelection",
+    "SecurePhase",
     "Selection",
     "Server",
     "Slots",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 
@@ -11,6 +11,9 @@ from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.slots.stateful import Stateful
 from turnout.slots.weighting import Weights
+
+SecurePhase = Literal["share", "mask", "open"]
+"""What a client does, once it has trained, for a sum in which its update cannot be seen."""
 
 
 class ParticipationLimit(NamedTuple):
@@ -71,6 +74,9 @@ class Aggregation(Stateful):
     continues: ClassVar[bool] = False
     """Whether a client trains from the model that the last step it took part in led to, which it keeps, and not from the
     present one."""
+
+    phases: ClassVar[tuple[SecurePhase, ...]] = ()
+    """What a round asks for after training, where updates are summed in secret."""
 
     of_models: ClassVar[bool] = False
     """Whether it reads ``report.model_offset``: how far the models behind stale reports are from the present one."""

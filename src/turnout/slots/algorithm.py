@@ -21,6 +21,7 @@ from turnout.slots import (
     Measurement,
     Normaliser,
     Personalization,
+    SecurePhase,
     Selection,
     Server,
     Stateful,
@@ -159,11 +160,12 @@ class Algorithm:
         return dtype
 
     @property
-    def phases(self) -> tuple[Literal["prepare", "measure", "train"], ...]:
+    def phases(self) -> tuple[Literal["prepare", "measure", "train"] | SecurePhase, ...]:
         """What a round asks clients for, in this order; ``"prepare"`` before the first round only."""
         prepares = any(correction.asks_everyone for correction in self.corrections)
         measures = bool(self.selection.measurements)
-        return (*(("prepare",) if prepares else ()), *(("measure",) if measures else ()), "train")
+        secure: tuple[SecurePhase, ...] = self.aggregation.phases
+        return (*(("prepare",) if prepares else ()), *(("measure",) if measures else ()), "train", *secure)
 
     @property
     def continues(self) -> bool:

@@ -17,6 +17,9 @@ class Guard(Piece, ABC):
 
     slot: ClassVar[str] = "guard"
 
+    codes: ClassVar[bool] = False
+    """Whether what leaves the client is a code of the vectors in their place."""
+
     def receive(self, task: Task) -> Task:
         """Return the task as it arrives at the client, where the guard is about both ways."""
         return task

@@ -21,6 +21,9 @@ class Selection(Piece, ABC):
     measurements: ClassVar[tuple[Measurement, ...]] = ()
     """What those are asked for who only measure."""
 
+    repeats: ClassVar[bool] = False
+    """Whether a client may be in a cohort twice, and counts twice then."""
+
     def check(self, num_clients: int) -> None:
         """Refuse a federation that this selection cannot serve."""
 

@@ -1,0 +1,117 @@
+"""A client's side of a secure sum between machines: it keeps its update until it has masked it."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import torch
+
+from turnout.aggregation import SecureSum
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Report, State
+from turnout.deployment.masked_sum import CODES, KEY
+from turnout.deployment.wire import Assignment, encode
+from turnout.secure import Keys, ProtocolError, Request, SecureClient
+from turnout.secure.attendance import threshold_of
+
+log = logging.getLogger("turnout.client")
+
+
+class Masker:
+    """Take a client through the sum of a round after the other.
+
+    What it holds is lost with its process, on purpose: a secret that was written down could be read, and a client without
+    it drops out of one sum. What training has the client remember counts once its update has left, masked.
+
+    Args:
+        aggregation: how updates are summed.
+    """
+
+    def __init__(self, aggregation: SecureSum) -> None:
+        self._aggregation = aggregation
+        self._round: tuple[int, SecureClient, np.ndarray, State] | None = None
+        self._version = -1
+
+    def announce(self, client: int, version: int, report: Report, memory: State) -> bytes | None:
+        """Return what is sent of an update that stays here: keys, and the numbers that weights are made of.
+
+        Args:
+            client: whose it is.
+            version: of the round.
+            report: the update and its numbers, of one client.
+            memory: what the client remembers once the update is sent.
+
+        Returns:
+            The body; None where the update holds NaN or infinity, and no sum could.
+        """
+        self._round = None
+        if not report.finite()[0]:
+            log.warning("no update is sent, because it holds NaN or infinity")
+            return None
+        secret = SecureClient(client + 1, 1, self._aggregation.bits)
+        keys = secret.advertise()
+        self._version = version
+        self._round = (client, secret, report.updates.gathered()[0].double().cpu().numpy(), memory)
+        counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
+        found = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
+        both = torch.frombuffer(bytearray(keys.sealing + keys.masking), dtype=torch.uint8)
+        return encode(found | {f"seen.{name}": value for name, value in report.seen.items()} | {"keys": both[None]})
+
+    def answer(self, task: Assignment, memory: State) -> tuple[bytes, State] | None:
+        """Do a later phase of the same round: the body, and what is remembered; None where it cannot be done."""
+        if self._round is None or task.version != self._version:
+            log.info("the update of this round is gone", extra={"task": task.task})
+            return None
+        told = {name: value[0] for name, value in task.tensors().items()}
+        try:
+            match task.phase:
+                case "share":
+                    return self._share(told), memory
+                case "mask":
+                    return self._mask(told), self._round[3]
+                case _:
+                    return self._open(told), memory
+        except (ProtocolError, ConfigurationError) as error:
+            log.warning("this client drops out of a secure sum", extra={"task": task.task, "reason": str(error)})
+            self._round = None
+            return None
+
+    def _share(self, told: State) -> bytes:
+        """Share the round's secrets among neighbours, and weigh the update."""
+        assert self._round is not None
+        client, secret, update, memory = self._round
+        order = told["neighbours"].tolist()
+        rows = [row.tobytes() for row in told["keys"].numpy()]
+        keys = {other: Keys(both[:KEY], both[KEY:]) for other, both in zip(order, rows, strict=True)}
+        secret.threshold = threshold_of(self._aggregation.threshold, len(order))
+        sealed = secret.share(keys)
+        self._round = client, secret, self._aggregation.code.encode(float(told["weight"]) * update), memory
+        return encode({"sealed": torch.tensor([[list(sealed[other]) for other in order]], dtype=torch.uint8)})
+
+    def _mask(self, told: State) -> bytes:
+        """Mask the update."""
+        assert self._round is not None
+        _, secret, values, _ = self._round
+        senders = told["senders"].tolist()
+        sealed = {other: row.tobytes() for other, row in zip(senders, told["sealed"].numpy(), strict=True)}
+        kind = CODES[values.dtype.itemsize][1]
+        masked = torch.frombuffer(bytearray(secret.mask(values, sealed).tobytes()), dtype=kind)
+        return encode({"masked": masked[None]})
+
+    def _open(self, told: State) -> bytes:
+        """Give the shares that were asked for, in the order in which they were."""
+        assert self._round is not None
+        there, gone = told["there"].tolist(), told["gone"].tolist()
+        opening = self._round[1].open(Request(frozenset(there), frozenset(gone)))
+        found = {
+            "self_masks": [opening.self_masks[c] for c in there],
+            "masking_keys": [opening.masking_keys[c] for c in gone],
+        }
+        size = {name: (1, len(shares), 33) for name, shares in found.items()}
+        return encode(
+            {
+                name: torch.tensor(list(b"".join(shares)), dtype=torch.uint8).view(size[name])
+                for name, shares in found.items()
+            }
+        )
