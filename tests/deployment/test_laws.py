@@ -16,7 +16,7 @@ from ..laws.recipes import DATA, LOCAL, RECIPES, experiment
 
 SOME = (
     "fedau", "fedavg", "fedprox", "fednova", "folb", "folb_two_set", "fednu", "scaffold_p", "fedavg_p", "ditto", "maxfl",
-    "mw_fed", "mifa", "scaffold, drawn twice, noisy",
+    "mw_fed", "mifa", "scaffold, drawn twice, noisy", "fedau of secure sums", "maxfl of secure sums with a personal head",
 )  # fmt: skip
 """One of each kind: with measurements before or after the choice, preparing, personal, told alone, keeping tables."""
 

@@ -37,6 +37,7 @@ from turnout import (
     Prox,
     Qsgd,
     Scaffold,
+    SecureSum,
     ServerAdam,
     ServerMomentum,
     Sgd,
@@ -183,6 +184,10 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     ),
     "amplified_scaffold with a personal head, power_sgd": lambda local: ALGORITHMS["amplified_scaffold"](
         local, period=2, gamma=2.0, also=(Uniform(3), Personal(), PowerSgd(rank=2))
+    ),
+    "fedau of secure sums": lambda local: fedau(local, cutoff=3, also=(SecureSum(largest=64.0, min_clients=2),)),
+    "maxfl of secure sums with a personal head": lambda local: maxfl(
+        local, cohort_size=3, also=(Personal(), SecureSum(min_clients=2, degree=2))
     ),
     "fednu, uniform": lambda local: fednu(local, by="uniform", cohort_size=3),
 }

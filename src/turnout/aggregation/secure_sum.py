@@ -43,8 +43,8 @@ class SecureSum(WeightedSum):
         bits: of the modulus, at most 54; masked updates are sent as whole numbers of 8, 16, 32 or 64 bits.
         fraction_bits: of the part behind the point. The sum of n updates is off by at most ``n 2^(-fraction_bits - 1)``.
         largest: that a number of ``f_b Delta_b`` may be, in absolute value.
-        too_large: what becomes of a larger one: ``"refuse"`` ends a simulation with what to write, and has a deployed client
-            give up its task; ``"clip"`` takes the nearest that fits.
+        too_large: what becomes of a larger one: ``"refuse"`` ends a simulation with what to write (on a GPU, drops the
+            report), and has a deployed client give up its task; ``"clip"`` takes the nearest that fits.
         threshold: the share of a client's neighbours whose help it takes to take off its masks.
         degree: k, the neighbours of a client; None joins all to all.
         min_clients: with fewer there is no sum; of one client alone it would be its update.
@@ -98,8 +98,8 @@ class SecureSum(WeightedSum):
         for piece in algorithm.weighting:
             if type(piece).factors is Weighting.factors:
                 raise ConfigurationError(
-                    f"SecureSum: {type(piece).__name__} makes a client's weight of the vectors of others, and a client has "
-                    "to know its weight before it masks its update"
+                    f"SecureSum: {type(piece).__name__} weighs a report by the others of its step, and a client has to know "
+                    "its weight before it masks its update"
                 )
         if algorithm.keeps:
             raise ConfigurationError(
@@ -142,11 +142,14 @@ class SecureSum(WeightedSum):
         Raises:
             ConfigurationError: for numbers beyond `largest`, unless they are to be clipped.
         """
-        weighted = factors[:, None] * rows.double()
-        if self.too_large == "refuse" and weighted.numel() and float(top := weighted.abs().max()) > self.largest:
+        weighted, unit = factors[:, None] * rows.double(), 2.0**self.fraction_bits
+        if self.too_large == "clip":
+            weighted = weighted.clamp(-self.largest, self.largest)
+        elif weighted.device.type != "cpu":  # where nobody is to wait for an answer
+            weighted = weighted.where(weighted.abs() <= self.largest, torch.nan)
+        elif weighted.numel() and float(top := weighted.abs().max()) > self.largest:
             raise self.code.overflow(float(top))
-        unit = 2.0**self.fraction_bits
-        return (weighted.clamp(-self.largest, self.largest) * unit).round() / unit
+        return (weighted * unit).round() / unit
 
     def bytes_of(self, phase: str, num_neighbours: int, num_params: int) -> tuple[int, int]:
         """Return the bytes that a client sends and receives in a phase, beside what any task takes.

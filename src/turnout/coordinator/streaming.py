@@ -51,7 +51,7 @@ class StreamingSum(ReportBuffer):
         super().__init__()
         self._secure = algorithm.aggregation if isinstance(algorithm.aggregation, SecureSum) else None
         self._algorithm, self._state, self._federation = algorithm, state, federation
-        self._alone = alone and self._secure is None
+        self._alone = alone
         self._factors: list[torch.Tensor] = []
         self._sums: dict[str, RunningSum] = {}
 
@@ -63,7 +63,10 @@ class StreamingSum(ReportBuffer):
                 name: LazySum(Updates.of(rows).gathered(), torch.ones_like(factors))
                 for name, rows in report.extra.items()
             }
-            delta = LazySum(report.updates.gathered(), factors)
+            rows = report.updates.gathered()
+            delta = LazySum(rows, factors)
+            if self._secure is not None:
+                delta = LazySum(self._secure.rounded(factors, rows), factors, rows.dtype)
             super().add(replace(report, delta=delta, extra=extra))
             return
         good = report.finite()

@@ -200,6 +200,8 @@ def told(state: State, row: int) -> dict[str, tuple[str, tuple[int, ...], str]]:
 def _tensor(dtype: str, shape: tuple[int, ...], text: str) -> torch.Tensor:
     """Read one tensor of what `told` gave."""
     try:
-        return torch.frombuffer(bytearray.fromhex(text), dtype=_TYPES[dtype]).reshape(tuple(shape)).clone()
+        found, kind = bytearray.fromhex(text), _TYPES[dtype]
+        flat = torch.frombuffer(found, dtype=kind) if found else torch.empty(0, dtype=kind)
+        return flat.reshape(tuple(shape)).clone()
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise WireError(f"the server's answer holds no tensor: {error}") from None

@@ -184,19 +184,21 @@ class LazySum(_OnlySums):
     Args:
         rows: ``[B, P]``.
         factors: u, float64 ``[B]``.
+        dtype: of the rows, where they are ``u_b rows_b`` already, in a wider type; None where they are as they came.
     """
 
-    def __init__(self, rows: torch.Tensor, factors: torch.Tensor) -> None:
-        self.rows, self.factors = rows, factors
-        self.shape, self.dtype, self.device = rows.shape, rows.dtype, rows.device
+    def __init__(self, rows: torch.Tensor, factors: torch.Tensor, dtype: torch.dtype | None = None) -> None:
+        self.rows, self.factors, self._multiplied = rows, factors, dtype
+        self.shape, self.dtype, self.device = rows.shape, dtype or rows.dtype, rows.device
 
     def take(self, index: torch.Tensor) -> LazySum:
         """Return the rows at these positions."""
-        return LazySum(self.rows[index], self.factors[index])
+        return LazySum(self.rows[index], self.factors[index], self._multiplied)
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
         """Return the same bits as of rows that were summed as they came in."""
-        return Summed(_in_groups(self.factors, self.rows), self.factors, self.dtype).weighted_sum(weights)
+        times = self.factors if self._multiplied is None else torch.ones_like(self.factors)
+        return Summed(_in_groups(times, self.rows), self.factors, self.dtype).weighted_sum(weights)
 
     def finite(self) -> torch.Tensor:
         """Return which rows are finite."""
