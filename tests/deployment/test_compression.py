@@ -132,6 +132,13 @@ def test_a_wrong_code_is_refused(world):
     assert torch.isfinite(deployed.host.driver.params).all()
 
 
+def done(worker, client, *given):
+    """Do a task that the worker does not give up."""
+    found = worker.do(client, *given)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("guard", GUARDS, ids=str)
 def test_a_report_that_diverged_says_so(guard):
     """A code of what is not finite would be one of zeros, so that it is sent as NaN and refused."""
@@ -142,7 +149,7 @@ def test_a_report_that_diverged_says_so(guard):
         "params": setting.initial * torch.inf,
         **{f"shared.{name}": setting.initial * 0 for name in run.algorithm.keeps},
     }
-    body, memory = worker.do(0, TASK, model, worker.first_memory())
+    body, memory = done(worker, 0, TASK, model, worker.first_memory())
     with pytest.raises(WireError, match="NaN or infinity"):
         setting.reports["train"].read(body, 0, 0)
     assert all(torch.isfinite(value).all() for value in memory.values())
@@ -157,7 +164,8 @@ def test_an_attacker_sends_a_code_of_what_it_made_up():
     model = {"params": setting.initial, **{f"shared.{name}": setting.initial * 0 for name in run.algorithm.keeps}}
     for client, sign in ((bad, -1), (good, 1)):
         sent = [
-            Worker(computer, client, who).do(client, TASK, model, {**computer.memory})[0] for who in (None, behaviour)
+            done(Worker(computer, client, who), client, TASK, model, {**computer.memory})[0]
+            for who in (None, behaviour)
         ]
         plain, changed = (setting.reports["train"].read(body, client, 0).updates.gathered() for body in sent)
         assert torch.equal(changed, sign * plain)
@@ -194,7 +202,7 @@ def test_bytes_are_those_of_the_messages(name):
     simulation.round()
     model = model_tensors(setting.initial, algorithm.shared(simulation.state), algorithm.broadcast_dtype(torch.float32))
     worker = Worker(Computer(run), 0)
-    body, _ = worker.do(0, TASK, decode(encode(model), worker.model), worker.first_memory())
+    body, _ = done(worker, 0, TASK, decode(encode(model), worker.model), worker.first_memory())
     # The version goes both ways beside the body: 8 bytes of each.
     assert simulation.row["bytes_up"] == 8 * (without_header(body) + 8)
     assert simulation.row["bytes_down"] == 8 * (without_header(encode(model)) + 8)

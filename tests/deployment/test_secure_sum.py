@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 import turnout as to
 from turnout import ConfigurationError, SecureSum
 from turnout.aggregation.weighted_sum import WeightedSum
+from turnout.deployment.masker import Masker
 from turnout.deployment.privacy import visible
 from turnout.deployment.replay import replay
 from turnout.deployment.setting import Setting
-from turnout.deployment.wire import decode, read_manifest
+from turnout.deployment.wire import Assignment, decode, read_manifest
 from turnout.distributed.updates import Summed
 from turnout.population import ALittleIsEnough
-from turnout.secure.attendance import Attendance
+from turnout.secure.attendance import Attendance, threshold_of
+from turnout.secure.graph import neighbours
 from turnout.secure.local import secure_sum
 from turnout.secure.masks import word
 from turnout.secure.messages import TooFewClients
@@ -80,6 +82,49 @@ def test_a_round_ends_early_exactly_where_the_protocol_would(data):
     assert opens == enough
     if opens:
         assert [c + 1 for c in follows.masked] == summed
+
+
+def test_masks_of_who_left_need_neighbours_to_take_them_off():
+    """Client 0 is gone before it masked; of its neighbours, 1 and 5 here, both have to be there at the end."""
+    found = Attendance(1.0, 2, 2, (0, 0))
+    found.share(list(range(6)))
+    others = found.neighbours[0]
+    found.threshold = 1
+    found.mask(list(range(6)))
+    found.open([c for c in range(6) if c])
+    found.opened([c for c in range(6) if c and c not in others])
+    assert not found.opens
+    found.opened([c for c in range(6) if c and c != others[0]])
+    assert found.opens
+
+
+@pytest.mark.parametrize(
+    ("share", "degree", "threshold"), [(0.6, 6, 4), (0.5, 4, 2), (0.1, 3, 1), (1.0, 7, 7), (0.3, 10, 3)]
+)
+def test_a_threshold_is_rounded_up(share, degree, threshold):
+    assert threshold_of(share, degree) == threshold
+
+
+@pytest.mark.parametrize("degree", [None, 2, 3, 5, 20])
+def test_neighbours_are_counted_as_the_graph_has_them(degree):
+    graph = neighbours(range(9), degree, 0)
+    assert {len(others) for others in graph.values()} == {SecureSum(degree=degree).num_neighbours(9)}
+
+
+def test_what_is_too_large_is_clipped():
+    piece = SecureSum(largest=2.0, fraction_bits=4, too_large="clip")
+    found = piece.rounded(torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([[0.3, -5.0], [1.5, -0.5]]))
+    assert found.tolist() == [[5 / 16, -2.0], [2.0, -1.0]]
+
+
+def test_a_client_masks_in_the_round_in_which_it_trained():
+    """A task of another round finds no update, and is given up."""
+    simulation = Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), rounds=1))
+    report = simulation.train(np.array([0]))
+    masker = Masker(SecureSum())
+    assert masker.announce(0, 3, report, {}) is not None
+    task = Assignment(1, 4, "share", 0, "", 0, 1.0)
+    assert masker.answer(task, {}) is None
 
 
 def test_a_server_step_never_sees_an_update(world, monkeypatch):

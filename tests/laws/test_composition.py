@@ -22,6 +22,8 @@ from .test_reports import batches, reordered, states_after
 
 NEED_MORE = ("clip_controls",)  # for control variates alone: tests/aggregation/test_private_controls.py
 GUARDS = {name: kind for name, kind in ALSO.items() if issubclass(kind, Guard) and name not in NEED_MORE}
+WITH_TABLES_OF_THEIR_OWN = ("private_sum", "secure_sum")
+"""In tests/aggregation/test_private_sum.py and tests/deployment/test_secure_sum.py."""
 REPORTS = batches(rounds=5)
 OPTIONS = {"amplified": {"period": 3}}  # less than there are rounds
 REFUSED = {
@@ -74,9 +76,7 @@ def test_what_runs_does_not_depend_on_the_order_of_reports(name, slot):
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     shuffled = [reordered(one, rng) for one in REPORTS]
     kinds = AGGREGATIONS if slot == "aggregation" else SERVER_OPTIMIZERS
-    kinds = {
-        piece: kind for piece, kind in kinds.items() if piece != "private_sum"
-    }  # tests/aggregation/test_private_sum.py
+    kinds = {piece: kind for piece, kind in kinds.items() if piece not in WITH_TABLES_OF_THEIR_OWN}
     plain = states_after(RECIPES[name](LOCAL), REPORTS)[0].params
     for piece, kind in kinds.items():
         if why := reason(name, slot, piece):

@@ -46,12 +46,54 @@ def test_below_the_threshold_there_is_no_sum(phase):
     values = inputs(range(1, 7))
     secure_sum(values, bits=BITS, threshold=3, leave={phase: [1, 2]})
     with pytest.raises(TooFewClients, match="the threshold is 3"):
-        secure_sum(values, bits=BITS, threshold=3, leave={phase: [1, 2, 3, 4]})
+        secure_sum(values, bits=BITS, threshold=3, leave={phase: [1, 2, 3]})
 
 
 def test_three_who_came_are_too_few_for_a_threshold_of_three():
     with pytest.raises(TooFewClients, match="3 clients came"):
         secure_sum(inputs([1, 2, 3]), bits=BITS, threshold=3)
+
+
+def shared_by(number):
+    """Clients 1 to `number` with a threshold of 2; the first has shared, and gets what the others sealed for it."""
+    clients = [SecureClient(c, 2, 8) for c in range(1, number + 1)]
+    keys = {client.number: client.advertise() for client in clients}
+    sent = {c.number: c.share({o: k for o, k in keys.items() if o != c.number}) for c in clients}
+    return clients[0], {other: sealed[1] for other, sealed in sent.items() if other > 1}
+
+
+def test_a_client_sends_nothing_where_fewer_than_the_threshold_are_there():
+    """Whatever the server says: with one neighbour less than the threshold it ends in each of its phases."""
+    values = np.zeros(3, np.uint8)
+    with pytest.raises(TooFewClients, match="client 1 has 1 neighbours, and the threshold is 2"):
+        shared_by(2)
+    one, sealed = shared_by(3)
+    with pytest.raises(TooFewClients, match="client 1 has 1 neighbours that shared"):
+        one.mask(values, {2: sealed[2]})
+    one, sealed = shared_by(4)
+    one.mask(values, sealed)
+    with pytest.raises(TooFewClients, match="client 1 has 1 neighbours that sent"):
+        one.open(Request(frozenset({2}), frozenset({3, 4})))
+
+
+def test_a_server_takes_one_input_of_each_and_finds_out_wrong_shares():
+    clients = {c: SecureClient(c, 1, 8) for c in (1, 2, 3)}
+    server = SecureServer(3, 8, 1)
+    for number, client in clients.items():
+        server.advertised(number, client.advertise())
+    for number, keys in server.keys().items():
+        server.shared(number, clients[number].share(keys))
+    for number, sealed in server.sealed().items():
+        if number < 3:
+            masked = clients[number].mask(np.ones(3, np.uint8), sealed)
+            server.masked(number, masked)
+            with pytest.raises(ProtocolError, match="does not belong"):
+                server.masked(number, masked)
+    for number, request in server.requests().items():
+        right = clients[number].open(request)
+        server.opened(number, Opening(right.self_masks, {3: next(iter(right.self_masks.values()))}))
+    with pytest.raises(ProtocolError, match="the shares of client 3 give another key than it advertised"):
+        server.total()
 
 
 def test_who_leaves_after_sending_changes_nothing():

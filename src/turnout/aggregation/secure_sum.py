@@ -17,11 +17,8 @@ from turnout.secure.fixed_point import FixedPoint
 from turnout.secure.masks import word
 from turnout.slots import SecurePhase, Slots, Weighting
 
-_KEYS, _SEALED, _NUMBER = (
-    64,
-    2 * shamir.SHARE_BYTES + 28,
-    8,
-)  # bytes: two public keys; two shares, nonce and tag; a number
+# Bytes of two public keys; of two shares with nonce and tag; of a number.
+_KEYS, _SEALED, _NUMBER = 64, 2 * shamir.SHARE_BYTES + 28, 8
 
 
 @dataclass(frozen=True)
