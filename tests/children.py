@@ -15,9 +15,12 @@ from turnout.comparison.processes import _context, _unread_main
 ROOT = Path(__file__).parents[1]
 
 
+PRELOADED = ["turnout.exports", "turnout.cli.commands.run", "turnout.cli.settings", "pandas"]
+"""What each process would spend two seconds on; pyarrow imports pandas where it is there."""
+
 _begun: list["Child"] = []
-if hasattr(_context(), "set_forkserver_preload"):  # pyarrow imports pandas where it is there, which takes a second
-    _context().set_forkserver_preload(["turnout", "turnout.cli", "pandas"])  # type: ignore[attr-defined]
+if hasattr(_context(), "set_forkserver_preload"):
+    _context().set_forkserver_preload(PRELOADED)  # type: ignore[attr-defined]
 
 
 class Child:
