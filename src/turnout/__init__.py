@@ -131,6 +131,7 @@ __all__ = [
     "Prox",
     "Qsgd",
     "RandomK",
+    "Range",
     "RecordedSpeed",
     "Result",
     "Rounds",

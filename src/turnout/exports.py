@@ -129,6 +129,7 @@ from turnout.population import (
 )
 from turnout.privacy import BandedSquareRoot, BufferedToeplitz, Independent
 from turnout.reporting.plot import plot
+from turnout.reporting.range import Range
 from turnout.result import Result, load
 from turnout.running import Interrupted
 from turnout.selection import (

@@ -13,6 +13,7 @@ from turnout.cli.commands import compare, reproduce, run, sweep
 from turnout.cli.settings import Settings
 from turnout.cli.sweep import grid_of
 from turnout.cli.variants import Layers
+from turnout.comparison.study import corners, space_of
 from turnout.comparison.sweep import points
 from turnout.reproduce import load
 
@@ -73,7 +74,8 @@ def test_the_reproductions_in_the_examples_can_be_run() -> None:
 def test_the_grids_in_the_examples_are_sound() -> None:
     for words in examples(sweep.EPILOG):
         axes = [words[i + 1] for i, word in enumerate(words) if word == "--grid"]
-        assert points(grid_of([], axes))
+        found = grid_of([], axes)
+        assert corners(space_of(found)) if "--trials" in words else points(found)
 
 
 def test_the_version_is_that_of_the_package(turnout: Turnout) -> None:

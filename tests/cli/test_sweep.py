@@ -172,3 +172,42 @@ def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, t
     assert result.exit_code == 2
     assert f"Error: {message}" in result.stderr
     assert not Path("runs").exists()
+
+
+def test_a_search_tells_its_best_trials_and_goes_on(turnout: Turnout, small: Sequence[str]) -> None:
+    command = (
+        "sweep", "--algorithm", "fedavg", "-g", "local.lr=0.0001..1:log", "-g", "local.steps=1..3", "-g",
+        "also.prox.mu=0,0.1", "--sampler", "random", "--batch-size", 2, "--seeds", 1, "--rounds", 2, "--jobs", 1, *small,
+    )  # fmt: skip
+    result = turnout(*command, "--trials", 2)
+    assert result.exit_code == 0, result.output
+    assert "2 trials, 1 seed on digits" in result.stderr
+    assert next(line for line in result.stdout.splitlines() if line.startswith("best: ")).startswith("best: local.lr=")
+    with Path("runs/sweep-digits/results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["trial"], row["seed"]) for row in rows] == [("0", "0"), ("1", "0")]
+    settings = json.loads(Path("runs/sweep-digits/trial-1/seed-0/settings.json").read_text())
+    assert settings["local"] == {"lr": float(rows[1]["local.lr"]), "steps": int(rows[1]["local.steps"])}
+    again = turnout(*command, "--trials", 3)
+    assert again.stderr.count("done, test accuracy") == 1
+    assert "10 trials" not in again.output
+    changed = turnout(*command[:-1], "local.lr=0.1", "--trials", 3, "--metric", "train_loss")
+    assert changed.exit_code != 0
+    assert "holds a search with metric" in changed.output
+
+
+@pytest.mark.parametrize(
+    ("grid", "flags", "message"),
+    [
+        ("local.lr=0.1..1", [], "local.lr: a range has no end of combinations: say how many to try, as in --trials 30"),
+        ("local.lr=1..0.1", ["--trials", 3], "range: got '1..0.1', needed the least number first"),
+        ("local.lr=-1..1", ["--trials", 3], "local.lr=-1: local.lr: got -1.0, needed a finite number > 0"),
+        ("local.lr=0.1..1", ["--trials", 0], "trials: got 0"),
+        ("local.lr=0.1..1", ["--trials", 3, "--sampler", "best"], "sampler: got 'best', needed 'tpe' or 'random'"),
+    ],
+)
+def test_bad_searches_are_refused_before_anything_runs(turnout: Turnout, grid: str, flags: list, message: str) -> None:
+    result = turnout("sweep", "--grid", grid, *flags, "data.num_clients=10", "data.alpha=1")
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+    assert not list(Path().rglob("rounds.parquet"))

@@ -1,9 +1,10 @@
-"""``turnout sweep``: a grid over any settings, and the best point of it."""
+"""``turnout sweep``: a grid or a search over any settings, and the best point of it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,35 +13,137 @@ import typer
 
 from turnout.cli import layers
 from turnout.cli.options import Table
-from turnout.cli.output import announce, say, show, warn_of_dropped
+from turnout.cli.output import announce, introduce, jobs_of, say, show, warn_of_dropped, watched
 from turnout.cli.run import save
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
-from turnout.comparison import is_finished
+from turnout.comparison import RunsFailed, is_finished
 from turnout.comparison.checks import check_experiments
-from turnout.core.checks import ConfigurationError, DataError
+from turnout.comparison.compare import perform_all, runs_of
+from turnout.comparison.run import Run
+from turnout.comparison.search import search
+from turnout.comparison.study import Study, corners, space_of
+from turnout.comparison.sweep import points, sorted_out
+from turnout.core.checks import ConfigurationError, DataError, count, counted
 from turnout.data.federated import FederatedData
 from turnout.experiment import Experiment
-from turnout.reporting.grid import Sweep, assignments, grid_csv, grid_table
+from turnout.reporting.grid import Sweep, assignments, by_name, grid_csv, grid_table
 from turnout.reporting.measure import Measure
+from turnout.reporting.range import Range
+from turnout.reporting.records import RunRecord
+from turnout.reporting.search import Search
 from turnout.reporting.sweep_page import edge_note, write_sweep
 from turnout.storage import replace_files
 
 
-def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any]]:
+@dataclass(frozen=True)
+class Asked:
+    """What a sweep was asked for.
+
+    Attributes:
+        under: layers of settings, the last one first.
+        algorithm: its name, unless it is an axis.
+        axes: what to try.
+        seeds: of the runs of each point.
+        measure: what decides.
+        to_accuracy: the accuracy to reach, if that decides.
+        given_folder: where everything goes, if it was said.
+        config: the file that the settings come from, if there is one.
+        jobs, threads, report, checkpoint_every, quiet: the flags.
+    """
+
+    under: Sequence[Table]
+    algorithm: str | None
+    axes: Mapping[str, list[Any] | Range]
+    seeds: list[int]
+    measure: Measure
+    to_accuracy: float | None
+    given_folder: Path | None
+    config: Path | None
+    jobs: int | None
+    threads: int
+    report: bool
+    checkpoint_every: int | None
+    quiet: bool
+
+    def plan(self, combinations: Mapping[str, Mapping[str, Any]]) -> dict[str, Settings]:
+        """Return the settings of points."""
+        return {name: settings_of(self.under, self.algorithm, name, point) for name, point in combinations.items()}
+
+    def begin(self, what: str, plan: Mapping[str, Settings]) -> tuple[Path, int | None]:
+        """Check a plan and say what is about to run: where, and how many runs at a time."""
+        first = next(iter(plan.values()))
+        folder = self.given_folder or Path("runs") / (
+            self.config.stem if self.config else f"sweep-{first.table['data']['name']}"
+        )
+        at_a_time = jobs_of(self.jobs, self.threads, [first])
+        shared = check(plan, self.seeds, folder, self.measure)
+        if not self.quiet:
+            introduce(f"{what}, {counted(len(self.seeds), 'seed')}", plan.values(), shared)
+        return folder, at_a_time
+
+    def runs(self, plan: Mapping[str, Settings], folder: Path) -> list[Run]:
+        """Return the runs of a plan, whose settings are kept beside them."""
+        save_all(plan, self.seeds, folder)
+        return runs_of(plan, self.seeds, folder, self.checkpoint_every)
+
+
+def run_grid(asked: Asked) -> None:
+    """Run every combination, and tell the best."""
+    combinations = points(asked.axes)
+    plan = asked.plan(combinations)
+    folder, jobs = asked.begin(counted(len(plan), "point"), plan)
+
+    def tell_of(records: Sequence[RunRecord]) -> None:
+        found = sorted_out(asked.axes, combinations, records, asked.measure, asked.to_accuracy)
+        conclude(found, folder, asked.report)
+
+    try:
+        with watched(len(plan) * len(asked.seeds), asked.quiet) as tell:
+            done = perform_all(asked.runs(plan, folder), folder, jobs=jobs, threads=asked.threads, progress=tell)
+    except RunsFailed as failed:
+        if failed.records:
+            tell_of(failed.records)
+        raise
+    tell_of(list(done.values()))
+
+
+def run_trials(asked: Asked, num_trials: int, sampler: str, sampler_seed: int, batch_size: int) -> None:
+    """Try as many combinations as were asked for, and tell the best."""
+    count("trials", num_trials)
+    space = space_of(asked.axes)
+    tried = asked.plan(by_name(corners(space)))
+    folder, jobs = asked.begin(counted(num_trials, "trial"), tried)
+    study = Study(
+        folder, space, asked.measure, asked.seeds,
+        sampler=sampler, sampler_seed=sampler_seed, batch_size=batch_size,
+    )  # fmt: skip
+    left = max(num_trials - len(study.points), 0)
+    with watched(left * len(asked.seeds), asked.quiet) as tell:
+        found = search(
+            study, num_trials, lambda batch: asked.runs(asked.plan(batch), folder), asked.to_accuracy,
+            jobs=jobs, threads=asked.threads, progress=tell,
+        )  # fmt: skip
+    conclude(found, folder, asked.report)
+
+
+def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any] | Range]:
     """Return the axes of a grid, from tables ``[grid]`` of files and from how they are written on the command line.
+
+    An axis has values, ``0.01,0.1``, or is a `Range`, ``0.001..1:log``.
 
     Raises:
         ConfigurationError: for what is no axis.
     """
-    axes: dict[str, list[Any]] = {}
+    axes: dict[str, list[Any] | Range] = {}
     for table in tables:
         axes |= _flat(table)
     for text in written:
         key, equals, values = text.partition("=")
         if not equals or not key.strip():
             raise ConfigurationError(f"--grid {text!r}: needed a setting and its values, such as local.lr=0.01,0.1")
-        axes[key.strip()] = [layers.override(f"value={value}")["value"] for value in _values(values)]
+        listed = [layers.override(f"value={value}")["value"] for value in _values(values)]
+        axes[key.strip()] = Range.read(values) or listed
     if not axes:
         raise ConfigurationError("name at least one axis: turnout sweep --grid local.lr=0.01,0.1")
     for key in axes:
@@ -49,7 +152,7 @@ def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any
     return axes
 
 
-def _flat(table: Any, place: str = "") -> dict[str, list[Any]]:
+def _flat(table: Any, place: str = "") -> dict[str, list[Any] | Range]:
     """Axes of nested tables: ``local.lr = [0.01, 0.1]`` in TOML is a table in a table."""
     if isinstance(table, Mapping):
         return {
@@ -57,8 +160,12 @@ def _flat(table: Any, place: str = "") -> dict[str, list[Any]]:
             for name, each in table.items()
             for key, values in _flat(each, f"{place}.{name}" if place else name).items()
         }
+    if found := Range.read(table):
+        return {place: found}
     if not isinstance(table, list):
-        raise ConfigurationError(f"grid {place}: got {table!r}, needed a list of values, such as [0.01, 0.1]")
+        raise ConfigurationError(
+            f"grid {place}: got {table!r}, needed a list of values, such as [0.01, 0.1], or a range, such as '0.001..1:log'"
+        )
     return {place: table}
 
 
@@ -97,7 +204,7 @@ def _layer(axis: str, value: Any) -> Table:
     return layer
 
 
-def prepare(plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path, measure: Measure) -> FederatedData:
+def check(plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path, measure: Measure) -> FederatedData:
     """Build everything once, so that what cannot run is refused before anything does; the data of the first point."""
     loaded: dict[str, FederatedData] = {}
     makes: dict[str, Callable[[], Experiment]] = {}
@@ -111,10 +218,14 @@ def prepare(plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path, me
             raise type(error)(f"{name}: {error}") from error
         makes[name] = partial(ours.experiment, loaded[key])
     check_experiments(makes, measure.metric or measure.kind, target=measure.metric is None)
+    return next(iter(loaded.values()))
+
+
+def save_all(plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path) -> None:
+    """Keep the settings of every run beside it."""
     for name, settings in plan.items():
         for seed in seeds:
             save(settings.seeded(seed), folder / name / f"seed-{seed}")
-    return next(iter(loaded.values()))
 
 
 def conclude(found: Sweep, folder: Path, report: bool) -> None:
@@ -124,10 +235,14 @@ def conclude(found: Sweep, folder: Path, report: bool) -> None:
     replace_files({folder / "results.csv": lambda part: part.write_text(grid_csv(found), encoding="utf-8")})
     typer.echo(f"runs and tables: {folder}")
     if report:
-        title = f"{len(found.points)} points over {' and '.join(found.axes)}"
+        what = "trials" if isinstance(found, Search) else "points"
+        title = f"{len(found.points)} {what} over {' and '.join(found.axes)}"
         announce(lambda: write_sweep(found, folder / "report.html", title))
     for name, point in found.best_for("algorithm").items() if "algorithm" in found.axes else ():
         typer.echo(f"best of {name}: {assignments(found.points[point])}, {found.scores[point].text}")
     typer.echo(f"best: {assignments(found.best)}")
     if note := edge_note(found):
         say(note, style="yellow")
+    if isinstance(found, Search) and found.failures:
+        name, why = next(iter(found.failures.items()))
+        say(f"{counted(len(found.failures), 'trial')} failed and count as the worst: {name}, {why}", style="yellow")

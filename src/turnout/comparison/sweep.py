@@ -1,8 +1,7 @@
-"""A grid over anything: one run for each combination of values and each seed, and the best of them."""
+"""A grid or a search over anything: runs for each combination of values and each seed, and the best of them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -11,16 +10,19 @@ from typing import Any
 
 from turnout.comparison.checks import check_experiments
 from turnout.comparison.compare import check_runs, first_of, perform_all, runs_of
-from turnout.comparison.run import Listener
-from turnout.core.checks import ConfigurationError, refuse
+from turnout.comparison.run import Listener, Run
+from turnout.comparison.search import search
+from turnout.comparison.study import Sampler, Study, corners, space_of
+from turnout.core.checks import ConfigurationError, count, refuse
 from turnout.experiment import Experiment
-from turnout.reporting.grid import Sweep, written
+from turnout.reporting.grid import Sweep, by_name
 from turnout.reporting.measure import Measure
+from turnout.reporting.range import Range, refuse_ranges
 from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.target import check_accuracy
 
-Grid = Mapping[str, Sequence[Any]]
-"""The values of each axis, by its name."""
+Grid = Mapping[str, Sequence[Any] | Range]
+"""The values of each axis, by its name; for a search, ranges too."""
 
 
 def sweep(
@@ -31,12 +33,18 @@ def sweep(
     *,
     metric: str | None = None,
     to_accuracy: float | None = None,
+    trials: int | None = None,
+    sampler: Sampler = "tpe",
+    sampler_seed: int = 0,
+    batch_size: int = 4,
     jobs: int | None = None,
     threads: int = 1,
     checkpoint_every: int | None = None,
     progress: bool | Listener = False,
 ) -> Sweep:
-    """Run ``experiment(seed, **values)`` for every combination of values and every seed, and rank the combinations.
+    """Run ``experiment(seed, **values)`` for combinations of values and every seed, and rank the combinations.
+
+    All combinations are run, or as many as `trials` says, which Optuna proposes (`Search`).
 
     Runs are side by side, in folders ``folder/POINT/seed-SEED``, and go on there like those of `compare`::
 
@@ -45,10 +53,11 @@ def sweep(
 
         found = sweep(experiment, {"lr": [0.01, 0.1], "mu": [0.001, 0.1]}, seeds=3, folder="runs/lr-mu")
         found.best  # {"lr": 0.1, "mu": 0.001}
+        sweep(experiment, {"lr": Range(0.001, 1.0, log=True), "mu": [0.001, 0.1]}, 3, "runs/search", trials=30)
 
     Args:
         experiment: a function of the seed and of one argument for each axis.
-        grid: the values of each axis.
+        grid: the values of each axis; with `trials`, a `Range` too.
         seeds: so many, from 0, or which.
         folder: where all of it goes.
         metric: what decides: a recorded column, whose mean over the last tenth of the rounds counts, or any `Measure`,
@@ -56,6 +65,12 @@ def sweep(
             decides, or the median of what was spent until `to_accuracy`. Choosing by test accuracy spends the test on it:
             report the choice on seeds or data that it has not seen.
         to_accuracy: the accuracy to reach, where rounds, bytes or simulated seconds until then decide.
+        trials: how many combinations to try; None tries all. What was tried stands in ``folder/study.db``, and the same call
+            goes on there, also with more trials.
+        sampler: what proposes them: ``"tpe"``, the tree-structured Parzen estimator, which learns from the trials before, or
+            ``"random"``.
+        sampler_seed: of the sampler.
+        batch_size: trials that are proposed together, to be run side by side. Which they are depends on it, not on `jobs`.
         jobs, threads, checkpoint_every, progress: as in `compare`.
 
     Raises:
@@ -64,16 +79,38 @@ def sweep(
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
     measure = measure_of(metric, to_accuracy)
-    combinations = points(grid)
-    experiments = {name: partial(experiment, **values) for name, values in combinations.items()}
-    runs = runs_of(experiments, seeds, Path(folder), checkpoint_every)
-    check_runs(runs, jobs, threads)
-    check_experiments(first_of(runs), measure.metric or measure.kind, target=to_accuracy is not None)
-    records = list(perform_all(runs, Path(folder), jobs=jobs, threads=threads, progress=progress).values())
-    return sorted_out(grid, combinations, records, measure, to_accuracy)
+    target = Path(folder)
+
+    def runs(combinations: Mapping[str, Mapping[str, Any]]) -> list[Run]:
+        made = {name: partial(experiment, **values) for name, values in combinations.items()}
+        return runs_of(made, seeds, target, checkpoint_every)
+
+    if trials is None:
+        combinations = points(grid)
+        planned = runs(combinations)
+        check_runs(planned, jobs, threads)
+        _check(first_of(planned), measure)
+        records = list(perform_all(planned, target, jobs=jobs, threads=threads, progress=progress).values())
+        return sorted_out(grid, combinations, records, measure, to_accuracy)
+    count("trials", trials)
+    space = space_of(grid)
+    planned = runs({"corner": corners(space)[0]})
+    check_runs(planned, jobs, threads)
+    tried = by_name(corners(space))
+    _check({name: partial(experiment, planned[0].seed, **point) for name, point in tried.items()}, measure)
+    study = Study(
+        target, space, measure, [run.seed for run in planned],
+        sampler=sampler, sampler_seed=sampler_seed, batch_size=batch_size,
+    )  # fmt: skip
+    return search(study, trials, runs, to_accuracy, jobs=jobs, threads=threads, progress=progress)
 
 
-def points(grid: Grid) -> dict[str, dict[str, Any]]:
+def _check(makes: Mapping[str, Callable[[], Experiment]], measure: Measure) -> None:
+    """Build what is to be run, and see that it records what decides."""
+    check_experiments(makes, measure.metric or measure.kind, target=measure.metric is None)
+
+
+def points(grid: Grid) -> dict[str, Mapping[str, Any]]:
     """Every combination of values, the last axis fastest, by a name that folders can have: ``lr-0.01_mu-0.1``.
 
     Raises:
@@ -81,19 +118,18 @@ def points(grid: Grid) -> dict[str, dict[str, Any]]:
     """
     if not isinstance(grid, Mapping) or not grid:
         raise refuse("grid", given=grid, needed="values for at least one setting, such as {'local.lr': [0.01, 0.1]}")
+    refuse_ranges([axis for axis, values in grid.items() if isinstance(values, Range)])
     for axis, values in grid.items():
         if not isinstance(values, list | tuple) or not values:
             raise refuse(f"grid {axis}", given=values, needed="a list of values")
-    ends = [axis.rpartition(".")[2] for axis in grid]
-    short = {axis: axis if ends.count(end) > 1 else end for axis, end in zip(grid, ends, strict=True)}
-    found: dict[str, dict[str, Any]] = {}
-    for values in product(*grid.values()):
-        point = dict(zip(grid, values, strict=True))
-        name = "_".join(f"{short[axis]}-{_plain(value)}" for axis, value in point.items())
-        if name in found:
-            raise ConfigurationError(f"grid: two points are called {name}: give each value once")
-        found[name] = point
-    return found
+    combinations = (dict(zip(grid, values, strict=True)) for values in product(*map(_values, grid.values())))
+    return by_name(combinations)
+
+
+def _values(among: Sequence[Any] | Range) -> Sequence[Any]:
+    """Return the values of an axis that is no range."""
+    assert not isinstance(among, Range)
+    return among
 
 
 def measure_of(metric: str | None, to_accuracy: float | None) -> Measure:
@@ -124,10 +160,5 @@ def sorted_out(
 ) -> Sweep:
     """Return the finished runs of a grid, point by point."""
     groups = by_algorithm(records)
-    axes = {axis: tuple(values) for axis, values in grid.items()}
+    axes = {axis: tuple(_values(values)) for axis, values in grid.items()}
     return Sweep(axes, combinations, {name: groups.get(name, []) for name in combinations}, measure, to_accuracy)
-
-
-def _plain(value: Any) -> str:
-    """Return a value in letters that folders can have."""
-    return re.sub(r"[^\w.-]+", "-", written(value))

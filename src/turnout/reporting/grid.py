@@ -6,11 +6,12 @@ import csv as csv_format
 import io
 import json
 import math
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from turnout.core.checks import ConfigurationError, counted
 from turnout.reporting.column import Measured
@@ -54,6 +55,9 @@ class Sweep:
     measure: Measure
     to_accuracy: float | None = None
 
+    leading: ClassVar[tuple[str, ...]] = ()
+    """Columns of its tables before the axes."""
+
     def __repr__(self) -> str:
         return f"Sweep({counted(len(self.points), 'point')} over {' and '.join(self.axes)}, by {self.measure})"
 
@@ -83,6 +87,11 @@ class Sweep:
         whole = [name for name, score in self.scores.items() if score.num_seeds == most]
         sign = 1.0 if self.measure.less_is_better else -1.0
         return sorted(whole, key=lambda name: sign * self.scores[name].value)
+
+    @property
+    def shown(self) -> list[str]:
+        """The points that a terminal shows: all."""
+        return list(self.points)
 
     @property
     def best_point(self) -> str:
@@ -142,37 +151,68 @@ def written(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
+def by_name(points: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return points by names that folders can have: ``lr-0.01_mu-0.1``.
+
+    Raises:
+        ConfigurationError: for points that cannot be told apart.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    for point in points:
+        ends = [axis.rpartition(".")[2] for axis in point]
+        short = [axis if ends.count(end) > 1 else end for axis, end in zip(point, ends, strict=True)]
+        plain = [re.sub(r"[^\w.-]+", "-", written(value)) for value in point.values()]
+        name = "_".join(f"{axis}-{value}" for axis, value in zip(short, plain, strict=True))
+        if name in found:
+            raise ConfigurationError(f"grid: two points are called {name}: give each value once")
+        found[name] = point
+    return found
+
+
 def assignments(point: Mapping[str, Any]) -> str:
     """Return the values of a point as settings, ready for a shell: ``local.lr=0.03 also.prox.mu=0.1``."""
     return " ".join(shlex.quote(f"{axis}={written(value)}") for axis, value in point.items())
 
 
+def titles(sweep: Sweep) -> list[str]:
+    """Return the heads of the columns of a sweep's table."""
+    return [*sweep.leading, *sweep.axes, sweep.measure.title]
+
+
+def cells(sweep: Sweep, name: str) -> list[str]:
+    """Return what stands before a point's figure."""
+    return [*(name.rpartition("-")[2] for _ in sweep.leading), *map(written, sweep.points[name].values())]
+
+
 def grid_table(sweep: Sweep) -> TextTable:
-    """Every point for a terminal, the best in bold."""
+    """The points of a sweep for a terminal, the best in bold; the best few of a search."""
     best = sweep.ranking[0] if sweep.ranking else None
     rows = []
-    for name, point in sweep.points.items():
+    for name in sweep.shown:
         score = sweep.scores.get(name)
-        texts = [*map(written, point.values()), "–" if score is None else score.text]
+        texts = [*cells(sweep, name), "–" if score is None else score.text]
         rows.append(emphasised((text, name == best) for text in texts))
-    return TextTable([*sweep.axes, sweep.measure.title], rows, caption=caption(sweep), names=len(sweep.axes))
+    return TextTable(titles(sweep), rows, caption=caption(sweep), names=len(sweep.axes) + len(sweep.leading))
 
 
 def caption(sweep: Sweep) -> str:
     """How the figures of a sweep were made, in a line."""
     seeds = max((score.num_seeds for score in sweep.scores.values()), default=0)
-    if seeds < 2:
-        return ""
-    how = "median (quartiles)" if sweep.measure.metric is None else "mean ± standard deviation"
-    return f"{how} over {seeds} seeds"
+    parts = []
+    if left := len(sweep.points) - len(sweep.shown):
+        parts.append(f"the best {len(sweep.shown)}; {left} more in results.csv")
+    if seeds > 1:
+        how = "median (quartiles)" if sweep.measure.metric is None else "mean ± standard deviation"
+        parts.append(f"{how} over {seeds} seeds")
+    return "; ".join(parts)
 
 
 def grid_csv(sweep: Sweep) -> str:
     """One line for each run: the values of its point, its seed, and its figure at full precision."""
     out = io.StringIO()
     writer = csv_format.writer(out, lineterminator="\n")
-    writer.writerow([*sweep.axes, "seed", str(sweep.measure)])
-    for name, point in sweep.points.items():
+    writer.writerow([*sweep.leading, *sweep.axes, "seed", str(sweep.measure)])
+    for name in sweep.points:
         for seed, figure in sweep.figures[name].items():
-            writer.writerow([*map(written, point.values()), seed, figure])
+            writer.writerow([*cells(sweep, name), seed, figure])
     return out.getvalue()

@@ -1,13 +1,15 @@
-"""The page of a sweep: the grid as a picture and a table, and how the best points got there."""
+"""The page of a sweep: the grid or the trials as a picture and a table, and how the best points got there."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from turnout.reporting import figures
-from turnout.reporting.grid import Sweep, assignments, caption, written
+from turnout.reporting.grid import Sweep, assignments, caption, cells, titles
 from turnout.reporting.grid_figure import grid_figure
 from turnout.reporting.page import Drawing, draw, render_page, write_page
+from turnout.reporting.search import Search
+from turnout.reporting.search_figure import search_figure
 from turnout.reporting.settings import environment, settings
 from turnout.reporting.style import name_of
 
@@ -23,17 +25,15 @@ def write_sweep(sweep: Sweep, path: str | Path, title: str = "Sweep") -> Path:
         CheckpointError: where the file cannot be written.
     """
     best = sweep.best_point
-    alt = f"{sweep.measure.title} of every point of the grid over {' and '.join(sweep.axes)}."
     page = render_page(
         "sweep.html",
         title=title,
+        heading="Every trial" if isinstance(sweep, Search) else "Every point of the grid",
         lead=f"Best by {sweep.measure.title}: {assignments(sweep.best)}, {sweep.scores[best].text}. {edge_note(sweep)}",
-        map=draw(f"{sweep.measure.title} over the grid", "The best point is ringed.", alt, lambda: grid_figure(sweep)),
-        titles=[*sweep.axes, sweep.measure.title],
+        map=_map(sweep),
+        titles=titles(sweep),
         lines=[
-            ([written(value) for value in point.values()], sweep.scores[name].text, name == best)
-            for name, point in sweep.points.items()
-            if name in sweep.scores
+            (cells(sweep, name), sweep.scores[name].text, name == best) for name in sweep.points if name in sweep.scores
         ],
         caption=caption(sweep),
         curves=[_curve(sweep, metric) for metric in ("test_accuracy", "train_loss")],
@@ -48,12 +48,23 @@ def edge_note(sweep: Sweep) -> str:
     edges = sweep.at_the_edge
     if not edges:
         return ""
-    return f"The best of {' and '.join(edges)} is at the edge of the grid: a wider one may have a better."
+    what = "range" if isinstance(sweep, Search) else "grid"
+    return f"The best of {' and '.join(edges)} is at the edge of the {what}: a wider one may have a better."
+
+
+def _map(sweep: Sweep) -> Drawing:
+    """Return the picture of all figures."""
+    measured, over = sweep.measure.title, " and ".join(sweep.axes)
+    if isinstance(sweep, Search):
+        alt = f"{measured} of every trial, against its number and against {over}."
+        return draw(f"{measured} of all trials", "The best trial is ringed.", alt, lambda: search_figure(sweep))
+    alt = f"{measured} of every point of the grid over {over}."
+    return draw(f"{measured} over the grid", "The best point is ringed.", alt, lambda: grid_figure(sweep))
 
 
 def _curve(sweep: Sweep, metric: str) -> Drawing:
     """Return a column on the way, for the best points."""
     records = [record for name in sweep.ranking[:MOST_LINES] for record in sweep.records[name]]
     title = name_of(metric).capitalize()
-    alt = f"{title} against rounds, for the best points of the grid."
+    alt = f"{title} against rounds, for the best of them."
     return draw(title, "", alt, lambda: figures.curves(records, metric, smooth=True))

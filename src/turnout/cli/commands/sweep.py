@@ -1,4 +1,4 @@
-"""``turnout sweep``: a grid over any settings, and the best point of it."""
+"""``turnout sweep``: a grid or a search over any settings, and the best point of it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import typer
 
 from turnout.cli import flags
 from turnout.cli.errors import guarded
-from turnout.core.checks import counted
 
+SEARCH = "Search"
 EPILOG = r"""[bold]Examples[/bold]
 
 turnout sweep --algorithm fedau --grid local.lr=0.05,0.1,0.2 --grid algorithm.server_lr=1,3 --rounds 300
@@ -21,8 +21,12 @@ turnout sweep --grid algorithm=fedau,mifa --grid local.lr=0.05,0.1 --metric trai
 
 turnout sweep --algorithm fedavg --grid 'model.hidden=[64],[64,30]' model.dropout=0.1
 
+turnout sweep --algorithm fedau --grid local.lr=0.001..1:log --grid local.steps=1..20 --trials 30
+
 A comma separates values of the grid; a value that is a list has brackets. Without --grid, model.hidden=64,30 is one list,
-as everywhere. In a file: [grid] local.lr = [0.05, 0.1]. The same command goes on where it was stopped."""
+as everywhere. LOW..HIGH is a range, for --trials: whole numbers where both ends are, and with :log behind it as many from
+0.01 to 0.1 as from 0.1 to 1. In a file: [grid] local.lr = [0.05, 0.1] or "0.001..1:log". The same command goes on where it
+was stopped, and with more --trials it adds to them."""
 
 
 @guarded
@@ -31,7 +35,10 @@ def sweep(
     grid: Annotated[
         list[str] | None,
         typer.Option(
-            "--grid", "-g", metavar="KEY=VALUE,VALUE", help="A setting, and the values to try; once for each axis."
+            "--grid",
+            "-g",
+            metavar="KEY=VALUE,VALUE",
+            help="A setting, and the values to try or, with --trials, a range LOW..HIGH; once for each axis.",
         ),
     ] = None,
     algorithm: flags.Algorithm = None,
@@ -47,6 +54,27 @@ def sweep(
         float | None,
         typer.Option(metavar="SHARE", help="Let the rounds until this accuracy decide (their median), e.g. 0.8."),
     ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Try so many combinations, which Optuna proposes (default: all).", rich_help_panel=SEARCH
+        ),
+    ] = None,
+    sampler: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="tpe learns from the trials before; random does not.", rich_help_panel=SEARCH
+        ),
+    ] = "tpe",
+    sampler_seed: Annotated[int, typer.Option(metavar="SEED", help="Of the sampler.", rich_help_panel=SEARCH)] = 0,
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Trials that are proposed together and run side by side. Which they are depends on it, not on --jobs.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = 4,
     seeds: flags.Seeds = None,
     data: flags.Data = None,
     model: flags.Model = None,
@@ -69,17 +97,14 @@ def sweep(
     checkpoint_every: flags.CheckpointEvery = None,
     quiet: flags.Quiet = False,
 ) -> None:
-    """Run every combination of some settings over several seeds, side by side, and tell the best.
+    """Run every combination of some settings, or as many as --trials says, over several seeds, and tell the best.
 
     With one seed, all combinations see the same clients, data, start and participation.
     """
     from turnout.cli import layers
-    from turnout.cli.output import introduce, jobs_of, watched
-    from turnout.cli.sweep import conclude, grid_of, prepare, settings_of
+    from turnout.cli.sweep import Asked, grid_of, run_grid, run_trials
     from turnout.cli.variants import Layers, seeds_of
-    from turnout.comparison import RunsFailed
-    from turnout.comparison.compare import perform_all, runs_of
-    from turnout.comparison.sweep import measure_of, points, sorted_out
+    from turnout.comparison.sweep import measure_of
 
     given = flags.layer(
         data=data, model=model, availability=availability, pace=pace, rounds=rounds, evaluate_every=every, engine=engine,
@@ -87,23 +112,13 @@ def sweep(
     )  # fmt: skip
     under = [*([layers.read(config)] if config else []), given, *map(layers.override, overrides or ())]
     axes = grid_of([layer.pop("grid", {}) for layer in under], grid or ())
-    asked = Layers.of(under)
-    measure = measure_of(metric, asked.to_accuracy)
-    combinations = points(axes)
-    plan = {name: settings_of(under, algorithm, name, point) for name, point in combinations.items()}
-    numbers = seeds_of(3 if asked.seeds is None else asked.seeds)
-    first = next(iter(plan.values()))
-    target = folder or Path("runs") / (config.stem if config else f"sweep-{first.table['data']['name']}")
-    side_by_side = jobs_of(jobs, threads, [first])
-    shared = prepare(plan, numbers, target, measure)
-    if not quiet:
-        introduce(f"{counted(len(plan), 'point')}, {counted(len(numbers), 'seed')}", plan.values(), shared)
-    try:
-        with watched(len(plan) * len(numbers), quiet) as tell:
-            runs = runs_of(plan, numbers, target, checkpoint_every)
-            records = list(perform_all(runs, target, jobs=side_by_side, threads=threads, progress=tell).values())
-    except RunsFailed as failed:
-        if failed.records:
-            conclude(sorted_out(axes, combinations, failed.records, measure, asked.to_accuracy), target, report)
-        raise
-    conclude(sorted_out(axes, combinations, records, measure, asked.to_accuracy), target, report)
+    found = Layers.of(under)
+    asked = Asked(
+        under, algorithm, axes, seeds_of(3 if found.seeds is None else found.seeds),
+        measure_of(metric, found.to_accuracy), found.to_accuracy, folder, config, jobs, threads, report, checkpoint_every,
+        quiet,
+    )  # fmt: skip
+    if trials is None:
+        run_grid(asked)
+    else:
+        run_trials(asked, trials, sampler, sampler_seed, batch_size)

@@ -1,0 +1,81 @@
+"""A random or Bayesian search: batches of trials, each run with every seed, until there are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from turnout import storage
+from turnout.comparison.compare import RunsFailed, perform_all
+from turnout.comparison.display import display
+from turnout.comparison.folders import load_record, save_order
+from turnout.comparison.run import Listener, Run
+from turnout.comparison.study import Study
+from turnout.reporting.range import Range
+from turnout.reporting.records import RunRecord, by_algorithm
+from turnout.reporting.search import Search
+
+Points = Mapping[str, Mapping[str, Any]]
+
+
+def search(
+    study: Study,
+    num_trials: int,
+    runs: Callable[[Points], Sequence[Run]],
+    to_accuracy: float | None,
+    *,
+    jobs: int | None,
+    threads: int,
+    progress: bool | Listener,
+) -> Search:
+    """Propose, run and judge trials until the study has so many.
+
+    A trial whose run fails counts as the worst, and the search goes on; where all trials of a batch fail, it ends.
+
+    Args:
+        study: what proposes.
+        num_trials: how many trials.
+        runs: returns the runs of points, in folders ``POINT/seed-SEED`` below that of the study.
+        to_accuracy: the accuracy to reach, where costs until then decide.
+        jobs, threads, progress: as in `compare`.
+
+    Raises:
+        RunsFailed: where all trials of a batch failed. The same call tries them again.
+        Stopped: on Ctrl-C; the same call goes on with what was begun.
+    """
+    left = max(num_trials - len(study.points), 0)
+    with storage.locked(study.folder), display(left * len(study.seeds), progress) as tell:
+        while batch := study.next(num_trials):
+            failures: dict[str, str] = {}
+            try:
+                done = perform_all(runs(batch), study.folder, jobs=jobs, threads=threads, progress=tell)
+                records = list(done.values())
+            except RunsFailed as failed:
+                failures = {each.name: f"seed {each.seed}: {each.note}" for each in reversed(failed.failures)}
+                if failures.keys() >= batch.keys():
+                    raise
+                records = failed.records
+            found = _sorted(study, batch, records, to_accuracy, failures)
+            for name in batch:
+                score = found.scores.get(name)
+                study.tell(name, None if score is None else score.value, failures.get(name, ""))
+        folders = [run for name in study.points if name not in study.failures for run in study.runs(name)]
+        save_order(study.folder, folders)
+    return _sorted(study, study.points, [load_record(run) for run in folders], to_accuracy, study.failures)
+
+
+def _sorted(
+    study: Study,
+    points: Points,
+    records: Sequence[RunRecord],
+    to_accuracy: float | None,
+    failures: Mapping[str, str],
+) -> Search:
+    """Return the runs of trials, trial by trial; those of trials that failed are left out."""
+    groups = by_algorithm(records)
+    axes = {
+        axis: tuple(sorted({point[axis] for point in points.values()})) if isinstance(among, Range) else tuple(among)
+        for axis, among in study.space.items()
+    }
+    kept = {name: groups.get(name, []) if name not in failures else [] for name in points}
+    return Search(axes, points, kept, study.measure, to_accuracy, space=study.space, failures=failures)

@@ -1,0 +1,224 @@
+"""The trials of a search, proposed by Optuna and kept in its SQLite file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from turnout.core.checks import CheckpointError, ConfigurationError, count, refuse
+from turnout.reporting.grid import written
+from turnout.reporting.measure import Measure
+from turnout.reporting.range import Range
+
+if TYPE_CHECKING:
+    import optuna
+
+FILE = "study.db"
+Sampler = Literal["tpe", "random"]
+Space = Mapping[str, Range | Sequence[Any]]
+"""What to choose among, by axis: a range, or values."""
+
+
+class Study:
+    """Propose trials and take in how good they were; goes on with those that its folder holds.
+
+    What trial n is depends on the seed, on n, and on the results of the batches before, not on when or where it was
+    proposed: a study that was killed goes on as if it had not been.
+
+    Args:
+        folder: where `FILE` is.
+        space: what to choose among.
+        measure: what decides.
+        seeds: of the runs of each trial.
+        sampler: ``"tpe"``, the tree-structured Parzen estimator, or ``"random"``.
+        sampler_seed: of the sampler.
+        batch_size: trials that are proposed together, before the results of any.
+
+    Attributes:
+        folder, space, measure, seeds: as given.
+
+    Raises:
+        ConfigurationError: where optuna is missing, or for an unknown sampler.
+        CheckpointError: where the folder holds another study.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        space: Space,
+        measure: Measure,
+        seeds: Sequence[int],
+        *,
+        sampler: str = "tpe",
+        sampler_seed: int = 0,
+        batch_size: int = 4,
+    ) -> None:
+        optuna = _required()
+        if sampler not in ("tpe", "random"):
+            raise refuse("sampler", given=sampler, needed="'tpe' or 'random'")
+        count("sampler_seed", sampler_seed, least=0)
+        count("batch_size", batch_size)
+        self.folder, self.space, self.measure, self.seeds = folder, space, measure, list(seeds)
+        self._sampler, self._seed = sampler, sampler_seed
+        self._batch_size = batch_size
+        self._worst = math.inf if measure.less_is_better else -math.inf
+        self._axes = {axis: _distribution(among) for axis, among in space.items()}
+        folder.mkdir(parents=True, exist_ok=True)
+        self._study = optuna.create_study(
+            storage=_address(folder / FILE),
+            study_name="turnout",
+            direction="minimize" if measure.less_is_better else "maximize",
+            load_if_exists=True,
+        )
+        asked = {
+            axis: str(among) if isinstance(among, Range) else list(map(written, among)) for axis, among in space.items()
+        }
+        self._same(
+            {
+                "grid": asked, "metric": str(measure), "seeds": list(seeds), "sampler": sampler,
+                "sampler_seed": sampler_seed, "batch_size": batch_size,
+            },
+        )  # fmt: skip
+
+    def _same(self, asked: dict[str, Any]) -> None:
+        """Keep what was asked; refuse another question in the same folder."""
+        kept = self._study.user_attrs
+        for key, value in asked.items():
+            if key in kept and kept[key] != value:
+                raise CheckpointError(
+                    f"{self.folder / FILE} holds a search with {key} {kept[key]}, not {value}: give another folder, or "
+                    "ask for the same"
+                )
+            if key not in kept:
+                self._study.set_user_attr(key, value)
+
+    def next(self, num_trials: int) -> dict[str, dict[str, Any]]:
+        """Return the points to try now, by name: what is left of a batch, or a new one; none once there are so many."""
+        known = self._trials()
+        waiting = any(not trial.state.is_finished() for trial in known)
+        end = -(-len(known) // self._batch_size) * self._batch_size
+        if not waiting and end == len(known):
+            end += self._batch_size
+        for number in range(len(known), min(end, num_trials)):
+            self._study.sampler = self._sampler_of(number)
+            self._study.ask(dict(self._axes))
+        return {
+            _name(trial.number): self._point(trial.params) for trial in self._trials() if not trial.state.is_finished()
+        }
+
+    def tell(self, name: str, value: float | None, failure: str = "") -> None:
+        """Take in the figure of a trial; None, NaN or a failure counts as the worst."""
+        if failure:
+            self._study.set_user_attr("failures", {**self.failures, name: failure})
+        self._study.tell(_number(name), self._worst if value is None or math.isnan(value) else value)
+
+    def runs(self, name: str) -> list[Path]:
+        """Return the folders of a trial's runs, seed by seed."""
+        return [self.folder / name / f"seed-{seed}" for seed in self.seeds]
+
+    @property
+    def points(self) -> dict[str, dict[str, Any]]:
+        """All trials that are told, by name."""
+        return {_name(trial.number): self._point(trial.params) for trial in self._trials() if trial.state.is_finished()}
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why trials failed, by name."""
+        return dict(self._study.user_attrs.get("failures", {}))
+
+    def _trials(self) -> list[optuna.trial.FrozenTrial]:
+        return self._study.get_trials(deepcopy=False)
+
+    def _sampler_of(self, number: int) -> optuna.samplers.BaseSampler:
+        """Return the sampler of one trial: fresh, so that no state of it is lost with a process."""
+        import optuna
+
+        seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
+        if self._sampler == "random":
+            return optuna.samplers.RandomSampler(seed=seed)
+        return optuna.samplers.TPESampler(seed=seed)
+
+    def _point(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of a trial as they are tried."""
+        point = {}
+        for axis, among in self.space.items():
+            if isinstance(among, Range):
+                point[axis] = among.rounded(params[axis])
+            else:
+                point[axis] = among[list(map(written, among)).index(params[axis])]
+        return point
+
+
+def space_of(grid: Any) -> Space:
+    """Return what a grid offers to choose among.
+
+    Raises:
+        ConfigurationError: for a grid without axes, an axis that is neither a range nor values, or a value given twice.
+    """
+    if not isinstance(grid, Mapping) or not grid:
+        raise refuse(
+            "grid", given=grid, needed="a range or values for at least one setting, such as {'local.lr': [0.01, 0.1]}"
+        )
+    for axis, among in grid.items():
+        if isinstance(among, Range):
+            continue
+        if not isinstance(among, list | tuple) or not among:
+            raise refuse(f"grid {axis}", given=among, needed="a list of values, or a range")
+        if len(set(map(written, among))) < len(among):
+            raise refuse(f"grid {axis}", given=among, needed="each value once")
+    return grid
+
+
+def corners(space: Space) -> list[dict[str, Any]]:
+    """Return points that have every value and both ends of every range: as many as the longest axis has."""
+    ends = {
+        axis: (among.low, among.high) if isinstance(among, Range) else tuple(among) for axis, among in space.items()
+    }
+    most = max(map(len, ends.values()))
+    return [{axis: values[i % len(values)] for axis, values in ends.items()} for i in range(most)]
+
+
+def _distribution(among: Range | Sequence[Any]) -> optuna.distributions.BaseDistribution:
+    """Return a range or values as Optuna has them; values by how they are written, which a database can hold."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if not isinstance(among, Range):
+        return CategoricalDistribution(list(map(written, among)))
+    if among.whole:
+        return IntDistribution(int(among.low), int(among.high), log=among.log)
+    return FloatDistribution(among.low, among.high, log=among.log)
+
+
+def _address(path: Path) -> str:
+    """Return the address of an SQLite file."""
+    from sqlalchemy import URL
+
+    return str(URL.create("sqlite", database=str(path.resolve())))
+
+
+def _name(number: int) -> str:
+    return f"trial-{number}"
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix("trial-"))
+
+
+def _required() -> Any:
+    """Return Optuna, told to be quiet.
+
+    Raises:
+        ConfigurationError: naming the extra.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise ConfigurationError(
+            f"a search needs {error.name}, which is not installed: pip install 'turnout[search]'"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
