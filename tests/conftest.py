@@ -1,5 +1,7 @@
 """What all tests share."""
 
+import gc
+
 import pytest
 import torch
 
@@ -44,3 +46,9 @@ def by_python(monkeypatch):
 def tiny():
     """Eight clients of unequal sizes, two of them with less than a minibatch of 16."""
     return classification()
+
+
+def pytest_collection_finish():
+    """Leave what has been imported and collected out of what the collector of garbage goes through again and again."""
+    gc.collect()
+    gc.freeze()
