@@ -51,6 +51,7 @@ def test_a_file_is_compared_and_the_table_and_the_report_come_last(turnout: Turn
     assert "fedau_inf, seed 1: done, test accuracy" in result.stderr
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_rounds_to_an_accuracy_are_told(turnout: Turnout, small: Sequence[str]) -> None:
     Path("small.toml").write_text("to_accuracy = 0.99\nrounds = 4\nseeds = 2\nevaluate_every = 1\n[algorithms.fedavg]")
     command = ("compare", "--config", "small.toml", "--jobs", 1, "--folder", "c", *small)
@@ -59,7 +60,7 @@ def test_rounds_to_an_accuracy_are_told(turnout: Turnout, small: Sequence[str]) 
     assert "until test accuracy 99 %" in result.stdout
     assert "not reached" in result.stdout
     assert "until test accuracy 99 %" in Path("c/report.html").read_text()
-    result = turnout(*command, "--to-accuracy", 0.05)
+    result = turnout(*command, "--to-accuracy", 0.05, "--no-report")
     assert result.stderr.count("was finished") == 2, "another target needs no other run"
     records = load_records(["c"])
     first = [record.history.reached("test_accuracy", 0.05) for record in records]
@@ -120,6 +121,7 @@ def test_settings_of_one_algorithm_are_its_own(turnout: Turnout, small: Sequence
     assert (other["algorithm"], other["local"]) == ({"name": "average_all", "server_lr": 10}, {"lr": 0.5})
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_failing_run_is_named_the_others_finish_and_the_exit_code_is_1(
     turnout: Turnout, small: Sequence[str]
 ) -> None:
@@ -143,6 +145,7 @@ def test_ctrl_c_says_how_to_go_on(turnout: Turnout, small: Sequence[str], monkey
     assert "stopped with 0 of 2 runs finished, all saved in c. Go on with the same command" in result.stderr
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_the_libraries_for_a_report_the_comparison_stands(
     turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,7 @@ def test_it_is_compared_with_the_others_by_one_command(
     turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path
 ) -> None:
     call = ("compare", EXAMPLE, "fedbuff", "patient.power=3", *small, "--seeds", "1", "--rounds", "8", "--jobs", "1")
-    call = (*call, "--pace", "buffered", "pace.buffer_size=3", "--folder", tmp_path / "out", "--quiet")
+    call = (*call, "--pace", "buffered", "pace.buffer_size=3", "--folder", tmp_path / "out", "--quiet", "--no-report")
     result = turnout(*call)
     assert result.exit_code == 0, result.output
     assert "patient" in result.stdout

@@ -157,7 +157,7 @@ def test_a_comparison_of_both_tells_simulated_seconds(
         "--rounds",
         "8",
     )
-    call = (*call, "pace.buffer_size=3", "--every", "1", "--to-accuracy", "0.1", "--folder", tmp_path)
+    call = (*call, "pace.buffer_size=3", "--every", "1", "--to-accuracy", "0.1", "--no-report", "--folder", tmp_path)
     result = turnout(*call)
     assert result.exit_code == 0, result.output
     assert "simulated time (s)" in result.stdout

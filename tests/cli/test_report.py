@@ -29,7 +29,7 @@ def test_runs_become_one_page(turnout: Turnout) -> None:
     assert json.loads(Path("runs/mifa-digits-0/environment.json").read_text())["date"] in page
 
 
-@pytest.mark.usefixtures("runs")
+@pytest.mark.usefixtures("runs", "undrawn")
 def test_runs_can_be_given_names(turnout: Turnout) -> None:
     result = turnout("report", "slow=runs/fedau-digits-0", "fast=runs/fedau-digits-0-2")
     assert result.exit_code == 0, result.output
@@ -38,7 +38,7 @@ def test_runs_can_be_given_names(turnout: Turnout) -> None:
     assert "fast" in result.stdout
 
 
-@pytest.mark.usefixtures("runs")
+@pytest.mark.usefixtures("runs", "undrawn")
 def test_a_report_of_runs_whose_data_are_gone_goes_without_their_picture(turnout: Turnout) -> None:
     Path("runs/mifa-digits-0/settings.json").unlink()
     result = turnout("report", "runs/mifa-digits-0")

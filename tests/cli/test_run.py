@@ -238,6 +238,7 @@ def test_a_run_that_fails_on_the_way_exits_with_1(
     assert "Error: no room in a" in result.stderr
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_run_that_is_good_enough_ends_is_reported_and_may_go_on(turnout: Turnout) -> None:
     given = ["--algorithm", "average_participating", "--data", "digits", "--rounds", "30", "--every", "5"]
     result = turnout("run", *given, "--stop-at", "0.2", "--folder", "good")

@@ -85,12 +85,12 @@ def test_bytes_count_where_links_have_a_width(tiny):
 )
 def test_a_budget_of_time_counts_messages_as_they_are_sent(tiny, algorithm, up, down, clock):
     """As many steps as fit beside what really goes up and down, with control variates, compressed or not."""
-    speed = Speed(Constant(0.01), download_bandwidth=100.0, upload_bandwidth=10.0)
-    algorithm = algorithm(Sgd(steps=TimeBudget(80.0)))
-    pace = Rounds(deadline=100.0) if clock else Rounds()
+    speed = Speed(Constant(0.4), download_bandwidth=10.0, upload_bandwidth=10.0)  # a step takes as long as four bytes
+    algorithm = algorithm(Sgd(steps=TimeBudget(120.3)))
+    pace = Rounds(deadline=140.0) if clock else Rounds()
     found = Simulation(Experiment(tiny, models.Logistic(), algorithm, Population(speed=speed), rounds=1, pace=pace))
-    left = 80.0 - (down + 8) / 100 - (up + 4 + 24) / 10
-    assert found.train(np.array([0, 5])).num_steps.tolist() == [int(left / 0.01 + 1e-9)] * 2
+    left = 120.3 - (down + 8) / 10 - (up + 4 + 24) / 10
+    assert found.train(np.array([0, 5])).num_steps.tolist() == [int(left / 0.4)] * 2
 
 
 def test_control_variates_make_a_round_longer(tiny):

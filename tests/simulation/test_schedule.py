@@ -82,14 +82,14 @@ def test_equation_6_of_fedstaleweight(buffer_size):
     # E[tau_i] = (sum_j r_j / r_i - 1) / b for clients who never wait, with rates that no small numbers relate.
     seconds = np.sqrt([2, 3, 5, 7, 11, 13, 17, 190, 230, 290])
     speed = Speed(groups=tuple(Group(1, Constant(float(s))) for s in seconds))
-    found = schedule(Buffered(buffer_size), Population(speed=speed), 10, until=15_000).contributions()
+    found = schedule(Buffered(buffer_size), Population(speed=speed), 10, until=5_000).contributions()
     rate = 1 / seconds
     np.testing.assert_allclose(found["mean_staleness"], (rate.sum() / rate - 1) / buffer_size, rtol=0.03, atol=0.02)
     np.testing.assert_allclose(found["share"], rate / rate.sum(), rtol=0.01)
 
 
 def test_equation_6_holds_in_the_mean_for_random_speeds():
-    found = schedule(Buffered(5), Population(speed=FEDSTALEWEIGHT), 15, until=6_000).contributions()
+    found = schedule(Buffered(5), Population(speed=FEDSTALEWEIGHT), 15, until=3_000).contributions()
     rate = 1 / np.array([1.5] * 10 + [10.0] * 5)
     np.testing.assert_allclose(found["mean_staleness"], (rate.sum() / rate - 1) / 5, rtol=0.04)
 
@@ -125,7 +125,7 @@ def test_concurrency_is_kept_to_and_used_in_full(reselect, waits):
 @pytest.mark.parametrize("num_clients", [40, 3000])  # listed, and searched
 def test_reselection_is_uniform(num_clients):
     speed = Speed(Uniform(1, 2))
-    found = schedule(Buffered(4, num_clients // 8, reselect=True), Population(speed=speed), num_clients, steps=6_000)
+    found = schedule(Buffered(4, num_clients // 8, reselect=True), Population(speed=speed), num_clients, steps=3_000)
     counts = found.contributions()["contributions"]
     mean = counts.mean()
     assert counts.var() < 1.2 * mean  # at most that of a Poisson distribution, but for chance
