@@ -42,6 +42,12 @@ def by_python(monkeypatch):
     return call
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leaves the drawings of reports blank, which take longer than all else in them."""
+    monkeypatch.setattr("turnout.reporting.page.to_svg", lambda *_: "<svg></svg>")
+
+
 @pytest.fixture(scope="session")
 def tiny():
     """Eight clients of unequal sizes, two of them with less than a minibatch of 16."""

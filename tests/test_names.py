@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ OF_OTHERS = {"Net", "BatchNorm", "GroupNorm", "RandomCrop", "DataLoader", "Linea
 """Of torch, or named and not advised."""
 
 
+@cache
 def messages() -> list[str]:
     """The text of every error, with its placeholders."""
     found = []

@@ -65,6 +65,7 @@ def test_personal_models_and_unseen_clients_have_errors_too():
     assert history.column("train_rmse")[1][-1] ** 2 == pytest.approx(of_clients @ sizes / sizes.sum())
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_no_accuracy_is_shown_of_numbers():
     history = experiment(numbers(client_test_fraction=0.2), rounds=10).run().history
     assert not [name for name in history.summary() if "accuracy" in name or name == "fairness"]

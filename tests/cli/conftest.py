@@ -37,12 +37,6 @@ def turnout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leaves the drawings of reports blank, which take longer than all else in them."""
-    monkeypatch.setattr("turnout.reporting.page.to_svg", lambda *_: "<svg></svg>")
-
-
-@pytest.fixture
 def same_threads_after() -> Iterator[None]:
     """Gives this process back the threads that it had."""
     before = torch.get_num_threads()

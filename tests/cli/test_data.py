@@ -38,7 +38,9 @@ def test_the_picture_goes_where_it_should(turnout: Turnout) -> None:
 
 
 def test_the_seed_is_that_of_the_partition(turnout: Turnout) -> None:
-    one, same, other = (turnout("data", "show", "digits", "num_clients=10", "--seed", seed).stdout for seed in (1, 1, 2))
+    one, same, other = (
+        turnout("data", "show", "digits", "num_clients=10", "--seed", seed).stdout for seed in (1, 1, 2)
+    )
     assert one == same
     assert one != other
 

@@ -43,8 +43,8 @@ def test_without_a_rhythm_it_is_a_two_state_process():
 
 
 def test_shorter_rounds_keep_the_pace_of_the_clock():
-    slow = presence(Diurnal(amplitude=0.0, renewal_spread=0.0).bind(2000, None, 2), 200)
-    fast = presence(Diurnal(amplitude=0.0, renewal_spread=0.0, seconds_per_round=60).bind(2000, None, 2), 2000)
+    slow = presence(Diurnal(amplitude=0.0, renewal_spread=0.0).bind(1000, None, 2), 200)
+    fast = presence(Diurnal(amplitude=0.0, renewal_spread=0.0, seconds_per_round=60).bind(1000, None, 2), 2000)
     assert run_lengths(fast).mean() / 10 == pytest.approx(run_lengths(slow).mean(), rel=0.2)
 
 

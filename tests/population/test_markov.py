@@ -75,7 +75,7 @@ def test_the_past_does_not_matter_once_the_present_is_known(chain, p):
 
 def test_transitions_along_a_long_run_of_few_clients(p):
     bound = Markov(mean=p).bind(200, None, 3)
-    path = np.stack([bound.available(np.arange(200), t) for t in range(1500)])
+    path = np.stack([bound.available(np.arange(200), t) for t in range(500)])
     p01, p10 = transitions(p)
     assert_frequency(path[1:][~path[:-1]], p01)
     assert_frequency(~path[1:][path[:-1]], p10)

@@ -102,7 +102,7 @@ def test_a_pool_has_whole_ticks():
     assert all(tick == round(tick) for tick in axes.get_yticks())
 
 
-def test_the_page_has_tables_and_pictures_of_them(tmp_path, six_by_three):
+def test_the_page_has_tables_and_pictures_of_them(tmp_path):
     records = [run(unseen_appeal_test=0.39), run("fedavg", pool=2, unseen_appeal_test=0.07)]
     page = write_report(records, tmp_path / "r.html").read_text(encoding="utf-8")
     whole = Page(page)  # every tag is closed
@@ -112,4 +112,8 @@ def test_the_page_has_tables_and_pictures_of_them(tmp_path, six_by_three):
     for name in ("appeal_test", "preferred_accuracy", "unseen_appeal_test", "pool"):
         assert f'<th scope="col">{COLUMNS[name].title}</th>' in page
         assert re.search(rf'aria-label="{re.escape(label(name).removesuffix(" (%)"))} against rounds', page)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_page_of_runs_without_requirements_has_nothing_of_it(tmp_path, six_by_three):
     assert "What clients require" not in write_report(six_by_three, tmp_path / "o.html").read_text(encoding="utf-8")

@@ -1,5 +1,7 @@
 """Accuracies of groups of labels in comparisons and reports."""
 
+import pytest
+
 from turnout.history import History
 from turnout.reporting.column import column_of
 from turnout.reporting.records import RunRecord
@@ -50,8 +52,12 @@ def test_they_are_accuracies_in_words_and_in_percent():
     assert label("train_accuracy_of_3_4") == "training accuracy of labels 3, 4 (%)"
 
 
-def test_a_report_has_a_section_of_them_where_runs_do(tmp_path, make_run):
+def test_a_report_has_a_section_of_them_where_runs_do(tmp_path):
     page = write_report(RECORDS, tmp_path / "report.html").read_text(encoding="utf-8")
     assert "Accuracy by labels" in page
     assert "Test accuracy of labels 0, 1</h3>" in page
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_report_of_other_runs_has_no_section_of_them(tmp_path, make_run):
     assert "by labels" not in write_report([make_run("fedau", 0)], tmp_path / "other.html").read_text(encoding="utf-8")

@@ -94,8 +94,12 @@ def test_the_picture_shows_shares_against_shares():
     np.testing.assert_allclose(fair, [[0.4, 1.2], [1.2, 1.2], [2.4, 1.6]])
 
 
-def test_a_report_has_it_where_runs_do(tmp_path, make_run):
+def test_a_report_has_it_where_runs_do(tmp_path):
     page = write_report([PLAIN, FAIR], tmp_path / "report.html").read_text(encoding="utf-8")
     for text in (">Influence</h2>", "Who is heard", "fair share (%)", "4 of 4 clients", "least influence"):
         assert text in page
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_report_of_runs_in_rounds_has_none_of_it(tmp_path, make_run):
     assert "Influence" not in write_report([without(make_run)], tmp_path / "other.html").read_text(encoding="utf-8")

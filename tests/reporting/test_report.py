@@ -111,6 +111,7 @@ def test_the_same_runs_give_the_same_page(html, six_by_three, tmp_path):
     assert again == html
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_a_target_costs_is_told_where_one_is_given(html, six_by_three, tmp_path):
     path = write_report(six_by_three, tmp_path / "r.html", to_accuracy=0.8)
     page = Page(path.read_text(encoding="utf-8"))
@@ -150,6 +151,7 @@ def test_names_are_text_and_never_markup_or_mathematics(make_run, tmp_path):
     assert page.says(name)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_given_environment_replaces_this_one(make_run, tmp_path):
     path = write_report(
         [make_run(rounds=2, clients=False, evaluate=False)],
@@ -172,6 +174,7 @@ def test_who_holds_what_is_drawn_if_the_data_are_given(make_run, tmp_path):
     assert "#6b7684" not in html.lower()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_matplotlib_or_jinja_the_extra_is_named(make_run, tmp_path, monkeypatch):
     for module, package in (("matplotlib.figure", "matplotlib"), ("jinja2", "Jinja2")):
         with monkeypatch.context() as patch:
@@ -181,6 +184,7 @@ def test_without_matplotlib_or_jinja_the_extra_is_named(make_run, tmp_path, monk
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_that_cannot_be_written_leaves_the_old_one(make_run, tmp_path, monkeypatch):
     path = tmp_path / "r.html"
     path.write_text("old")

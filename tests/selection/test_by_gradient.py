@@ -81,7 +81,7 @@ def test_draws_are_as_frequent_as_they_are_likely(selection, probability):
 @pytest.mark.parametrize("kind", KINDS)
 def test_draws_of_a_round_and_of_different_rounds_are_independent(kind):
     """Pairs of draws by chi-square, over rounds of two draws each."""
-    rounds, probability = 3000, np.array([0.5, 0.3, 0.2])
+    rounds, probability = 1500, np.array([0.5, 0.3, 0.2])
     reports = measured([[0.5], [0.3], [0.2]], gamma=[0.0])
     seen = {}
     for t in range(rounds):
