@@ -35,7 +35,8 @@ class Buffered(Pace):
             bench. ``"always"``: everyone, so that nobody is in a buffer twice, as FedStaleWeight's and FedBuff's proofs
             assume. A client that waits keeps its place among the `concurrency`, unless the server reselects.
         starts_with_all: whether the first step has a report of every client in place of b reports, as ACE has it: whoever
-            has sent one waits. A client who is away at first is waited for.
+            has sent one waits. A client who is away at first is waited for; where it never comes, a simulation ends with an
+            error.
 
     Raises:
         ConfigurationError: for numbers out of range, where so many clients wait that the buffer can never fill, or where
@@ -126,6 +127,13 @@ class BoundBuffered(BoundPace):
     def num_free(self) -> int:
         """How many more clients may be asked now."""
         return self.concurrency - len(self.open.of) - (0 if self.options.reselect else len(self.waiting))
+
+    @property
+    def waits_for(self) -> list[int]:
+        """The clients whose report the first step still lacks, where it has one of everyone."""
+        if not self._gathers():
+            return []
+        return sorted(set(range(self.num_clients)) - {client for _, client, _ in self._buffer})
 
     def start(self, time: float) -> list[Action]:
         """Ask for as many clients as may work at a time."""

@@ -95,6 +95,11 @@ class BoundPace(ABC):
         """Go on with so many clients: more than before."""
         del num_clients
 
+    @property
+    def waits_for(self) -> Sequence[int]:
+        """The clients without whom there is no next step, however many others report."""
+        return ()
+
     @abstractmethod
     def idle(self, client: int) -> bool:
         """Whether a client may be chosen, as far as the pace is concerned."""

@@ -14,7 +14,7 @@ import numpy as np
 from turnout.coordinator.choice import Choice
 from turnout.coordinator.cohorts import AvailableCohorts, RandomCohorts
 from turnout.coordinator.scheduler import Scheduler
-from turnout.core.checks import ConfigurationError, positive
+from turnout.core.checks import ConfigurationError, counted, positive
 from turnout.pace import Ask, BoundPace, Drop, Gather, Pace, Phase, SetTimer, Step
 from turnout.population.availability import BoundAvailability
 from turnout.population.everyone import BoundEveryone
@@ -95,7 +95,8 @@ class VirtualTime:
         sent: bytes to clients and from them so far, by phase; not what is lost on the way, or not sent any more.
 
     Raises:
-        ConfigurationError: if nobody is there for 10,000 rounds of availability in a row.
+        ConfigurationError: if nobody is there for 10,000 rounds of availability in a row, or a step waits so long for certain
+            clients.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class VirtualTime:
         self.work, self.clock, self.log = work, Clock(), TaskLog()
         self.seconds_per_round = seconds_per_round
         self._by_version = seconds_per_round is None
-        self._lonely = self._asked = 0
+        self._lonely = self._asked = self._steps_missed = 0
         self._out: dict[int, tuple[int, int, float]] = {}  # task -> client, version, when it was asked
         self._arrived: dict[int, float] = {}
         self.sent: dict[Phase, list[int]] = {phase: [0, 0] for phase in work.efforts}
@@ -132,6 +133,7 @@ class VirtualTime:
                     case Ask() as ask:
                         self._ask(ask)
                     case Step() as step:
+                        self._steps_missed = 0
                         self._use(step)
                         return step
                     case Gather() as gather:
@@ -158,6 +160,7 @@ class VirtualTime:
             self._leave(time, number)
         elif kind == JOIN:
             self._bear(bool(self._out))
+            self._expect()
             self.scheduler.joined(time)
         else:
             self.scheduler.expired(time, number)
@@ -186,6 +189,16 @@ class VirtualTime:
                 f"nobody has been at work for {_PATIENCE} rounds of availability in a row, up to second {self.clock.now:g}: "
                 f"write another availability{'' if self._by_version else ' or longer rounds of it (seconds_per_round)'}, or "
                 "have the run end before"
+            )
+
+    def _expect(self) -> None:
+        """Give up on a step that waits for clients who do not come."""
+        self._steps_missed += 1
+        if self._steps_missed > _PATIENCE and (missing := self.pace.waits_for):
+            raise ConfigurationError(
+                f"the first step has a report of everyone (starts_with_all), and {counted(len(missing), 'client')} sent none "
+                f"for {_PATIENCE} rounds of availability, client {missing[0]} among them: write starts_with_all=False, or an "
+                "availability in which everyone comes"
             )
 
     def _ask(self, ask: Ask) -> None:
