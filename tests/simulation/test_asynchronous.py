@@ -202,6 +202,17 @@ def test_rounds_with_a_deadline_go_on_without_the_slow():
     assert (found.column("staleness_max")[1] == 0).all()
 
 
+@pytest.mark.parametrize("selection", [(), (Uniform(3),)], ids=["everyone", "uniform"])
+@pytest.mark.parametrize("speed", [None, UNLIKE.speed], ids=["without a clock", "with one"])
+def test_a_deadline_that_nobody_misses_changes_no_bit(selection, speed):
+    """Cohorts are drawn from the same random numbers, whatever drives the rounds."""
+    algorithm = fedavg(LOCAL, also=selection)
+    free = trained(experiment(algorithm, Rounds(), Population(Bernoulli(0.7), speed=speed), rounds=6))
+    bound = trained(experiment(algorithm, Rounds(deadline=1e9), replace(UNLIKE, availability=Bernoulli(0.7)), rounds=6))
+    assert torch.equal(free.state.params, bound.state.params)
+    assert free.history.participation == bound.history.participation
+
+
 def test_a_round_takes_the_fastest_of_an_enlarged_cohort():
     algorithm = fedavg(LOCAL, also=(Uniform(4),))
     found = trained(experiment(algorithm, Rounds(over_selection=1.5), rounds=10)).history

@@ -20,7 +20,6 @@ from turnout.engine.full_batch import BLOCK
 from turnout.engine.objective import Objective
 from turnout.history import History
 from turnout.pace import SECURE_PHASES, Phase, Step
-from turnout.selection import AllAvailable, Uniform
 from turnout.simulation.async_checks import by_the_clock, check
 from turnout.simulation.device_data import DeviceData
 from turnout.simulation.dispatch import SimulatedClients
@@ -37,7 +36,6 @@ from turnout.simulation.sharding import check_agreement
 from turnout.simulation.virtual_time import VirtualTime, at_random
 from turnout.simulation.work_times import Effort, WorkTimes
 from turnout.simulation.workspace import Workspace
-from turnout.slots import Selection
 
 
 class Simulation:
@@ -121,10 +119,7 @@ class Simulation:
         if clock:
             phases, seconds = experiment.algorithm.phases, experiment.population.seconds_per_round
             continues = experiment.algorithm.continues
-            cohort: Selection | int | None = selection
-            if phases == ("train",) and isinstance(selection, AllAvailable | Uniform):
-                cohort = selection.cohort_size if isinstance(selection, Uniform) else None
-            return at_random(experiment.pace, self.availability, seconds, cohort, experiment.seed, phases, continues)
+            return at_random(experiment.pace, self.availability, seconds, selection, experiment.seed, phases, continues)
         n = experiment.data.num_clients
         cohorts = SelectedCohorts(selection, self.presence.candidates, partial(np.arange, n))
         pace = experiment.pace.bind(n, experiment.algorithm.phases, experiment.algorithm.continues)
