@@ -13,9 +13,13 @@ from typing import Any
 import pytest
 import typer
 import typer.main
+from typer.testing import CliRunner
 
 import turnout as to
+from turnout.cli import sweep as cli_sweep
 from turnout.cli.app import app
+from turnout.comparison.study import corners, space_of
+from turnout.reporting.grid import by_name
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "docs/first-steps.md", *ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("docs/guides/*.md")])
@@ -72,6 +76,24 @@ def test_a_command_line_is_one(line):
         command = command.get_command(typer.Context(command), name)
         assert command is not None, name
     command.make_context("turnout", words)
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if line.split()[1] in ("run", "compare", "sweep")])
+def test_settings_of_a_command_line_are_there(line, tmp_path, monkeypatch):
+    """Every setting is one, with a value that it takes; nothing is loaded."""
+    words, seen = shlex.split(line)[1:], []
+    given = [words[i + 1] for i, word in enumerate(words) if word in ("--config", "--resume")]
+    if any(not (ROOT / path).exists() for path in given):
+        pytest.skip(f"{' '.join(given)} stands for a file of the reader's")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    for name in ("run_grid", "run_trials"):
+        monkeypatch.setattr(
+            cli_sweep, name, lambda asked, *_: seen.append(asked.plan(by_name(corners(space_of(asked.axes)))))
+        )
+    outcome = CliRunner().invoke(app, words if words[0] == "sweep" else [*words, "--print-config"])
+    assert outcome.exit_code == 0, outcome.output
+    assert seen or "[algorithm" in outcome.output
 
 
 def test_the_navigation_names_pages_that_are_there():

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import turnout as to
 from turnout.cli.spelling import on_command_line
+from turnout.trackers import TRACKERS
 
 ROOT = Path(__file__).parents[1]
 CALL = re.compile(r"(?<![\w.])((?:\w+\.)?[A-Z][A-Za-z]+)\(")
@@ -41,6 +43,25 @@ def test_everything_that_a_message_advises_can_be_imported() -> None:
         places = [to.delay] if module == "delay" else [to, to.models, to.data]
         missing += [] if any(hasattr(place, own) for place in places) else [name]
     assert not missing
+
+
+def test_every_extra_that_is_named_is_one() -> None:
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    paths = [
+        *(ROOT / "src").rglob("*.py"),
+        *(ROOT / "docs").rglob("*.md"),
+        *ROOT.glob("*.md"),
+        *(ROOT / "tests").rglob("*.py"),
+    ]
+    named = {
+        extra.strip()
+        for path in paths
+        for extras in re.findall(r"(?:turnout|\.)\[([a-z][a-z, ]*)\]", path.read_text("utf-8"))
+        for extra in extras.split(",")
+    }
+    named |= {extra for path in paths for extra in re.findall(r"\bneeds\(\"(\w+)\"", path.read_text("utf-8"))}
+    assert {"report", "search", "serve", "privacy"} <= named <= known.keys()
+    assert set(TRACKERS) <= known.keys()
 
 
 def test_everything_that_the_readme_writes_is_there() -> None:

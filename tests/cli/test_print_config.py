@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from turnout import ALGORITHMS
+from turnout.cli.compare import asked as planned_comparison
 from turnout.cli.dry_run import planned
 from turnout.cli.layers import read
+from turnout.cli.print_config import completed
 from turnout.cli.settings import Settings
 from turnout.cli.toml import toml
 from turnout.core.checks import ConfigurationError
@@ -49,6 +52,74 @@ def test_a_run_of_printed_settings_is_the_same_run(turnout, small) -> None:
     assert Path("one/config.json").read_bytes() == Path("other/config.json").read_bytes()
     one, other = (json.loads(Path(name, "settings.json").read_text()) for name in ("one", "other"))
     assert one == other
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_defaults_that_are_written_out_change_nothing(algorithm: str) -> None:
+    for layer in (
+        {},
+        {"availability": {"name": "diurnal"}, "model": {"name": "logistic"}, "local": {"steps": None, "epochs": 2}},
+    ):
+        plain = Settings.of({"algorithm": {"name": algorithm}, **layer})
+        table = completed(plain.table)
+        assert {"rounds", "seed", "evaluate_every"} <= table.keys()
+        assert {"lr", "steps", "batch_size"} <= table["local"].keys()
+        again = Settings.of(tomllib.loads(toml(table)))
+        assert (again.algorithm(), again.population(), again.pace()) == (
+            plain.algorithm(),
+            plain.population(),
+            plain.pace(),
+        )
+        assert again.model() == plain.model()
+        assert toml(completed(again.table)) == toml(table)
+
+
+def test_a_comparison_is_printed_as_a_file_that_gives_it_again(turnout) -> None:
+    asked = (
+        "compare", "fedau", "short", "short.algorithm=fedau", "short.cutoff=5", "short.local.lr=0.3", "fedstaleweight",
+        "fedavg", "fedavg.pace=rounds", "--seeds", "0,3", "--to-accuracy", 0.5,
+    )  # fmt: skip
+    printed = turnout(*asked, "--print-config")
+    assert printed.exit_code == 0, printed.output
+    table = tomllib.loads(printed.stdout)
+    assert (table["seeds"], table["to_accuracy"], table["rounds"]) == ("0,3", 0.5, 100)
+    assert table["algorithms"]["short"].items() >= {"algorithm": "fedau", "cutoff": 5}.items()
+    assert table["algorithms"]["short"]["local"]["lr"] == 0.3
+    Path("all.toml").write_text(printed.stdout)
+    assert turnout("compare", "--config", "all.toml", "--print-config").stdout == printed.stdout
+    _, one = planned_comparison([], Path("all.toml"), {})
+    _, other = planned_comparison([*asked[1:9]], None, {})
+    for name, found in other.items():
+        again = one[name]
+        assert (again.algorithm(), again.population(), again.pace()) == (
+            found.algorithm(), found.population(), found.pace(),
+        )  # fmt: skip
+    assert not Path("runs").exists()
+
+
+def test_a_dry_run_of_many_tells_what_they_share_and_where_they_differ(turnout, small) -> None:
+    shown = turnout("compare", "fedau", "fedvarp", "scaffold", "--seeds", 2, "--dry-run", *small).stdout
+    common, _, each = shown.partition("algorithm ")
+    assert _row(common, "runs") == "6"
+    assert _row(common, "engine") == "vectorised"
+    assert "bytes" not in common.replace("bytes of memory", "")
+    up = {name: _row(each, name).split()[-1] for name in ("fedau", "fedvarp", "scaffold")}
+    assert up["fedau"] == up["fedvarp"] != up["scaffold"]
+    grid = turnout("sweep", "-g", "local.steps=1,3", "-g", "local.lr=0.1,0.2", "--seeds", 3, "--dry-run", *small).stdout
+    assert _row(grid, "runs") == "12"
+    assert _row(grid, "steps-3_lr-0.2") == "3"
+    search = ("sweep", "-g", "local.steps=1..3", "--trials", 5, "--seeds", 3, "--dry-run", *small)
+    assert _row(turnout(*search).stdout, "runs") == "15"
+    refused = turnout("sweep", "-g", "model.hidden=[8],[0]", "--dry-run", *small)
+    assert refused.exit_code == 2
+    assert "hidden" in refused.output
+    assert not Path("runs").exists()
+
+
+def _row(shown: str, name: str) -> str:
+    """What stands behind a name in a table."""
+    line = next(line.strip() for line in shown.splitlines() if line.strip().startswith(f"{name} "))
+    return line.removeprefix(name).strip()
 
 
 @pytest.mark.parametrize("suffix", ["yaml", "yml"])

@@ -126,6 +126,13 @@ CheckpointEvery = Annotated[
     int | None,
     typer.Option(metavar="N", help="Rounds between checkpoints (default: about a minute).", rich_help_panel=OUTCOME),
 ]
+PrintConfig = Annotated[
+    bool,
+    typer.Option("--print-config", help="Print all settings as TOML, for --config, and train nothing."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would run: sizes, messages and memory, and train nothing.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.", rich_help_panel=OUTCOME)]
 Overrides = Annotated[
     list[str] | None,

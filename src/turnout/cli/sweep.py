@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from turnout.cli import layers
+from turnout.cli.dry_run import planned_of_all
 from turnout.cli.options import Table
 from turnout.cli.output import announce, introduce, jobs_of, say, show, warn_of_dropped, watched
 from turnout.cli.run import save
@@ -86,6 +87,13 @@ class Asked:
         """Return the runs of a plan, whose settings are kept beside them."""
         save_all(plan, self.seeds, folder)
         return runs_of(plan, self.seeds, folder, self.checkpoint_every)
+
+
+def foresee(asked: Asked, num_trials: int | None) -> None:
+    """Show what would run: every point of a grid, or the ends of what a search chooses among."""
+    tried = points(asked.axes) if num_trials is None else by_name(corners(space_of(asked.axes)))
+    runs = (num_trials or len(tried)) * len(asked.seeds)
+    show(planned_of_all(asked.plan(tried), asked.seeds, "point", runs))
 
 
 def run_grid(asked: Asked) -> None:

@@ -62,6 +62,8 @@ def compare(
     to_accuracy: flags.ToAccuracy = None,
     report: flags.Report = True,
     checkpoint_every: flags.CheckpointEvery = None,
+    print_config: flags.PrintConfig = False,
+    dry_run: flags.DryRun = False,
     quiet: flags.Quiet = False,
 ) -> None:
     """Compare algorithms over several seeds: a table of means and deviations, and a report.
@@ -69,7 +71,10 @@ def compare(
     Algorithms share everything but themselves: with one seed, all see the same clients, data, start and participation.
     """
     from turnout.cli.compare import asked, conclude, prepare
-    from turnout.cli.output import introduce, jobs_of, watched
+    from turnout.cli.dry_run import planned_of_all
+    from turnout.cli.output import introduce, jobs_of, show, watched
+    from turnout.cli.print_config import file_of
+    from turnout.cli.toml import toml
     from turnout.cli.variants import seeds_of
     from turnout.comparison import RunsFailed
     from turnout.comparison.compare import perform_all, runs_of
@@ -80,6 +85,12 @@ def compare(
     )  # fmt: skip
     found, plan = asked(names or [], config, given)
     numbers = seeds_of(3 if found.seeds is None else found.seeds)
+    if print_config:
+        typer.echo(toml(file_of(plan, found)), nl=False)
+        return
+    if dry_run:
+        show(planned_of_all(plan, numbers, "algorithm"))
+        return
     first = next(iter(plan.values()))
     target = folder or Path("runs") / (config.stem if config else f"compare-{first.table['data']['name']}")
     side_by_side = jobs_of(jobs, threads, [first])

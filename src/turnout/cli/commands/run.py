@@ -71,13 +71,8 @@ def run(
         list[str] | None,
         typer.Option(metavar="NAME", help="Hand figures on to tensorboard, wandb, mlflow or trackio; may be repeated."),
     ] = None,
-    print_config: Annotated[
-        bool,
-        typer.Option("--print-config", help="Print the settings of this run as TOML, for --config, and train nothing."),
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would run: sizes, messages and memory, and train nothing.")
-    ] = False,
+    print_config: flags.PrintConfig = False,
+    dry_run: flags.DryRun = False,
     quiet: flags.Quiet = False,
 ) -> None:
     """Train one model over clients who come and go, and print its accuracy.
@@ -90,6 +85,7 @@ def run(
     from turnout.cli import layers
     from turnout.cli.dry_run import planned, table_of
     from turnout.cli.output import introduce, show, warn_of_dropped
+    from turnout.cli.print_config import completed
     from turnout.cli.run import final, one_algorithm, perform, place_of, saved
     from turnout.cli.settings import Settings
     from turnout.cli.toml import toml
@@ -113,7 +109,7 @@ def run(
     else:
         settings = one_algorithm([layers.read(config), *own] if config else own, algorithm)
     if print_config:
-        typer.echo(toml(settings.table), nl=False)
+        typer.echo(toml(completed(settings.table)), nl=False)
         return
     if dry_run:
         show(table_of(planned(settings.experiment())))

@@ -95,6 +95,7 @@ def sweep(
     ] = None,
     report: flags.Report = True,
     checkpoint_every: flags.CheckpointEvery = None,
+    dry_run: flags.DryRun = False,
     quiet: flags.Quiet = False,
 ) -> None:
     """Run every combination of some settings, or as many as --trials says, over several seeds, and tell the best.
@@ -102,7 +103,7 @@ def sweep(
     With one seed, all combinations see the same clients, data, start and participation.
     """
     from turnout.cli import layers
-    from turnout.cli.sweep import Asked, grid_of, run_grid, run_trials
+    from turnout.cli.sweep import Asked, foresee, grid_of, run_grid, run_trials
     from turnout.cli.variants import Layers, seeds_of
     from turnout.comparison.sweep import measure_of
 
@@ -118,7 +119,9 @@ def sweep(
         measure_of(metric, found.to_accuracy), found.to_accuracy, folder, config, jobs, threads, report, checkpoint_every,
         quiet,
     )  # fmt: skip
-    if trials is None:
+    if dry_run:
+        foresee(asked, trials)
+    elif trials is None:
         run_grid(asked)
     else:
         run_trials(asked, trials, sampler, sampler_seed, batch_size)

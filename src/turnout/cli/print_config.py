@@ -1,0 +1,64 @@
+"""All settings of a run or of a comparison, as a file that gives the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from turnout.cli.options import REQUIRED, Table, options_of
+from turnout.cli.sections import NAMED
+from turnout.cli.settings import Settings
+from turnout.cli.variants import Layers
+from turnout.experiment import Experiment
+from turnout.local import Sgd
+
+_FILLED = ("model", "availability", "pace")
+"""Named sections that are written with all options. Not an algorithm's: to name its cohort is to ask for one."""
+
+
+def completed(table: Table) -> Table:
+    """Return settings with the defaults of everything that they leave out, as far as a file can hold them."""
+    filled = {key: _filled(table[key], NAMED[key][table[key]["name"]]) for key in _FILLED if key in table}
+    return {**_filled(table, Experiment), **filled, "local": _filled(table.get("local", {}), Sgd)}
+
+
+def _filled(options: Table, piece: Any) -> Table:
+    """Return options over the defaults of their piece, the name first."""
+    name = {"name": options["name"]} if "name" in options else {}
+    return {**name, **_defaults(piece), **options}
+
+
+def _defaults(piece: Any) -> Table:
+    """Return the options of a piece whose defaults a file can hold."""
+    found = {name: option.default for name, option in options_of(piece).items()}
+    return {name: _plain(value) for name, value in found.items() if value is not REQUIRED and _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether TOML can hold a value; None is written as a word."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value)) and None not in value
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _plain(value: Any) -> Any:
+    return list(map(_plain, value)) if isinstance(value, tuple) else value
+
+
+def file_of(plan: Mapping[str, Settings], asked: Layers) -> Table:
+    """Return the comparison as a file has it: what all algorithms share, and a table for each of what is its own."""
+    tables = {name: completed(settings.table) for name, settings in plan.items()}
+    first = next(iter(tables.values()))
+    shared = {
+        key: value
+        for key, value in first.items()
+        if key not in ("name", "algorithm", "seed") and all(table.get(key) == value for table in tables.values())
+    }
+    own_tables = {}
+    for name, table in tables.items():
+        recipe = {key: value for key, value in table["algorithm"].items() if key != "name"}
+        called = {} if table["algorithm"]["name"] == name else {"algorithm": table["algorithm"]["name"]}
+        others = {key: value for key, value in table.items() if key not in {"name", "algorithm", "seed", *shared}}
+        own_tables[name] = called | recipe | others
+    whole = {} if asked.to_accuracy is None else {"to_accuracy": asked.to_accuracy}
+    return {"seeds": 3 if asked.seeds is None else asked.seeds, **whole, **shared, "algorithms": own_tables}
