@@ -79,7 +79,7 @@ class Forward:
         """
         if self.engine == "vectorised":
             self.network.mode(training=False)
-            return batched(self._scores)(params, x, y)
+            return batched(self._scores, (0, 0, 0))(params, x, y)
         pairs = self.threads.map(lambda i: self._scores_of_one(params[i], x[i], y[i]), range(len(params)))
         losses, scores = zip(*pairs, strict=True)
         return torch.stack(losses), torch.stack(scores)

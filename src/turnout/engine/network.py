@@ -118,6 +118,7 @@ class Network:
         }
         self.draws = bool(self._key_names)
         self.alone = False
+        self._has_ties = _has_ties(self.module)
         self._copies = {alone: threading.local() for alone in (False, True)}
 
     def __repr__(self) -> str:
@@ -179,7 +180,13 @@ class Network:
             named |= dict.fromkeys(self._key_names, key)
         if mask is not None:
             named |= dict.fromkeys(self._mask_names, mask)
-        return functional_call(own.module, named, (x,))
+        return functional_call(own.module, named, (x,), tie_weights=self._has_ties)
+
+
+def _has_ties(module: nn.Module) -> bool:
+    """Whether a parameter or a buffer is in several places, which is looked for in every call where that may be."""
+    of_both = (module.named_parameters, module.named_buffers)
+    return any(len([*names()]) < len([*names(remove_duplicate=False)]) for names in of_both)
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
