@@ -1,6 +1,8 @@
 """What all tests share."""
 
 import gc
+import os
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,6 +17,13 @@ from .tiny import classification
 def _one_thread():
     """Tests run beside each other, one core each."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_waits_for_the_disk():
+    """Files are flushed only so that they outlast a failure of power, which no test has."""
+    with patch.object(os, "fsync", lambda _: None):
+        yield
 
 
 @pytest.fixture(autouse=True)
