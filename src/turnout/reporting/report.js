@@ -251,7 +251,7 @@ const sortable = table => {
     const button = make("button", {type: "button"}, ...head.childNodes);
     head.append(button);
     button.addEventListener("click", () => {
-      const before = head.getAttribute("aria-sort"), numbers = first.every(row => row.cells[column].matches("td"));
+      const before = head.getAttribute("aria-sort"), numbers = first.every(row => row.cells[column].matches("td:not(.left)"));
       const order = numbers ? {null: "descending", descending: "ascending"} : {null: "ascending", ascending: "descending"};
       const now = order[before];
       for (const each of table.tHead.rows[0].cells) each.removeAttribute("aria-sort");

@@ -24,8 +24,8 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
     reproduction, lines = outcome.reproduction, []
     before = None
     for line in outcome.lines():
-        title = table.panel_title(outcome, line) if line.panel is not before else ""
-        lines.append((title, line.algorithm, table.cells(outcome, line)))
+        again = line.panel is before
+        lines.append((table.panel_title(outcome, line), again, line.algorithm, table.cells(outcome, line)))
         before = line.panel
     looks = looks_of(reproduction.algorithms)
     page = render_page(
