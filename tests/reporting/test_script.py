@@ -9,7 +9,9 @@ import subprocess
 import pytest
 
 from turnout.reporting.bands import band, window_of
+from turnout.reporting.page import render_page
 from turnout.reporting.report import write_report
+from turnout.reporting.style import keys_of, looks_of
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -58,17 +60,37 @@ try {
   point("pointermove", place.left + 20);
   point("pointerup", place.left + 20);
   seen.moved = one.getAttribute("x") !== before;
+  const grouped = document.querySelector("table.grouped"), heads = [...grouped.tHead.rows[0].cells];
+  const rows = () => [...grouped.rows].slice(1).map(row => row.cells[1].textContent);
+  const order = column => { click(heads[column].querySelector("button")); return rows().join(" "); };
+  seen.grouped = [rows().join(" "), order(2), order(2), order(2), order(1), order(0), order(0), order(3)];
+  seen.panels = [...grouped.tBodies].map(body => getComputedStyle(body.rows[0].cells[0].firstChild).position);
+  seen.region = document.querySelector(".scroll").getAttribute("role");
   seen.width = document.documentElement.scrollWidth - document.documentElement.clientWidth;
 } catch (error) { seen.error = String(error); }
 document.title = JSON.stringify(seen);
 </script></body>"""
 
 
+def grouped_table():
+    """Return a table of a reproduction's page, of two panels."""
+    first = [("b", ["10.5 (9 to 11)", "x"]), ("a", ["–", "z"]), ("c", ["1,000", "y"])]
+    second = [("e", ["-1", "x"]), ("d", ["2e-3", "2 y"])]
+    missing = dict.fromkeys(["changes", "findings", "measures", "curves"], ())
+    page = render_page(
+        "reproduction.html", title="", lead="", about="", least_seeds=3, papers=False, titles=["ours", "note"],
+        groups=[("the second", first), ("the first", second)], keys=keys_of(looks_of("abcde")), reaches=False,
+        settings={}, environment={}, **missing,
+    )  # fmt: skip
+    return page[page.index('<table class="sortable grouped">') : page.index("</table>")] + "</table>"
+
+
 @pytest.mark.skipif(BROWSER is None, reason="there is no Chromium here: apt-get install chromium")
 def test_a_reader_with_a_keyboard(make_runs, tmp_path):
     records = make_runs(2, every=1)  # bands with many corners are drawn otherwise than those with few
     path = write_report(records, tmp_path / "r.html")
-    path.write_text(path.read_text("utf-8").replace("</body>", READER), encoding="utf-8")
+    page = path.read_text("utf-8").replace("</main>", f"{grouped_table()}</main>").replace("</body>", READER)
+    path.write_text(page, encoding="utf-8")
     flags = (
         "--headless",
         "--no-sandbox",
@@ -103,6 +125,11 @@ def test_a_reader_with_a_keyboard(make_runs, tmp_path):
     assert seen["sorted"][0] == "descending"
     assert seen["sorted"][1:] != algorithms
     assert seen["other"] == ["ascending", *reversed(seen["sorted"][1:])]
+    declared, largest, least = "b a c e d", "c b a d e", "b c a e d"
+    by_name, by_panel, back, by_note = "a b c d e", "e d b a c", "b a c e d", "b c a d e"
+    assert seen["grouped"] == [declared, largest, least, declared, by_name, by_panel, back, by_note]
+    assert set(seen["panels"]) == {"static"}, "the first row of each group shows its name"
+    assert seen["region"] == "region", "a table that is moved sideways is reached by keys"
     assert len(seen["dot"]) == 3
     assert seen["dot"][0] in algorithms
     assert seen["dot"][2].startswith("weight: ")

@@ -11,7 +11,18 @@ from turnout.columns import COSTS
 from turnout.core.checks import DataError
 from turnout.reporting.bands import band
 from turnout.reporting.records import RunRecord, by_algorithm
-from turnout.reporting.style import INK, SIZE, dress, label, legend, new_figure, plain_ticks, scale_of, styles
+from turnout.reporting.style import (
+    INK,
+    SIZE,
+    draw_line,
+    dress,
+    label,
+    legend,
+    new_figure,
+    plain_ticks,
+    scale_of,
+    styles,
+)
 from turnout.reporting.target import Target
 
 if TYPE_CHECKING:
@@ -67,7 +78,7 @@ def _draw(axes: Axes, group: Sequence[RunRecord], metric: str, key: str, look: d
         return False
     scale, unit = scale_of(metric), AGAINST[key][1]
     x = rounds if key == "rounds" else unit * np.mean([spent_at(r, key, rounds) for r in having], axis=0)
-    axes.plot(x, scale * mean, linewidth=1.6, **look)
+    draw_line(axes, x, scale * mean, look)
     low, high = scale * (mean - std), scale * (mean + std)
     axes.fill_between(x, low, high, color=look["color"], gid=look["gid"], alpha=0.15, linewidth=0)
     return True

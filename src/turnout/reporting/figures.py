@@ -17,6 +17,7 @@ from turnout.reporting.style import (
     INK,
     PALETTE,
     SIZE,
+    draw_line,
     dress,
     evenly,
     label,
@@ -59,7 +60,7 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
         if not np.isfinite(mean).any():
             continue
         mean, std = scale * mean, scale * std
-        axes.plot(rounds, mean, linewidth=1.6, **looks[algorithm])
+        draw_line(axes, rounds, mean, looks[algorithm])
         axes.fill_between(
             rounds,
             mean - std,
@@ -209,7 +210,7 @@ def participation_raster(record: RunRecord, colour: str = PALETTE[0]) -> Figure:
     if rates is not None:
         right.plot(100 * rates[shown], height, color=INK, linewidth=1.2)
     amount = f"{len(shown)} of {number:,} clients" if len(shown) < number else f"{number} clients"
-    dress(left, "round", f"{amount}, by {'realised' if rates is None else 'known'} rate")
+    dress(left, "round", f"{amount}, by rate")
     dress(right, "rate (%)", "")
     left.set_yticks([])
     left.grid(visible=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turnout.data.federated import FederatedData
-from turnout.reporting.style import INK, PALETTE, dress, new_figure
+from turnout.reporting.style import GREY, INK, PALETTE, dress, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +60,7 @@ def _bubbles(counts: np.ndarray) -> Figure:
     width, rows = 7.2, 0.19 * num_classes + 0.9
     figure = new_figure(width, rows + 1.5)
     sizes, holdings = figure.subplots(2, 1, sharex=True, height_ratios=(1.0, rows))
-    sizes.bar(np.arange(num_clients), counts.sum(axis=1), width=0.8, color="#8A8A8A")
+    sizes.bar(np.arange(num_clients), counts.sum(axis=1), width=0.8, color=GREY)
     dress(sizes, "", "examples")
     sizes.tick_params(bottom=False, labelbottom=False)
     sizes.grid(visible=False, axis="x")
@@ -131,7 +131,7 @@ def _size_histogram(axes: Axes, sizes: np.ndarray) -> None:
         axes.set_xscale("log")
     elif high - low < 4:
         axes.set_xlim(low - 3, high + 3)
-    axes.hist(sizes, bins=bins.tolist(), color="#8A8A8A")
+    axes.hist(sizes, bins=bins.tolist(), color=GREY)
     dress(axes, "examples of a client", "clients")
 
 

@@ -1,5 +1,5 @@
-/* What a reader can do with a page: read and zoom curves, switch runs on and off, sort tables, enlarge figures. Without it the
-   page shows the same tables and figures, still. */
+/* What a reader can do with figures: read and zoom curves, switch runs on and off, enlarge. Without it the page shows the same
+   figures, still. */
 (() => {
 "use strict";
 const SVG = "http://www.w3.org/2000/svg";
@@ -56,7 +56,7 @@ class Panel {
     const data = [...this.group.children].filter(child => !child.matches(".axis") && (child.matches("[clip-path]") || child.querySelector("[clip-path]")));
     if (!data.length) return;
     const clip = (data[0].matches("[clip-path]") ? data[0] : data[0].querySelector("[clip-path]")).getAttribute("clip-path");
-    this.zoomed = make("svg:g");
+    this.zoomed = make("svg:g", {class: "curves"});
     data[0].before(make("svg:g", {"clip-path": clip}, this.zoomed));
     this.zoomed.append(...data);
     for (const each of this.zoomed.querySelectorAll("[clip-path]")) each.removeAttribute("clip-path");
@@ -230,9 +230,10 @@ const switches = () => {
   const colours = new Map();
   for (const panel of panels) for (const [name, one] of panel.series) if (one.colour && !colours.has(name)) colours.set(name, one.colour);
   if (colours.size < 2) return;
+  const keys = new Map([...document.querySelectorAll("[data-key]")].map(each => [each.dataset.key, each.getAttribute("style")]));
   const bar = make("div", {class: "switches", role: "group", "aria-label": "runs that are shown"});
   for (const [name, colour] of colours) {
-    const button = make("button", {type: "button", "aria-pressed": "true"}, make("i", {style: `background:${colour}`}), name);
+    const button = make("button", {type: "button", "aria-pressed": "true"}, make("i", {style: keys.get(name) || `background:${colour}`}), name);
     button.addEventListener("click", () => {
       if (!off.delete(name)) off.add(name);
       button.setAttribute("aria-pressed", String(!off.has(name)));
@@ -242,27 +243,6 @@ const switches = () => {
     bar.append(button);
   }
   document.querySelector("header").after(bar);
-};
-
-const sortable = table => {
-  const body = table.tBodies[0], first = [...body.rows];
-  const number = cell => { const found = cell.textContent.replace(/,/g, "").match(/-?\d+(\.\d+)?(e[-+]?\d+)?/); return found ? Number(found[0]) : NaN; };
-  [...table.tHead.rows[0].cells].forEach((head, column) => {
-    const button = make("button", {type: "button"}, ...head.childNodes);
-    head.append(button);
-    button.addEventListener("click", () => {
-      const before = head.getAttribute("aria-sort"), numbers = first.every(row => row.cells[column].matches("td:not(.left)"));
-      const order = numbers ? {null: "descending", descending: "ascending"} : {null: "ascending", ascending: "descending"};
-      const now = order[before];
-      for (const each of table.tHead.rows[0].cells) each.removeAttribute("aria-sort");
-      if (now) head.setAttribute("aria-sort", now);
-      const sign = now === "descending" ? -1 : 1;
-      const compare = numbers
-        ? (one, other) => { const [p, q] = [one, other].map(row => number(row.cells[column])); return isNaN(p) - isNaN(q) || sign * (p - q) || 0; }
-        : (one, other) => sign * one.cells[column].textContent.localeCompare(other.cells[column].textContent);
-      body.append(...(now ? [...first].sort(compare) : first));
-    });
-  });
 };
 
 const enlarged = figure => {
@@ -284,7 +264,6 @@ for (const svg of document.querySelectorAll("svg[data-panels]")) {
   });
   if (panels.some(each => each.svg === svg)) listen(svg);
 }
-document.querySelectorAll("table.sortable").forEach(sortable);
 document.querySelectorAll("figure:not(.absent)").forEach(enlarged);
 switches();
 document.documentElement.classList.add("scripted");

@@ -15,7 +15,7 @@ from turnout.reporting.page import render_page, write_page
 from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.settings import environment as this_environment
 from turnout.reporting.settings import settings
-from turnout.reporting.style import name_of, styles
+from turnout.reporting.style import keys_of, name_of, styles
 from turnout.reporting.table import (
     Row,
     appeal_cells,
@@ -84,7 +84,7 @@ def render(
         averaged=f"the last {window} rounds" if window else "the last 10 % of rounds",
         seeds=max(row.num_seeds for row in rows),
         titles={key: column_of(key).title for row in rows for key in row.figures},
-        colours={algorithm: look["color"] for algorithm, look in looks.items()},
+        keys=keys_of(looks),
         rows=rows,
         results=cells(rows, RESULTS),
         compared=any(key.startswith(GAP) for row in rows for key in row.figures),

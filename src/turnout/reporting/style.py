@@ -19,11 +19,23 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, without yellow (too faint), with grey for black, and the
-# faint ones darker: all have a contrast of at least 3 to the cards of a page, the light ones and the dark.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#C56A9C", "#B87D00", "#3C9AD1", "#8A8A8A")
-MARKERS = "osD^"
+# Three colours of Okabe and Ito's, whose others are too faint on white, and four more. All have a contrast of 3:1 with white
+# and with black, and colour-blind readers can tell them apart.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#B44884", "#9078F0", "#909048", "#906048")
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+MARKERS = ("o", "s", "^", "v")
+"""What dots look like, and how a line ends, where colours are used again; as many as `DASHES`."""
+
+_KEYS = (
+    "",
+    "border-radius:0;",
+    "border-radius:0;clip-path:polygon(50% 0,100% 100%,0 100%);",
+    "border-radius:0;clip-path:polygon(0 0,100% 0,50% 100%);",
+)
+"""The markers in a page's own words."""
+
+GREY = "#8A8A8A"
+"""What is data, and of no run or algorithm."""
 
 SERIES = "series:"
 """What the ids of drawn lines, bands and dots begin with; the name of the run or algorithm follows."""
@@ -90,15 +102,35 @@ def styles(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
 
 
 def looks_of(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour and dashes for each name, in order, and the name itself as the id of what is drawn so, which pages go by."""
-    return {
-        name: {
+    """Colour and dashes for each name, in order, and the name itself as the id of what is drawn so, which pages go by.
+
+    From the eighth on, colours come again, with other dashes and with a marker where lines end.
+    """
+    looks = {}
+    for i, name in enumerate(names):
+        again = i // len(PALETTE) % len(DASHES)
+        marked = {"marker": MARKERS[again], "markersize": 5, "markevery": [-1]} if again else {}
+        looks[name] = {
             "color": PALETTE[i % len(PALETTE)],
-            "linestyle": DASHES[i // len(PALETTE) % len(DASHES)],
+            "linestyle": DASHES[again],
             "gid": f"{SERIES}{name}",
+            **marked,
         }
-        for i, name in enumerate(names)
+    return looks
+
+
+def keys_of(looks: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return how a page shows each name's colour and marker: declarations of CSS for a small box."""
+    return {
+        name: f"background:{look['color']};{_KEYS[MARKERS.index(look.get('marker', MARKERS[0]))]}"
+        for name, look in looks.items()
     }
+
+
+def draw_line(axes: Axes, x: np.ndarray, y: np.ndarray, look: dict[str, Any]) -> None:
+    """Draw a line; a single value is a dot, which would not be seen as a line."""
+    alone = {"marker": look.get("marker", MARKERS[0]), "markevery": None} if np.isfinite(y).sum() == 1 else {}
+    axes.plot(x, y, **{"linewidth": 1.6, "markersize": 5, **look, **alone})
 
 
 @cache
@@ -178,7 +210,7 @@ def scatter(axes: Axes, x: np.ndarray, y: np.ndarray, size: float, alpha: float,
     """Draw the dots of an algorithm, one by one where they are few; many are one picture, which a page draws faster."""
     many = len(x) > _MOST_DOTS
     axes.scatter(
-        x, y, s=size, alpha=alpha, linewidths=0, color=look["color"], marker=MARKERS[DASHES.index(look["linestyle"])],
+        x, y, s=size, alpha=alpha, linewidths=0, color=look["color"], marker=look.get("marker", MARKERS[0]),
         gid=None if many else look["gid"], rasterized=many,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_REM, _LEAST_REM = 8.8, 4.2
+_REM, _LEAST_REM = 8.8, 4.0
 """The most and the least an inch of a figure may measure in a page, in its letters' heights. A figure that is wider than a
 phone is moved sideways there, and not made so small that nobody can read it."""
 

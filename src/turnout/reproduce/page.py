@@ -7,7 +7,7 @@ from pathlib import Path
 from turnout.reporting.measure import Measure
 from turnout.reporting.page import Drawing, draw, render_page, write_page
 from turnout.reporting.settings import environment, settings
-from turnout.reporting.style import looks_of, name_of
+from turnout.reporting.style import keys_of, looks_of, name_of
 from turnout.reproduce import table
 from turnout.reproduce.declaration import Curve
 from turnout.reproduce.outcome import LEAST_SEEDS, Outcome
@@ -21,12 +21,10 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
         ConfigurationError: where matplotlib or Jinja2 is not installed.
         CheckpointError: where the file cannot be written.
     """
-    reproduction, lines = outcome.reproduction, []
-    before = None
+    reproduction, groups = outcome.reproduction, {}
     for line in outcome.lines():
-        again = line.panel is before
-        lines.append((table.panel_title(outcome, line), again, line.algorithm, table.cells(outcome, line)))
-        before = line.panel
+        group = groups.setdefault(line.panel.name, (table.panel_title(outcome, line), []))
+        group[1].append((line.algorithm, table.cells(outcome, line)))
     looks = looks_of(reproduction.algorithms)
     page = render_page(
         "reproduction.html",
@@ -36,9 +34,10 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
         changes=outcome.changes,
         findings=outcome.findings(),
         least_seeds=LEAST_SEEDS,
+        papers=any(table.has_paper(outcome, place) for place in range(len(reproduction.measures))),
         titles=table.titles(outcome),
-        lines=lines,
-        colours={name: look["color"] for name, look in looks.items()},
+        groups=list(groups.values()),
+        keys=keys_of(looks),
         reaches=table.reaches(outcome),
         measures=[_measure(outcome, measure) for measure in reproduction.measures],
         curves=[_curve(outcome, curve) for curve in reproduction.curves],
@@ -50,7 +49,9 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
 
 def _measure(outcome: Outcome, measure: Measure) -> Drawing:
     """One measure, the paper's figure beside ours."""
-    caption = "Dots are our medians, lines go from quartile to quartile, diamonds are the paper's figures."
+    place = outcome.reproduction.measures.index(measure)
+    diamonds = ", diamonds are the paper's figures" if table.has_paper(outcome, place) else ""
+    caption = f"Dots are our medians, lines go from quartile to quartile{diamonds}."
     if measure.metric is None:
         caption += " An arrow stands for seeds that did not get there."
     title = measure.title[0].upper() + measure.title[1:]

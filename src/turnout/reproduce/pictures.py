@@ -17,7 +17,9 @@ from turnout.reporting.measure import Measure
 from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.style import (
     INK,
+    MARKERS,
     SIZE,
+    draw_line,
     dress,
     few_ticks,
     label,
@@ -78,7 +80,7 @@ def _draw(axes: Axes, group: Sequence[RunRecord], curve: Curve, look: dict[str, 
     if (line := _line(group, curve)) is None:
         return False
     x, low, median, high = line
-    axes.plot(x, median, linewidth=1.6, **look)
+    draw_line(axes, x, median, look)
     if len(group) > 1:
         axes.fill_between(x, low, high, color=look["color"], gid=look["gid"], alpha=0.15, linewidth=0)
     return True
@@ -188,13 +190,14 @@ def _dots(axes: Axes, lines: Sequence[Line], place: int, measure: Measure, looks
     """One row for each algorithm."""
     edge = _edge(lines, place, measure)
     for row, line in enumerate(lines):
-        colour, quartiles = looks[line.algorithm]["color"], _quartiles(line, place)
+        look, quartiles = looks[line.algorithm], _quartiles(line, place)
+        colour = look["color"]
         low, median, high = (measure.scale * q if math.isfinite(q) else edge for q in quartiles)
         axes.plot([low, high], [row, row], color=colour, linewidth=2, alpha=0.5, solid_capstyle="round")
         if not all(map(math.isfinite, quartiles)):
             axes.plot(edge, row, marker=">" if measure.less_is_better else "<", color=colour, alpha=0.5, markersize=6)
         if math.isfinite(quartiles[1]):
-            axes.plot(median, row, marker="o", color=colour, markersize=6)
+            axes.plot(median, row, marker=look.get("marker", MARKERS[0]), color=colour, markersize=6)
         if (number := paper_number(line.paper[place])) is not None:
             axes.plot(number, row, marker="D", markersize=7, markerfacecolor="none", markeredgecolor=INK)
 

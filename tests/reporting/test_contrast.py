@@ -1,0 +1,71 @@
+"""Colours of figures and pages against what lies behind them: the contrast of WCAG 2, at least 3:1 and, of text, 4.5:1."""
+
+import re
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from turnout.reporting.style import GREY, INK, PALETTE, keys_of, looks_of
+
+WHITE, BLACK = "#ffffff", "#000000"
+
+
+def rgb(colour):
+    """Red, green and blue from 0 to 1."""
+    digits = colour.removeprefix("#")
+    digits = "".join(2 * each for each in digits) if len(digits) == 3 else digits
+    return np.array([int(digits[i : i + 2], 16) for i in (0, 2, 4)]) / 255
+
+
+def luminance(channels):
+    """Relative luminance, from 0 of black to 1 of white."""
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def contrast(one, other):
+    """Contrast of two colours, from 1 to 21."""
+    low, high = sorted(luminance(rgb(each) if isinstance(each, str) else each) for each in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def themes():
+    """Colours of a report in light and in dark, by name."""
+    page = files("turnout.reporting").joinpath("base.html").read_text("utf-8")
+    light, dark = (dict(re.findall(r"--(\w+): (#\w+)", line)) for line in re.findall(r":root {.*--page.*}", page))
+    return {"light": light, "dark": light | dark}
+
+
+def test_contrasts_that_are_known():
+    assert contrast(WHITE, BLACK) == pytest.approx(21)
+    assert contrast("#777", WHITE) == pytest.approx(4.48, abs=0.005)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("behind", ["card", "page"])
+def test_lines_and_text_stand_out(theme, behind):
+    colours = themes()[theme]
+    for line in (*PALETTE, GREY):
+        assert contrast(line, colours[behind]) >= 3, line
+    for text in ("text", "quiet", "link", "yes", "no"):
+        assert contrast(colours[text], colours[behind]) >= 4.5, text
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_on_coloured_cells_is_legible(theme):
+    colours = themes()[theme]
+    assert contrast(colours["text"], colours["best"]) >= 4.5
+    darkest = (rgb(PALETTE[0]) + rgb(colours["card"])) / 2  # of a map of a grid
+    assert contrast(colours["text"], darkest) >= 4.5
+
+
+def test_pictures_in_files_are_legible_on_white():
+    assert contrast(INK, WHITE) >= 4.5
+
+
+def test_names_that_share_a_colour_look_different():
+    looks = looks_of(f"rule {i}" for i in range(4 * len(PALETTE)))
+    assert len({(look["color"], look["linestyle"]) for look in looks.values()}) == len(looks)
+    assert len({(look["color"], look.get("marker")) for look in looks.values()}) == len(looks)
+    assert len(set(keys_of(looks).values())) == len(looks)
