@@ -1,21 +1,17 @@
-"""What all tests share."""
+"""What all tests share. Modules are imported where they are needed: pytest-xdist's own process runs no test."""
 
 import gc
 import os
 from unittest.mock import patch
 
 import pytest
-import torch
-
-from turnout.engine.compile import compiled as replay
-
-from . import children
-from .tiny import classification
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
     """Tests run beside each other, one core each."""
+    import torch
+
     torch.set_num_threads(1)
 
 
@@ -29,12 +25,16 @@ def _nothing_waits_for_the_disk():
 @pytest.fixture(autouse=True)
 def _nothing_traced():
     """What one test has traced is unknown to the next."""
-    replay._shared.clear()
+    from turnout.engine.compile import compiled
+
+    compiled._shared.clear()
 
 
 @pytest.fixture(autouse=True)
 def _no_process_is_left():
     """What a test has started ends with it."""
+    from . import children
+
     yield
     children.end_all()
 
@@ -43,9 +43,11 @@ def _no_process_is_left():
 def by_python(monkeypatch):
     """Calls a function, and meanwhile nothing is traced."""
 
+    from turnout.engine.compile import compiled
+
     def call(function, *arguments):
         with monkeypatch.context() as never:
-            never.setattr(replay, "_MOST", 0)
+            never.setattr(compiled, "_MOST", 0)
             return function(*arguments)
 
     return call
@@ -60,6 +62,8 @@ def undrawn(monkeypatch):
 @pytest.fixture(scope="session")
 def tiny():
     """Eight clients of unequal sizes, two of them with less than a minibatch of 16."""
+    from .tiny import classification
+
     return classification()
 
 

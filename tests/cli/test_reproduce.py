@@ -97,6 +97,7 @@ def test_every_run_has_so_many_threads(made: Turnout) -> None:
     assert found == [2, 2]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_some_algorithms_alone(made: Turnout) -> None:
     result = made("--algorithms", "small", "--rounds", 1)
     assert result.exit_code == 0, result.output
@@ -110,6 +111,7 @@ def test_some_algorithms_alone(made: Turnout) -> None:
     assert sorted(set(names)) == ["large", "small"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_panels_without_the_algorithms_that_are_wanted(made: Turnout) -> None:
     Path("made.toml").write_text(FILE.replace('title = "short"', 'title = "short"\nonly = ["large"]'))
     assert made("--algorithms", "small", "--rounds", 1).exit_code == 0
@@ -127,6 +129,7 @@ def test_an_algorithm_that_only_an_optional_panel_has(made: Turnout) -> None:
     assert "without" not in result.stdout
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_is_not_as_declared_is_said_everywhere(made: Turnout) -> None:
     result = made("--seeds", "0,5", "--rounds", 3, "--panels", "short", "local.steps=2", "to_accuracy=0.2")
     assert result.exit_code == 0, result.output

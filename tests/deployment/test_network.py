@@ -50,6 +50,7 @@ def server(folder, **options):
     return made
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_swarm_status_replay(folder):
     """A swarm trains; status shows it; the journal gives the model once more, and a trace."""
     made = server(folder / "run", min_clients=4)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +53,8 @@ ALIKE = Population(speed=Speed())
 UNLIKE = Population(speed=Speed(compute=delay.Uniform(1, 2), spread=1.0, per="task"))
 LOCAL = Sgd(lr=0.3, steps=3, batch_size=16)
 MODEL = models.Mlp(hidden=(16,), dropout=0.3)
+PLAIN: dict[str, Any] = {"model": models.Logistic()}
+"""Where only who reports when is looked at, and how much each counts."""
 
 
 def experiment(algorithm, pace, population=UNLIKE, rounds=12, **options):
@@ -110,7 +113,7 @@ def test_the_seed_decides_on_schedule_and_model():
 )
 def test_what_happens_is_what_the_schedule_says(pace):
     population = replace(UNLIKE, dropout=Dropout(0.2))
-    found = trained(experiment(fedstaleweight(LOCAL), pace, population, rounds=40))
+    found = trained(experiment(fedstaleweight(LOCAL), pace, population, rounds=40, **PLAIN))
     timeline = schedule(pace, population, N, steps=40, num_steps=3)
     history = found.history
     np.testing.assert_allclose(history.column("simulated_seconds")[1].cumsum(), timeline.steps)
@@ -126,7 +129,7 @@ def test_what_happens_is_what_the_schedule_says(pace):
 
 
 def test_plain_weights_give_influence_as_clients_report():
-    found = trained(experiment(fedbuff(LOCAL), Buffered(5), rounds=30)).history
+    found = trained(experiment(fedbuff(LOCAL), Buffered(5), rounds=30, **PLAIN)).history
     contributions = found.client_column("contributions")
     assert contributions.max() > 3 * contributions.min()
     np.testing.assert_allclose(found.client_column("influence"), contributions / 150)
@@ -151,20 +154,21 @@ def test_before_they_are_normalised_weights_of_equation_8_give_everyone_the_same
 
 def test_normalised_weights_still_bring_the_slow_nearer_to_their_fair_share():
     population = Population(speed=Speed(spread=1.0, per="task"))
-    options = {"rounds": 80, "model": models.Logistic()}
-    runs = [trained(experiment(make(LOCAL), Buffered(5), population, **options)) for make in (fedbuff, fedstaleweight)]
+    runs = [
+        trained(experiment(make(LOCAL), Buffered(5), population, 80, **PLAIN)) for make in (fedbuff, fedstaleweight)
+    ]
     plain, fair = (run.history.client_column("influence") for run in runs)
     assert np.abs(fair - 1 / N).sum() < 0.7 * np.abs(plain - 1 / N).sum()
 
 
 def test_a_buffer_of_one_steps_with_every_report():
-    found = trained(experiment(fedasync(LOCAL), Buffered(1), rounds=20)).history
+    found = trained(experiment(fedasync(LOCAL), Buffered(1), rounds=20, **PLAIN)).history
     assert (found.column("num_participants")[1] == 1).all()
     assert found.column("staleness_max")[1].max() > 3
 
 
 def test_models_are_kept_only_as_long_as_somebody_works_from_them():
-    run = experiment(fedstaleweight(LOCAL), Buffered(2), rounds=60)
+    run = experiment(fedstaleweight(LOCAL), Buffered(2), rounds=60, **PLAIN)
     simulation = Simulation(run)
     for _ in range(60):
         simulation.round()
@@ -196,7 +200,7 @@ def test_tasks_with_more_steps_take_longer():
 
 def test_rounds_with_a_deadline_go_on_without_the_slow():
     population = replace(UNLIKE, availability=Bernoulli(0.7))
-    found = trained(experiment(fedavg(LOCAL), Rounds(deadline=2.0), population, rounds=20)).history
+    found = trained(experiment(fedavg(LOCAL), Rounds(deadline=2.0), population, rounds=20, **PLAIN)).history
     assert found.column("simulated_seconds")[1].max() <= 2.0
     assert found.total("num_unused") > 0
     assert (found.column("staleness_max")[1] == 0).all()
@@ -215,7 +219,7 @@ def test_a_deadline_that_nobody_misses_changes_no_bit(selection, speed):
 
 def test_a_round_takes_the_fastest_of_an_enlarged_cohort():
     algorithm = fedavg(LOCAL, also=(Uniform(4),))
-    found = trained(experiment(algorithm, Rounds(over_selection=1.5), rounds=10)).history
+    found = trained(experiment(algorithm, Rounds(over_selection=1.5), rounds=10, **PLAIN)).history
     assert (found.column("num_participants")[1] == 4).all()
     assert (found.column("num_unused")[1] == 2).all()
 
