@@ -43,6 +43,7 @@ ALGORITHMS = (
     "fedavg also.bfloat16.down=true",
     "average_participating",
     "average_participating aggregation=private_sum aggregation.cohort=5",
+    "average_participating aggregation=secure_sum aggregation.largest=8",
 )
 _FIRST = 60
 """Rounds that do not count."""
