@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from turnout.evaluation.fairness import fairness
 from turnout.recorded_rounds import RecordedRounds
 from turnout.tables import build
 
+_LAST = ("epsilon", "poisson_rate", "fixed_size_rate")
+"""Columns whose last value is that of all rounds."""
 _EVALUATIONS = tuple(f"{split}_{figure}" for split in ("train", "test") for figure in ("loss", *METRICS))
 
 
@@ -142,6 +145,10 @@ class Recorded:
         """Sum of a column over all recorded rounds; 0 if it was never recorded."""
         return self.column(name)[1].sum().item()
 
+    def _recorded(self, names: Iterable[str]) -> list[str]:
+        """Return those of some columns that have values."""
+        return [name for name in names if name in self.column_names and len(self.column(name)[1])]
+
     def summary(self, window: int | None = None) -> dict[str, Any]:
         """Return final figures as plain numbers; what was never recorded is left out.
 
@@ -160,12 +167,8 @@ class Recorded:
             figures["num_participants"] = float(sizes.mean())
         if "server_bytes" in self.column_names:
             figures["server_bytes"] = float(self.column("server_bytes")[1].max())
-        for name in ("epsilon", "poisson_rate", "fixed_size_rate"):
-            if name in self.column_names and len(known := self.column(name)[1]):
-                figures[name] = float(known[-1])
-        for name in _EVALUATIONS:
-            if name in self.column_names and len(self.column(name)[1]):
-                figures[name] = self.final(name, window)
+        last = {name: float(self.column(name)[1][-1]) for name in self._recorded(_LAST)}
+        figures |= last | {name: self.final(name, window) for name in self._recorded(_EVALUATIONS)}
         for name in ("test_accuracy", "train_accuracy"):
             if not np.isnan(values := self.client_column(name)).all():
                 return {**figures, "fairness": {"of": name, **fairness(values)}}

@@ -40,24 +40,20 @@ def train_to_the_end(
             save_simulation(simulation, folder)
 
     simulation.workspace.watch = _watch(folder, callbacks, stopped)
-    if collectives.world_size() > 1 and simulation.state.version == 0:
+    if collectives.world_size() > 1 and not simulation.state.version:
         save()  # so that there is something to go on from whenever another process is lost
     while simulation.state.version < rounds:
         simulation.round()
+        version = simulation.state.version
         try:
             over = ended()
         except Interrupted:
             save()
             raise
-        version = simulation.state.version
         due = version % checkpoint_every == 0 if checkpoint_every else time.monotonic() - saved > 60.0
         if collectives.anyone(stopped.is_set()):
-            if folder is None:
-                raise Interrupted(f"stopped after round {version} of {rounds}; without a folder nothing was saved")
             save()
-            raise Interrupted(
-                f"stopped after round {version} of {rounds}, all saved. Go on with: turnout run --resume {folder}"
-            )
+            raise Interrupted(_stopped(version, rounds, folder))
         if collectives.anyone(over):
             break
         if due and version < rounds:
@@ -65,8 +61,22 @@ def train_to_the_end(
             saved = time.monotonic()
     simulation.finish()
     save()
-    if folder is not None and collectives.rank() == 0 and simulation.state.version < rounds:
-        storage.save(folder, {STOPPED: storage.json_writer({"rounds": simulation.state.version})})
+    if simulation.state.version < rounds:
+        _note_end(simulation.state.version, folder)
+
+
+def _note_end(version: int, folder: Path | None) -> None:
+    """Keep after how many rounds a callback ended the run."""
+    if folder is not None and collectives.rank() == 0:
+        storage.save(folder, {STOPPED: storage.json_writer({"rounds": version})})
+
+
+def _stopped(version: int, rounds: int, folder: Path | None) -> str:
+    """Say where a run was stopped, and how it goes on."""
+    where = f"stopped after round {version} of {rounds}"
+    if folder is None:
+        return f"{where}; without a folder nothing was saved"
+    return f"{where}, all saved. Go on with: turnout run --resume {folder}"
 
 
 def _watch(folder: Path | None, callbacks: Callbacks, stopped: threading.Event) -> Callable[[str, int, int], None]:

@@ -63,20 +63,29 @@ def _weighting(pieces: Sequence[Piece]) -> tuple[Weighting, ...]:
     return chain or (DivideByParticipants(),)
 
 
+_HOLD_ONE = (Selection, Normaliser, Aggregation, Server)
+"""Slots that hold one piece."""
+
+
 def _in_place_of(pieces: Sequence[Piece], also: Sequence[Piece], name: str) -> tuple[Piece, ...]:
     """Put `also` before a recipe's pieces, without those of a slot that holds one and that `also` fills.
 
     Raises:
         ConfigurationError: where the recipe would not be itself without the piece, or an option of it would be ignored.
     """
-    one_of = (Selection, Normaliser, Aggregation, Server)
-    filled = tuple(kind for kind in one_of if any(isinstance(piece, kind) for piece in also))
+    filled = _filled(also)
     kept = [piece for piece in pieces if not isinstance(piece, filled)]
     for old in pieces:
         if isinstance(old, filled) and not isinstance(old, Selection | Normaliser):
             _give_up(old, next(type(piece).__name__ for piece in also if piece.slot == old.slot), name)
-    last = [piece for piece in also if isinstance(piece, Normaliser)]  # a chain of weightings ends in it
-    return (*(piece for piece in also if not isinstance(piece, Normaliser)), *kept, *last)
+    # A chain of weightings ends in its normaliser.
+    first, last = ([piece for piece in also if isinstance(piece, Normaliser) is ends] for ends in (False, True))
+    return (*first, *kept, *last)
+
+
+def _filled(also: Sequence[Piece]) -> tuple[type[Piece], ...]:
+    """Return the slots that hold one piece and that some pieces fill."""
+    return tuple(kind for kind in _HOLD_ONE if any(isinstance(piece, kind) for piece in also))
 
 
 def _give_up(old: Piece, new: str, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -90,20 +90,26 @@ def plans(reproduction: Reproduction, names: list[str] | None, over: Sequence[di
 
 def changes(reproduction: Reproduction, planned: Sequence[Plan], overrides: Sequence[str]) -> tuple[str, ...]:
     """Return what differs from the reproduction as it is declared, one text each."""
-    found: dict[str, None] = {}
-    for plan in planned:
-        declared = _plan(reproduction, reproduction.panels[plan.panel.name], ())
-        if plan.seeds != declared.seeds:
-            found[f"{_counted(plan.seeds)} instead of {_counted(declared.seeds)}"] = None
-        for name, settings in plan.settings.items():
-            ours, theirs = (each.numbers().get("rounds", 100) for each in (settings, declared.settings[name]))
-            if ours != theirs:
-                found[f"{ours} round{'s' * (ours != 1)} instead of {theirs}"] = None
+    found = dict.fromkeys(
+        text
+        for plan in planned
+        for text in _differences(plan, _plan(reproduction, reproduction.panels[plan.panel.name], ()))
+    )
     settings = [text for text in overrides if text.partition("=")[0].strip() not in ("seeds", "rounds")]
     run = {plan.panel.name for plan in planned}
     meant = [name for name, panel in reproduction.panels.items() if not panel.optional and reproduction.of(panel)]
     left_out = [name for name in meant if name not in run]
     return (*found, *settings, *([f"without {', '.join(left_out)}"] if left_out else ()))
+
+
+def _differences(plan: Plan, declared: Plan) -> Iterator[str]:
+    """Yield where seeds and rounds of a panel differ from those declared."""
+    if plan.seeds != declared.seeds:
+        yield f"{_counted(plan.seeds)} instead of {_counted(declared.seeds)}"
+    for name, settings in plan.settings.items():
+        ours, theirs = (each.numbers().get("rounds", 100) for each in (settings, declared.settings[name]))
+        if ours != theirs:
+            yield f"{ours} round{'s' * (ours != 1)} instead of {theirs}"
 
 
 def check(planned: Sequence[Plan], root: Path) -> None:

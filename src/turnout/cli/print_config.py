@@ -45,6 +45,10 @@ def _plain(value: Any) -> Any:
     return list(map(_plain, value)) if isinstance(value, tuple) else value
 
 
+_OF_ONE = ("name", "algorithm", "seed")
+"""What a file says of single algorithms, or not at all."""
+
+
 def file_of(plan: Mapping[str, Settings], asked: Layers) -> Table:
     """Return the comparison as a file has it: what all algorithms share, and a table for each of what is its own."""
     tables = {name: completed(settings.table) for name, settings in plan.items()}
@@ -52,13 +56,15 @@ def file_of(plan: Mapping[str, Settings], asked: Layers) -> Table:
     shared = {
         key: value
         for key, value in first.items()
-        if key not in ("name", "algorithm", "seed") and all(table.get(key) == value for table in tables.values())
+        if key not in _OF_ONE and all(table.get(key) == value for table in tables.values())
     }
-    own_tables = {}
-    for name, table in tables.items():
-        recipe = {key: value for key, value in table["algorithm"].items() if key != "name"}
-        called = {} if table["algorithm"]["name"] == name else {"algorithm": table["algorithm"]["name"]}
-        others = {key: value for key, value in table.items() if key not in {"name", "algorithm", "seed", *shared}}
-        own_tables[name] = called | recipe | others
+    own_tables = {name: _own(name, table, shared) for name, table in tables.items()}
     whole = {} if asked.to_accuracy is None else {"to_accuracy": asked.to_accuracy}
     return {"seeds": 3 if asked.seeds is None else asked.seeds, **whole, **shared, "algorithms": own_tables}
+
+
+def _own(name: str, table: Table, shared: Table) -> Table:
+    """Return what is an algorithm's own: its recipe, where the name is not that, its options, and other sections."""
+    recipe = dict(table["algorithm"])
+    called = {} if (of := recipe.pop("name")) == name else {"algorithm": of}
+    return called | recipe | {key: value for key, value in table.items() if key not in (*_OF_ONE, *shared)}

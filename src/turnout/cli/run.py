@@ -9,21 +9,25 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from turnout import checkpoint, storage
-from turnout.callbacks import AfterRound, Callback
+from turnout.callbacks import AfterRound, Callback, EarlyStopping
 from turnout.cli.errors import RunFailed
 from turnout.cli.options import Table
-from turnout.cli.output import console, say
+from turnout.cli.output import console, say, show, warn_of_dropped
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
-from turnout.comparison import is_finished
-from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted
+from turnout.comparison import is_finished, load_record
+from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted, known_name
 from turnout.distributed import collectives
 from turnout.experiment import Experiment
 from turnout.history import History
 from turnout.progress import BY_IMPORTANCE, Progress, quality
+from turnout.reporting import comparison, rich_tables
 from turnout.reporting.style import name_of
 from turnout.running import Interrupted
+from turnout.trackers import TRACKERS
 
 SETTINGS = "settings.json"
 
@@ -124,3 +128,31 @@ def place_of(name: str, folder: Path | None, experiment: Experiment) -> tuple[Pa
             if checkpoint.exists(place) or not place.exists():
                 return place, checkpoint.exists(place)
     raise AssertionError("numbers end")
+
+
+def callbacks_of(trackers: Sequence[str] | None, patience: int | None, stop_at: float | None) -> list[Callback]:
+    """Return what watches a run: trackers by their names, and what may end it early."""
+    found: list[Callback] = [TRACKERS[known_name("tracker", each, TRACKERS)]() for each in trackers or ()]
+    return found if patience is None and stop_at is None else [*found, EarlyStopping(patience, stop_at)]
+
+
+def resumed(folder: Path, layers: Sequence[Table], *, alone: bool) -> Settings:
+    """Return the settings of a run that is to go on, with layers over them; `alone`, nothing else names settings or a place.
+
+    Raises:
+        ConfigurationError: where something does.
+    """
+    if not alone:
+        raise ConfigurationError(
+            f"{folder} has its settings: leave --config, --folder and --algorithm out beside --resume"
+        )
+    return Settings.of(saved(folder), *layers)
+
+
+def conclude(folder: Path) -> None:
+    """Show the table of a finished run, and its last figure."""
+    record = load_record(folder)
+    show(rich_tables(comparison([record])))
+    warn_of_dropped([record])
+    typer.echo(f"tables and checkpoint: {folder}")
+    typer.echo(final(record.history))

@@ -77,19 +77,11 @@ def from_table(
         ([0, 1, 1], ('A', 'B'))
     """
     parts = [_read(table)] if test is None else [_read(table), _read(test)]
-    columns = list(features) or [each for each in parts[0].column_names if each not in (label, client)]
-    for column in (label, *([client] if client is not None else []), *columns, *categories):
-        for part in parts:
-            known_name("column", column, part.column_names)
-    if apart := [each for each in categories if each not in columns]:
-        raise ConfigurationError(f"categories: {apart[0]!r} is none of the inputs ({', '.join(columns)})")
+    columns = _inputs(parts, label, client, features, categories)
     inputs = np.column_stack([_numbers(parts, column, column in categories) for column in columns])
     targets, classes = _targets(parts, label)
-    owners = None if client is None else np.concatenate([_column(part, client) for part in parts])
     size = len(parts[0])
-    ids, test_ids, names = None, None, None
-    if owners is not None:
-        ids, test_ids, names = number_clients(owners[:size], owners[size:] if test is not None else None)
+    ids, test_ids, names = (None, None, None) if client is None else _owners(parts, client)
     x, y = torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(targets)
     name = name or (Path(table).stem if isinstance(table, str | os.PathLike) else "table")
     return Source(
@@ -104,6 +96,29 @@ def from_table(
         test_client_ids=test_ids,
         recipe={"source": name, "columns": columns, "categories": list(categories), "classes": classes},
     )
+
+
+def _inputs(
+    parts: Sequence[pa.Table], label: str, client: str | None, features: Sequence[str], categories: Sequence[str]
+) -> list[str]:
+    """Return the names of the columns that are inputs.
+
+    Raises:
+        ConfigurationError: for a column that is not there, and categories that are no inputs.
+    """
+    columns = list(features) or [each for each in parts[0].column_names if each not in (label, client)]
+    for column in (label, *([client] if client is not None else []), *columns, *categories):
+        for part in parts:
+            known_name("column", column, part.column_names)
+    if apart := [each for each in categories if each not in columns]:
+        raise ConfigurationError(f"categories: {apart[0]!r} is none of the inputs ({', '.join(columns)})")
+    return columns
+
+
+def _owners(parts: Sequence[pa.Table], client: str) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
+    """Return whose each row is, and each row of the test's table if there is one, and the clients' names."""
+    owners = [_column(part, client) for part in parts]
+    return number_clients(owners[0], owners[1] if len(owners) > 1 else None)
 
 
 def _read(table: Any) -> pa.Table:

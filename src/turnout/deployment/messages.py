@@ -113,26 +113,37 @@ class ReportFormat:
             WireError: where it is not what was asked for: other tensors, NaN or infinity, or impossible counts.
         """
         tensors, nbytes = decode(body, self.manifest), None
-        if not checked:
-            _check_finite(tensors)
+        _check_finite({} if checked else tensors)
         if self.coding is not None and any(name.startswith(_CODE) for name in tensors):
             tensors, nbytes = self.coding.decoded(tensors, client, version + (repeat << 40))
-            if not checked:
-                _check_finite(tensors)
-        counts = {name: tensors.pop(name).numpy() for name in ("num_examples", "num_steps")}
-        for name, value in counts.items():
-            if not 0 <= value[0] <= _MOST:
-                raise WireError(f"{name} is {value[0]}, needed 0 to 2^40")
+            _check_finite({} if checked else tensors)
+        counts = {name: _count(name, tensors.pop(name).numpy()) for name in ("num_examples", "num_steps")}
         return Report(
             np.array([client], dtype=np.int64),
             np.array([version], dtype=np.int64),
             counts["num_examples"],
             counts["num_steps"],
             tensors.pop("delta", torch.zeros((1, 0))),  # of an update that is to be masked, nothing
-            {name.removeprefix("extra."): value for name, value in tensors.items() if name.startswith("extra.")},
-            {name.removeprefix("seen."): value for name, value in tensors.items() if name.startswith("seen.")},
+            _under("extra.", tensors),
+            _under("seen.", tensors),
             vector_bytes=nbytes,
         )
+
+
+def _count(name: str, value: np.ndarray) -> np.ndarray:
+    """Return a count, int64 ``[1]``.
+
+    Raises:
+        WireError: for one that cannot be.
+    """
+    if not 0 <= value[0] <= _MOST:
+        raise WireError(f"{name} is {value[0]}, needed 0 to 2^40")
+    return value
+
+
+def _under(prefix: str, tensors: State) -> State:
+    """Return the tensors whose names begin so, without that."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
 def report_body(report: Report) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,14 @@ def replay(setting: Setting, folder: Path, database: str | None = None) -> Repla
         store.close()
 
 
+def _stays(visits: Visits, length: float | None) -> Iterator[tuple[int, int, int]]:
+    """Yield who was there from which round of availability to which; None counts in the server's."""
+    for client, came, went, first, last in visits.stays:
+        start, end = (first, last) if length is None else (math.ceil(came / length), math.ceil(went / length))
+        if end > start:
+            yield client, start, end
+
+
 def write_trace(
     replayed: Replayed, folder: Path, seconds_per_round: float | None = None
 ) -> tuple[list[Path], dict[str, Any]]:
@@ -138,18 +146,13 @@ def write_trace(
     if seconds_per_round is not None:
         positive("seconds_per_round", seconds_per_round)
     length = seconds_per_round or max(replayed.seconds / 100, 1e-3)
-    stays = []
-    for client, came, went, first, last in replayed.visits.stays:
-        start, end = (first, last) if rounds else (math.ceil(came / length), math.ceil(went / length))
-        if end > start:
-            stays.append((client, start, end))
     tasks = [(client, max(seconds, 1e-3)) for client, seconds in replayed.visits.tasks]
     middle = float(np.median([seconds for _, seconds in tasks])) if tasks else 1.0
     known = {client for client, _ in tasks}
     tasks += [(client, middle) for client in range(replayed.driver.presence.num_clients) if client not in known]
     folder.mkdir(parents=True, exist_ok=True)
     trace, speed = folder / "trace.csv", folder / "speed.csv"
-    _write(trace, ("client", "from", "to"), stays)
+    _write(trace, ("client", "from", "to"), list(_stays(replayed.visits, None if rounds else length)))
     _write(speed, ("client", "compute"), tasks)
     population: dict[str, Any] = {"speed": {"kind": "recorded", "table": str(speed)}}
     if not rounds:

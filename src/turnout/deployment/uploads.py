@@ -35,22 +35,12 @@ class Uploads:
         """
         offset, length = _announced(request, limit)
         me = self._uploads[client] = object()
-        incoming = self._service.store.incoming
-        part = incoming / f"{client}-{task}-{digest}.part"
-        if (other := self._parts.get(client)) is not None and other != part:
-            other.unlink(missing_ok=True)
-        self._parts[client] = part
-        there = part.stat().st_size if part.exists() else 0
-        if offset > there:
-            raise Refused(409, "the report goes on somewhere else", offset=there)
+        part = self._part(client, f"{client}-{task}-{digest}.part", offset)
         stream = request.stream()
         file = os.open(part, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             os.ftruncate(file, offset)
-            hashed = hashlib.sha256()
-            while piece := os.read(file, CHUNK):
-                hashed.update(piece)
-            size = offset
+            hashed, size = _hashed(file), offset
             while size < length:
                 try:
                     piece = await asyncio.wait_for(anext(stream, b""), self._slowest)
@@ -78,6 +68,29 @@ class Uploads:
             part.unlink(missing_ok=True)
             raise Refused(409, "the report was damaged on its way", offset=0)
         return part
+
+    def _part(self, client: int, name: str, offset: int) -> Path:
+        """Return the file of a client's report; what it had begun of another one is deleted.
+
+        Raises:
+            Refused: where the file does not reach to where this piece begins.
+        """
+        part = self._service.store.incoming / name
+        if (other := self._parts.get(client)) is not None and other != part:
+            other.unlink(missing_ok=True)
+        self._parts[client] = part
+        there = part.stat().st_size if part.exists() else 0
+        if offset > there:
+            raise Refused(409, "the report goes on somewhere else", offset=there)
+        return part
+
+
+def _hashed(file: int) -> hashlib._Hash:
+    """Return the digest of what a file holds, to be gone on with."""
+    found = hashlib.sha256()
+    while piece := os.read(file, CHUNK):
+        found.update(piece)
+    return found
 
 
 def _announced(request: Request, limit: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import torch
 
 from turnout.aggregation import SecureSum
 from turnout.configuration import Configuration
-from turnout.core.types import Federation, State, Task
+from turnout.core.types import Federation, Report, State, Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import bake
 from turnout.deployment.masker import Masker
@@ -115,15 +115,19 @@ class Worker:
         rows = {name: value[None].clone() for name, value in memory.items()}
         lanes = replace(self._computer.clients(client, self._row), requirement=self._required(client))
         report, rows = client_step(computer.experiment.algorithm, asked, rows, lanes)
-        if self._behaviour is not None:
-            changed = self._behaviour.sent(report)
-            again = changed is not report and computer.coding is not None
-            report = computer.coding.again(changed, asked) if again and computer.coding else changed
+        report = self._changed(report, asked)
         after = {name: value[0] for name, value in rows.items()}
         if self._masker is None or task.phase != "train":
             return report_body(report), after
         body = self._masker.announce(client, task.version, report, after)
         return None if body is None else (body, memory)
+
+    def _changed(self, report: Report, task: Task) -> Report:
+        """Return the report as an attacker sends it, coded anew where it is coded."""
+        if self._behaviour is None:
+            return report
+        changed, coding = self._behaviour.sent(report), self._computer.coding
+        return changed if changed is report or coding is None else coding.again(changed, task)
 
     def content(self, version: int, model: State, memory: State) -> bool:
         """Return whether the client takes part with this model: whether it meets its requirement, where that matters."""

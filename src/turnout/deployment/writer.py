@@ -113,6 +113,19 @@ class Writer(ABC):
             return False
         codes = set[str]()
         admitted = [waiting for waiting in batch if self._admit(waiting, codes)]
+        entries = self._commit(admitted)
+        woken: list[int] = []
+        for entry, waiting in zip(entries, admitted, strict=True):
+            woken += self._apply(entry, waiting)
+        if woken or self.driver.over is not None:
+            self.woken(woken)
+        then, version = self._saved
+        if self.driver.version > version and (self.driver.over or time.monotonic() - then >= self._every):
+            self.finish()
+        return True
+
+    def _commit(self, admitted: list[Happening]) -> list[Entry]:
+        """Write happenings to the journal and return its entries; where that fails, they wait on."""
         wall, now = time.time(), self.clock()
         entries = [
             Entry(number, now, wall, each.kind, each.client, each.task, each.digest, each.data)
@@ -132,15 +145,7 @@ class Writer(ABC):
         self.healthy = True
         self._number += len(entries)
         self._outcomes = self._outcomes[len(outcomes) :]
-        woken: list[int] = []
-        for entry, waiting in zip(entries, admitted, strict=True):
-            woken += self._apply(entry, waiting)
-        if woken or self.driver.over is not None:
-            self.woken(woken)
-        then, version = self._saved
-        if self.driver.version > version and (self.driver.over or time.monotonic() - then >= self._every):
-            self.finish()
-        return True
+        return entries
 
     def _work(self) -> None:
         """Write, apply and answer until told to stop."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -155,17 +156,15 @@ class Sgd(Local):
             """Rows in the order of the clients; not a copy where they are that already."""
             return rows if in_order else rows[to_device(np.argsort(order), rows.device)]
 
-        changes = [{name: change for one in own for name, change in one.changes().items()} for own in begun]
-        remembered = [{name: rows for one in own for name, rows in one.remembered().items()} for own in begun]
-        for name in remembered[0]:
-            memory[name] = back(torch.cat([rows[name] for rows in remembered])).to(memory[name].device)
+        for name, rows in _joined(begun, "remembered").items():
+            memory[name] = back(rows).to(memory[name].device)
         return Report(
             client=clients.ids,
             version=task.versions(len(clients)),
             num_examples=clients.num_examples,
             num_steps=num_steps,
             delta=back(delta),
-            extra={name: back(torch.cat([change[name] for change in changes])) for name in changes[0]},
+            extra={name: back(rows) for name, rows in _joined(begun, "changes").items()},
             seen={"loss": back(loss)},
         )
 
@@ -239,3 +238,9 @@ class Sgd(Local):
         if clients.start is None or clients.objective.draws or clients.transforms or self.sampling == "replacement":
             return None
         return clients.start.known if self.batch_size >= clients.shards.largest else None
+
+
+def _joined(begun: Sequence[Sequence[Correction]], what: Literal["changes", "remembered"]) -> State:
+    """Return rows by name that all corrections have, part after part."""
+    parts = [{name: rows for one in own for name, rows in getattr(one, what)().items()} for own in begun]
+    return {name: torch.cat([rows[name] for rows in parts]) for name in parts[0]}

@@ -37,20 +37,25 @@ def group_norm(module: nn.Module, groups: int = 32, *, tell: bool = True) -> nn.
     module, done = copy.deepcopy(module), []
     layers: list[tuple[str, Any]] = [(n, m) for n, m in module.named_modules() if isinstance(m, BATCH_NORMS)]
     for name, layer in layers:
-        channels = layer.num_features
-        parts = math.gcd(groups, channels)
-        while parts > 1 and channels // parts < 2:
-            parts = max(each for each in range(1, parts) if channels % each == 0)
-        new = nn.GroupNorm(parts, channels, eps=layer.eps, affine=layer.affine)
-        if layer.affine:
-            new.weight, new.bias = layer.weight, layer.bias
-        new.train(layer.training)
+        new = _of_groups(layer, groups)
         if name:
             module.set_submodule(name, new)
         else:
             module = new
-        done.append(f"{name or 'the module'} ({channels} channels in {counted(parts, 'group')})")
+        done.append(f"{name or 'the module'} ({new.num_channels} channels in {counted(new.num_groups, 'group')})")
     if tell:
         are = "is" if len(done) == 1 else "are"
         print(f"{counted(len(done), 'layer')} of BatchNorm {are} GroupNorm now{': ' if done else ''}{', '.join(done)}")
     return module
+
+
+def _of_groups(layer: Any, groups: int) -> nn.GroupNorm:
+    """Return the GroupNorm that takes the place of a BatchNorm, with its weights and biases."""
+    channels = layer.num_features
+    parts = math.gcd(groups, channels)
+    while parts > 1 and channels // parts < 2:
+        parts = max(each for each in range(1, parts) if channels % each == 0)
+    new = nn.GroupNorm(parts, channels, eps=layer.eps, affine=layer.affine)
+    if layer.affine:
+        new.weight, new.bias = layer.weight, layer.bias
+    return new.train(layer.training)

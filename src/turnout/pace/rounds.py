@@ -203,27 +203,31 @@ class BoundRounds(BoundPace):
         """Stop whoever is at work; step, or gather what a phase without a step was for; go on to the next phase."""
         version = self._asks_with
         tasks, clients = self.open.end_all()
-        reported, by = map(tuple, zip(*self._reports, strict=True)) if self._reports else ((), ())
+        arrived, self._reports = self._reports, []
+        reported, by = _columns(arrived)
         late: list[Action] = [Drop(tasks, clients, "late")] if tasks else []
         self._begun += 1
         self.running = False
-        arrived, self._reports = self._reports, []
         if self.phase == "train":
             self._trained = arrived
-            return (
-                [*late, *self._next_of_sum(by)] if arrived and self._sums_in_secret else [*late, *self._finish(arrived)]
-            )
+            secret = self._sums_in_secret and bool(arrived)
+            return [*late, *(self._next_of_sum(by) if secret else self._finish(arrived))]
         gathered = Gather(self.phase, reported, by, version)
-        if self.phase not in SECURE_PHASES:
-            self.phase = self.phases[self.phases.index(self.phase) + 1]
-            return [*late, gathered, self._choose()]
-        if self.phase == "mask":
-            masked = set(by)
-            late += _unsummed([report for report in self._trained if report[1] not in masked])
+        if self.phase in SECURE_PHASES:
+            return [*late, *self._summed(gathered)]
+        self.phase = self.phases[self.phases.index(self.phase) + 1]
+        return [*late, gathered, self._choose()]
+
+    def _summed(self, gathered: Gather) -> list[Action]:
+        """Go on after a phase of a secure sum: without those who sent no masked update, and after the last with the step."""
+        if gathered.phase == "open":
+            return [gathered, *self._finish(self._trained)]
+        lost: list[Action] = []
+        if gathered.phase == "mask":
+            masked = set(gathered.clients)
+            lost = _unsummed([report for report in self._trained if report[1] not in masked])
             self._trained = [report for report in self._trained if report[1] in masked]
-        if self.phase == "open":
-            return [*late, gathered, *self._finish(self._trained)]
-        return [*late, gathered, *self._next_of_sum(by)]
+        return [*lost, gathered, *self._next_of_sum(gathered.clients)]
 
     def _next_of_sum(self, clients: Sequence[int]) -> list[Action]:
         """Ask those who got through a phase of a secure sum for the next one."""
@@ -233,7 +237,7 @@ class BoundRounds(BoundPace):
     def _finish(self, reports: list[tuple[int, int]]) -> list[Action]:
         """Step with these reports, (task, client), and go on to the next round."""
         unsummed = [] if reports else _unsummed(self._trained)
-        tasks, by = map(tuple, zip(*reports, strict=True)) if reports else ((), ())
+        tasks, by = _columns(reports)
         step = Step(self.version, tasks, by, self._trained_from(by))
         self.version += 1
         if self.kept is not None:
@@ -256,6 +260,11 @@ class BoundRounds(BoundPace):
     def _gone(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
         del time, clients
         return self._close_if_done() if working else []
+
+
+def _columns(reports: list[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the tasks of reports, and the clients."""
+    return tuple(task for task, _ in reports), tuple(client for _, client in reports)
 
 
 def _unsummed(reports: list[tuple[int, int]]) -> list[Action]:

@@ -84,13 +84,7 @@ class Simulation:
             data, algorithm, population, experiment.appeal, seed, self.workspace, self.models, self.judge, attackers
         )
         self.workers = SimulatedClients(algorithm, self.workspace, self.memory, self.opt_in, self.speed, self.behaviour)
-        if algorithm.local.deadline is not None:  # asking for nobody's steps refuses what is lacking for them
-            self.workers.num_steps(np.zeros(0, dtype=np.int64), Task(params, 0, seed))
-        if algorithm.aggregation.phases and self.workers.collude:
-            raise ConfigurationError(
-                "behaviour: colluding attackers see the updates of all others, and SecureSum lets nobody see any: write "
-                "another attack, or leave SecureSum out"
-            )
+        self._check_workers(Task(params, 0, seed))
         self.presence = Presence(self.availability, self.opt_in, seed)
         scheduler, choice = self._scheduled(clock)
         self.coordinator = Coordinator(
@@ -99,6 +93,17 @@ class Simulation:
         if self.speed is not None and algorithm.local.varies:
             self.workers.message_bytes = self.message_bytes("train")
         self.driver: Driver = InStep(scheduler) if choice is None else self._by_the_clock(scheduler, choice)
+
+    def _check_workers(self, task: Task) -> None:
+        """Refuse what is lacking for steps under a deadline, and attackers who see what nobody may."""
+        algorithm = self.experiment.algorithm
+        if algorithm.local.deadline is not None:  # asked for nobody's steps, it says what is lacking
+            self.workers.num_steps(np.zeros(0, dtype=np.int64), task)
+        if algorithm.aggregation.phases and self.workers.collude:
+            raise ConfigurationError(
+                "behaviour: colluding attackers see the updates of all others, and SecureSum lets nobody see any: write "
+                "another attack, or leave SecureSum out"
+            )
 
     def _begin(self) -> tuple[Federation, torch.Tensor, State]:
         """Return what the server knows of its clients, the first shared parameters, and what clients remember at first."""

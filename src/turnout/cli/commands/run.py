@@ -9,7 +9,6 @@ import typer
 
 from turnout.cli import flags
 from turnout.cli.errors import guarded
-from turnout.core.checks import ConfigurationError, known_name
 
 EPILOG = r"""[bold]Examples[/bold]
 
@@ -81,18 +80,13 @@ def run(
 
     The processes that torchrun starts train one model together, each its share of every cohort.
     """
-    from turnout.callbacks import Callback, EarlyStopping
     from turnout.cli import layers
     from turnout.cli.dry_run import planned, table_of
-    from turnout.cli.output import introduce, show, warn_of_dropped
+    from turnout.cli.output import introduce, show
     from turnout.cli.print_config import completed
-    from turnout.cli.run import final, one_algorithm, perform, place_of, saved
-    from turnout.cli.settings import Settings
+    from turnout.cli.run import callbacks_of, conclude, one_algorithm, perform, place_of, resumed
     from turnout.cli.toml import toml
-    from turnout.comparison import load_record
     from turnout.distributed import collectives
-    from turnout.reporting import comparison, rich_tables
-    from turnout.trackers import TRACKERS
 
     given = flags.layer(
         data=data, model=model, availability=availability, pace=pace, rounds=rounds, seed=seed, evaluate_every=every,
@@ -100,14 +94,10 @@ def run(
     )  # fmt: skip
     own = [given, *map(layers.override, overrides or ())]
     flags.use_threads(threads)
-    if resume is not None:
-        if config or folder or algorithm:
-            raise ConfigurationError(
-                f"{resume} has its settings: leave --config, --folder and --algorithm out beside --resume"
-            )
-        settings = Settings.of(saved(resume), *own)
+    if resume is None:
+        settings = one_algorithm([*([layers.read(config)] if config else []), *own], algorithm)
     else:
-        settings = one_algorithm([layers.read(config), *own] if config else own, algorithm)
+        settings = resumed(resume, own, alone=not (config or folder or algorithm))
     if print_config:
         typer.echo(toml(completed(settings.table)), nl=False)
         return
@@ -120,13 +110,7 @@ def run(
         target, goes_on = collectives.broadcast((resume, True) if resume else place_of(name, folder, experiment))
         if first and not quiet:
             introduce(settings.name, [settings], experiment.data)
-        watching: list[Callback] = [TRACKERS[known_name("tracker", each, TRACKERS)]() for each in track or ()]
-        if patience is not None or stop_at is not None:
-            watching.append(EarlyStopping(patience, stop_at))
+        watching = callbacks_of(track, patience, stop_at)
         perform(experiment, settings, target, goes_on, checkpoint_every, quiet, watching)
     if first:
-        record = load_record(target)
-        show(rich_tables(comparison([record])))
-        warn_of_dropped([record])
-        typer.echo(f"tables and checkpoint: {target}")
-        typer.echo(final(record.history))
+        conclude(target)
