@@ -109,13 +109,19 @@ def gather() -> None:
         path.relative_to(ROOT).as_posix(): path.relative_to(ROOT / "docs").as_posix() for path in files()
     } | BESIDE
     places |= {f"{path.relative_to(ROOT)}": f"reproductions/{path.name}" for path in ROOT.glob("reproductions/*/*.png")}
+    known = places | of_reference()
     for source, place in places.items():
         target = GATHERED / place
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.endswith(".md"):
-            target.write_text(adapted((ROOT / source).read_text(encoding="utf-8"), source, places), encoding="utf-8")
+            target.write_text(adapted((ROOT / source).read_text(encoding="utf-8"), source, known), encoding="utf-8")
         else:
             shutil.copy(ROOT / source, target)
+
+
+def of_reference() -> dict[str, str]:
+    """Return the pages that are made here, by how pages of docs/ name them."""
+    return {f"docs/reference/{page}.md": f"reference/{page}.md" for page in PAGES}
 
 
 def files() -> list[Path]:

@@ -152,5 +152,8 @@ def test_links_hold_in_the_repository_and_on_the_site(site):
     assert site.adapted(text, "docs/guides/a.md", places) == (
         "[one](../benchmarks.md#there) [two](../b.md) three [four](https://x.org) [five](#here)"
     )
+    made = {"docs/index.md": "index.md"} | site.of_reference()
+    front = (ROOT / "docs/index.md").read_text("utf-8")
+    assert "[Reference](reference/experiment.md)" in site.adapted(front, "docs/index.md", made)
     drawing = "```mermaid\nflowchart TD\n    cli --> data\n    cli --> core\n```"
     assert site.adapted(drawing, "docs/b.md", places) == "| folder | imports |\n|---|---|\n| cli | data, core |\n"

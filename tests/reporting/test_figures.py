@@ -12,7 +12,7 @@ from turnout.core.checks import ConfigurationError, DataError
 from turnout.history import History
 from turnout.reporting.figures import client_cdf, curves, participation_raster, weights_against_rates
 from turnout.reporting.records import RunRecord
-from turnout.reporting.style import INK, PALETTE, evenly, styles
+from turnout.reporting.style import INK, PALETTE, evenly, new_figure, scatter, styles
 
 
 def recorded(algorithm, seed, name, values, every=1):
@@ -32,6 +32,25 @@ def lines(figure: Figure) -> list[Any]:
 
 def dots(figure: Figure) -> np.ndarray:
     return np.asarray(figure.axes[0].collections[0].get_offsets())
+
+
+def test_one_value_is_a_dot_and_lines_of_the_same_colour_end_in_markers():
+    names = [f"rule {i}" for i in range(len(PALETTE) + 1)]
+    drawn = lines(curves([recorded(name, 0, "test_accuracy", [0.1, 0.5]) for name in names], "test_accuracy"))
+    assert [line.get_marker() for line in drawn] == ["None"] * len(PALETTE) + ["s"]
+    assert drawn[-1].get_markevery() == [-1]
+    first, last = lines(curves([recorded(name, 0, "test_accuracy", [0.5]) for name in names[-2:]], "test_accuracy"))
+    assert (first.get_marker(), last.get_marker()) == ("o", "o")
+
+
+def test_dots_are_opaque_unless_they_are_many():
+    rng = np.random.default_rng(0)
+    for number, alpha in ((500, 1.0), (501, 0.5)):
+        axes = new_figure().subplots()
+        x, y = rng.random((2, number))
+        scatter(axes, x, y, 10, 0.5, {"color": PALETTE[0], "gid": "series:a", "marker": "^"})
+        assert axes.collections[0].get_alpha() == alpha
+        assert len(np.asarray(axes.collections[0].get_paths()[0].vertices)) == 4, "a triangle"
 
 
 def test_curve_is_the_mean_over_seeds_in_percent():

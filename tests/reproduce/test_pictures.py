@@ -13,10 +13,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.reporting.measure import Measure
-from turnout.reporting.style import PALETTE, dress, new_figure
+from turnout.reporting.style import PALETTE, dress, evenly_wrapped, new_figure
 from turnout.reproduce import Curve
 from turnout.reproduce.page import write_outcome
-from turnout.reproduce.pictures import curve_figure, evenly_wrapped, measure_figure, paper_number
+from turnout.reproduce.pictures import curve_figure, measure_figure, paper_number
 
 
 def axes_of(figure: Any) -> list[Any]:

@@ -37,6 +37,8 @@ AGAINST = {
 }
 """What curves are drawn against: the label of the axis, and the scale of its numbers."""
 
+_WIDEST = 12.0  # inches: letters of a wider figure are too small in a page
+
 
 def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None = None) -> Figure:
     """`metric` against rounds, against bytes sent until then, and against simulated time where runs recorded it.
@@ -50,7 +52,7 @@ def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None
     """
     looks, groups = styles(records), by_algorithm(records)
     keys = [key for key in ("rounds", *COSTS) if any(_knows(record, key) for record in records)]
-    figure, drawn = new_figure(SIZE[0] * len(keys)), {}
+    figure, drawn = new_figure(min(SIZE[0] * len(keys), _WIDEST)), {}
     panels = figure.subplots(1, len(keys), sharey=True, squeeze=False)[0]
     for axes, key in zip(panels, keys, strict=True):
         drawn |= {name: looks[name] for name, group in groups.items() if _draw(axes, group, metric, key, looks[name])}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Sequence
 from functools import cache
-from textwrap import fill
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -175,12 +175,21 @@ STRONG = "#6B7685"
 """Text on colour: as `INK`, but in a page the colour of its text, which stands out from a field of the map."""
 
 _BESIDE = 24  # characters of a line that stands beside the lowest of our axes
+_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
+
+
+def evenly_wrapped(text: str, most: int) -> list[str]:
+    """Wrap text in as few lines of at most so many letters as will do, of about the same length; long words stay whole."""
+    whole = text.replace(" = ", _EQUALS)  # is not to be torn apart
+    wrapped = [wrap(whole, width, break_long_words=False) for width in range(1, most + 1)]
+    lines = next(each for each in wrapped if len(each) == len(wrapped[-1]))
+    return [line.replace(_EQUALS, " = ") for line in lines]
 
 
 def dress(axes: Axes, x: str, y: str, title: str = "") -> None:
     """Label the axes and make everything that is not data recede."""
     axes.set_xlabel(x, color=INK, fontsize=11)
-    axes.set_ylabel(fill(y, _BESIDE, break_long_words=False), color=INK, fontsize=11)
+    axes.set_ylabel("\n".join(evenly_wrapped(y, _BESIDE)), color=INK, fontsize=11)
     axes.set_title(title, color=INK, fontsize=11, parse_math=False)
     axes.tick_params(which="both", colors=INK, labelsize=10, length=3)
     axes.grid(color=INK, alpha=0.18, linewidth=0.6)
@@ -207,10 +216,13 @@ def few_ticks(axis: Axis, whole: bool = False) -> None:
 
 
 def scatter(axes: Axes, x: np.ndarray, y: np.ndarray, size: float, alpha: float, look: dict[str, Any]) -> None:
-    """Draw the dots of an algorithm, one by one where they are few; many are one picture, which a page draws faster."""
+    """Draw the dots of an algorithm, one by one and opaque where they are few.
+
+    Many have transparency `alpha`, so that one sees where they are dense, and are one picture, which a page draws faster.
+    """
     many = len(x) > _MOST_DOTS
     axes.scatter(
-        x, y, s=size, alpha=alpha, linewidths=0, color=look["color"], marker=look.get("marker", MARKERS[0]),
+        x, y, s=size, alpha=alpha if many else 1.0, linewidths=0, color=look["color"], marker=look.get("marker", MARKERS[0]),
         gid=None if many else look["gid"], rasterized=many,
     )  # fmt: skip
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from turnout.reporting.style import (
     SIZE,
     draw_line,
     dress,
+    evenly_wrapped,
     few_ticks,
     label,
     legend,
@@ -43,7 +43,6 @@ _APART = 0.1
 """Inches around each of several, so that the ticks and titles of neighbours keep apart."""
 _LETTERS, _LINE = 44, 0.17
 """Letters that fit into the width of one set of axes, and inches of a further line of a title."""
-_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
 
 
 def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
@@ -118,14 +117,6 @@ def paper_number(figure: Any) -> float | None:
     """Return the number in a paper's figure, ``77.3`` of ``"77.3 ± 0.3"``; None where there is none."""
     found = re.match(r"\s*[-+]?\d+(\.\d+)?", str(figure))
     return float(found[0]) if found else None
-
-
-def evenly_wrapped(title: str, most: int) -> list[str]:
-    """Wrap a title in as few lines of at most so many letters as will do, of about the same length; long words stay whole."""
-    whole = title.replace(" = ", _EQUALS)  # is not to be torn apart
-    wrapped = [wrap(whole, width, break_long_words=False) for width in range(1, most + 1)]
-    lines = next(each for each in wrapped if len(each) == len(wrapped[-1]))
-    return [line.replace(_EQUALS, " = ") for line in lines]
 
 
 def _line(group: Sequence[RunRecord], curve: Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
