@@ -26,7 +26,7 @@ PAGES = sorted([ROOT / "docs/first-steps.md", *ROOT.glob("docs/tutorials/*.md"),
 COMMANDS = sorted(
     {
         line.partition("#")[0].strip()
-        for page in PAGES
+        for page in (ROOT / "README.md", *PAGES)
         for language, block in re.findall(
             r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE
         )
