@@ -97,6 +97,25 @@ def test_a_comparison_is_printed_as_a_file_that_gives_it_again(turnout) -> None:
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("-g", "local.lr=0.1,0.2", "-g", "also.prox.mu=0,1", "--algorithm", "fedavg", "--seeds", 2),
+        ("-g", "local.lr=0.001..1:log", "-g", "model.hidden=[4],[8,4]", "--seeds", "3,", "--to-accuracy", 0.5),
+        ("-g", "algorithm=fedau,fedvarp", "-g", "local.steps=1..5", "--rounds", 7),
+    ],
+)
+def test_a_sweep_is_printed_as_a_file_that_gives_it_again(asked, turnout) -> None:
+    printed = turnout("sweep", *asked, "--print-config")
+    assert printed.exit_code == 0, printed.output
+    Path("all.toml").write_text(printed.stdout)
+    assert turnout("sweep", "--config", "all.toml", "--print-config").stdout == printed.stdout
+    trials = ("--trials", 4) if ".." in str(asked) else ()
+    shown = [turnout("sweep", *given, *trials, "--dry-run").stdout for given in (asked, ("--config", "all.toml"))]
+    assert shown[0] == shown[1]
+    assert "runs" in shown[0]
+
+
 def test_a_dry_run_of_many_tells_what_they_share_and_where_they_differ(turnout, small) -> None:
     shown = turnout("compare", "fedau", "fedvarp", "scaffold", "--seeds", 2, "--dry-run", *small).stdout
     common, _, each = shown.partition("algorithm ")

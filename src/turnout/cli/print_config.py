@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnout.cli.options import REQUIRED, Table, options_of
@@ -11,6 +11,7 @@ from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.experiment import Experiment
 from turnout.local import Sgd
+from turnout.reporting.range import Range
 
 _FILLED = ("model", "availability", "pace")
 """Named sections that are written with all options. Not an algorithm's: to name its cohort is to ask for one."""
@@ -68,3 +69,21 @@ def _own(name: str, table: Table, shared: Table) -> Table:
     recipe = dict(table["algorithm"])
     called = {} if (of := recipe.pop("name")) == name else {"algorithm": of}
     return called | recipe | {key: value for key, value in table.items() if key not in (*_OF_ONE, *shared)}
+
+
+def sweep_file_of(
+    settings: Settings, axes: Mapping[str, Any], seeds: Sequence[int], to_accuracy: float | None
+) -> Table:
+    """Return a sweep as a file has it: the settings of one of its points, over which the grid goes.
+
+    Args:
+        settings: of the point.
+        axes: what is tried, values or a range for each axis.
+        seeds: of the runs of each point.
+        to_accuracy: the accuracy to reach, if that decides.
+    """
+    left_out = {"name", "seed", *(["algorithm"] if "algorithm" in axes else [])}
+    table = {key: value for key, value in completed(settings.table).items() if key not in left_out}
+    whole = {} if to_accuracy is None else {"to_accuracy": to_accuracy}
+    grid = {axis: str(among) if isinstance(among, Range) else list(among) for axis, among in axes.items()}
+    return {"seeds": ",".join(map(str, seeds)) + "," * (len(seeds) == 1), **whole, **table, "grid": grid}

@@ -15,6 +15,7 @@ from turnout.cli import layers
 from turnout.cli.dry_run import planned_of_all
 from turnout.cli.options import Table
 from turnout.cli.output import announce, introduce, jobs_of, say, show, warn_of_dropped, watched
+from turnout.cli.print_config import sweep_file_of
 from turnout.cli.run import save
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
@@ -70,6 +71,11 @@ class Asked:
     def plan(self, combinations: Mapping[str, Mapping[str, Any]]) -> dict[str, Settings]:
         """Return the settings of points."""
         return {name: settings_of(self.under, self.algorithm, name, point) for name, point in combinations.items()}
+
+    def file(self) -> Table:
+        """Return it as a file has it."""
+        first = by_name(corners(space_of(self.axes)))
+        return sweep_file_of(next(iter(self.plan(first).values())), self.axes, self.seeds, self.to_accuracy)
 
     def begin(self, what: str, plan: Mapping[str, Settings]) -> tuple[Path, int | None]:
         """Check a plan and say what is about to run: where, and how many runs at a time."""

@@ -95,6 +95,7 @@ def sweep(
     ] = None,
     report: flags.Report = True,
     checkpoint_every: flags.CheckpointEvery = None,
+    print_config: flags.PrintConfig = False,
     dry_run: flags.DryRun = False,
     quiet: flags.Quiet = False,
 ) -> None:
@@ -104,6 +105,7 @@ def sweep(
     """
     from turnout.cli import layers
     from turnout.cli.sweep import Asked, foresee, grid_of, run_grid, run_trials
+    from turnout.cli.toml import toml
     from turnout.cli.variants import Layers, seeds_of
     from turnout.comparison.sweep import measure_of
 
@@ -119,7 +121,9 @@ def sweep(
         measure_of(metric, found.to_accuracy), found.to_accuracy, folder, config, jobs, threads, report, checkpoint_every,
         quiet,
     )  # fmt: skip
-    if dry_run:
+    if print_config:
+        typer.echo(toml(asked.file()), nl=False)
+    elif dry_run:
         foresee(asked, trials)
     elif trials is None:
         run_grid(asked)
