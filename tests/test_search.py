@@ -1,6 +1,7 @@
 """Searches: trials that Optuna proposes, which go on where they stopped; ranges and how they are written."""
 
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -93,6 +94,10 @@ def test_less_may_be_better_and_failures_are_the_worst(tmp_path: Path) -> None:
     assert study.failures == {"trial-2": "it fell"}
 
 
+def dropping(seed: int, lr: float, hidden: tuple[int, ...]) -> to.Experiment:
+    return replace(experiment(seed, lr), model=to.models.Mlp(hidden=hidden, dropout=0.5))
+
+
 def test_trials_are_run_and_the_same_call_adds_to_them(tmp_path: Path) -> None:
     grid = {"lr": Range(1e-4, 1.0, log=True), "hidden": [(4,), (8,)]}
     first = search(experiment, grid, 2, tmp_path, trials=3, batch_size=2, sampler="random")
@@ -109,6 +114,10 @@ def test_trials_are_run_and_the_same_call_adds_to_them(tmp_path: Path) -> None:
     assert notes.count("done") == 2  # the fourth trial alone
     with pytest.raises(CheckpointError, match=r"holds a search with seeds \[0, 1\], not \[0\]: give another folder"):
         search(experiment, grid, 1, tmp_path, trials=4, batch_size=2, sampler="random")
+    with pytest.raises(CheckpointError, match="holds a search whose runs have 4 rounds, not 5: give another folder"):
+        search(partial(experiment, rounds=5), grid, 2, tmp_path, trials=6, batch_size=2, sampler="random")
+    with pytest.raises(CheckpointError, match=r"holds another experiment .*dropout"):
+        search(dropping, grid, 2, tmp_path, trials=6, batch_size=2, sampler="random")
     page = write_sweep(again, tmp_path / "report.html", "Trials").read_text()
     assert "Every trial" in page
     assert page.count("<svg") >= 1

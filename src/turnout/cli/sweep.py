@@ -135,7 +135,8 @@ def run_trials(asked: Asked, num_trials: int, sampler: str, sampler_seed: int, b
     left = max(num_trials - len(study.points), 0)
     with watched(left * len(asked.seeds), asked.quiet) as tell:
         found = search(
-            study, num_trials, lambda batch: asked.runs(asked.plan(batch), folder), asked.to_accuracy,
+            study, num_trials, lambda batch: asked.runs(asked.plan(batch), folder),
+            lambda name, point: asked.plan({name: point})[name], asked.to_accuracy,
             jobs=jobs, threads=asked.threads, progress=tell,
         )  # fmt: skip
     conclude(found, folder, asked.report)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from turnout import storage
 from turnout.comparison.compare import RunsFailed, perform_all
 from turnout.comparison.display import display
-from turnout.comparison.folders import load_record, save_order
+from turnout.comparison.folders import is_finished, load_record, save_order
 from turnout.comparison.run import Listener, Run
 from turnout.comparison.study import Study
+from turnout.core.checks import CheckpointError
+from turnout.experiment import Experiment
 from turnout.reporting.range import Range
 from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.search import Search
@@ -22,6 +25,7 @@ def search(
     study: Study,
     num_trials: int,
     runs: Callable[[Points], Sequence[Run]],
+    make: Callable[[str, Mapping[str, Any]], Callable[[int], Experiment]],
     to_accuracy: float | None,
     *,
     jobs: int | None,
@@ -36,13 +40,16 @@ def search(
         study: what proposes.
         num_trials: how many trials.
         runs: returns the runs of points, in folders ``POINT/seed-SEED`` below that of the study.
+        make: returns what makes the experiment of a point, given its name, for a seed.
         to_accuracy: the accuracy to reach, where costs until then decide.
         jobs, threads, progress: as in `compare`.
 
     Raises:
         RunsFailed: where all trials of a batch failed. The same call tries them again.
         Stopped: on Ctrl-C; the same call goes on with what was begun.
+        CheckpointError: where the trials so far were of other experiments, or of other rounds.
     """
+    _check_same(study, make)
     left = max(num_trials - len(study.points), 0)
     with storage.locked(study.folder), display(left * len(study.seeds), progress) as tell:
         while batch := study.next(num_trials):
@@ -62,6 +69,22 @@ def search(
         folders = [run for name in study.points if name not in study.failures for run in study.runs(name)]
         save_order(study.folder, folders)
     return _sorted(study, study.points, [load_record(run) for run in folders], to_accuracy, study.failures)
+
+
+def _check_same(study: Study, make: Callable[[str, Mapping[str, Any]], Callable[[int], Experiment]]) -> None:
+    """Refuse to add to trials of other experiments: holds the first of them against what it would be now."""
+    for name, point in study.points.items():
+        if name in study.failures:
+            continue
+        experiment, folder = make(name, point)(study.seeds[0]), study.runs(name)[0]
+        experiment = replace(experiment, algorithm=experiment.algorithm.named(name))
+        if not is_finished(folder, experiment):
+            ended = load_record(folder).history.last_round
+            raise CheckpointError(
+                f"{study.folder} holds a search whose runs have {ended} rounds, not {experiment.rounds}: give another "
+                "folder, or ask for as many rounds"
+            )
+        return
 
 
 def _sorted(

@@ -102,7 +102,10 @@ def sweep(
         target, space, measure, [run.seed for run in planned],
         sampler=sampler, sampler_seed=sampler_seed, batch_size=batch_size,
     )  # fmt: skip
-    return search(study, trials, runs, to_accuracy, jobs=jobs, threads=threads, progress=progress)
+    return search(
+        study, trials, runs, lambda _, point: partial(experiment, **point), to_accuracy,
+        jobs=jobs, threads=threads, progress=progress,
+    )  # fmt: skip
 
 
 def _check(makes: Mapping[str, Callable[[], Experiment]], measure: Measure) -> None:
