@@ -100,24 +100,24 @@ def dropping(seed: int, lr: float, hidden: tuple[int, ...]) -> to.Experiment:
 
 def test_trials_are_run_and_the_same_call_adds_to_them(tmp_path: Path) -> None:
     grid = {"lr": Range(1e-4, 1.0, log=True), "hidden": [(4,), (8,)]}
-    first = search(experiment, grid, 2, tmp_path, trials=3, batch_size=2, sampler="random")
+    first = search(experiment, grid, 2, tmp_path, trials=3, trials_at_once=2, sampler="random")
     assert isinstance(first, Search)
     assert list(first.points) == ["trial-0", "trial-1", "trial-2"]
     assert [[record.seed for record in group] for group in first.records.values()] == [[0, 1]] * 3
     assert first.best_so_far[-1] == first.scores[first.best_point].value == max(first.best_so_far)
     notes: list[str] = []
     again = search(
-        experiment, grid, 2, tmp_path, trials=4, batch_size=2, sampler="random",
+        experiment, grid, 2, tmp_path, trials=4, trials_at_once=2, sampler="random",
         progress=lambda each: notes.append(each.status),
     )  # fmt: skip
     assert {name: again.points[name] for name in first.points} == first.points
     assert notes.count("done") == 2  # the fourth trial alone
     with pytest.raises(CheckpointError, match=r"holds a search with seeds \[0, 1\], not \[0\]: give another folder"):
-        search(experiment, grid, 1, tmp_path, trials=4, batch_size=2, sampler="random")
+        search(experiment, grid, 1, tmp_path, trials=4, trials_at_once=2, sampler="random")
     with pytest.raises(CheckpointError, match="holds a search whose runs have 4 rounds, not 5: give another folder"):
-        search(partial(experiment, rounds=5), grid, 2, tmp_path, trials=6, batch_size=2, sampler="random")
+        search(partial(experiment, rounds=5), grid, 2, tmp_path, trials=6, trials_at_once=2, sampler="random")
     with pytest.raises(CheckpointError, match=r"holds another experiment .*dropout"):
-        search(dropping, grid, 2, tmp_path, trials=6, batch_size=2, sampler="random")
+        search(dropping, grid, 2, tmp_path, trials=6, trials_at_once=2, sampler="random")
     page = write_sweep(again, tmp_path / "report.html", "Trials").read_text()
     assert "Every trial" in page
     assert page.count("<svg") >= 1
@@ -195,7 +195,7 @@ def test_ranges_are_read_as_they_are_written(text, found) -> None:
             lambda: Study(Path("x"), SPACE, ACCURACY, [0], sampler="grid"),
             "sampler: got 'grid', needed 'tpe' or 'random'",
         ),
-        (lambda: Study(Path("x"), SPACE, ACCURACY, [0], batch_size=0), "batch_size: got 0"),
+        (lambda: Study(Path("x"), SPACE, ACCURACY, [0], trials_at_once=0), "trials_at_once: got 0"),
         (lambda: Study(Path("x"), SPACE, ACCURACY, [0], sampler_seed=-1), "sampler_seed: got -1"),
     ],
 )

@@ -177,7 +177,7 @@ def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, t
 def test_a_search_tells_its_best_trials_and_goes_on(turnout: Turnout, small: Sequence[str]) -> None:
     command = (
         "sweep", "--algorithm", "fedavg", "-g", "local.lr=0.0001..1:log", "-g", "local.steps=1..3", "-g",
-        "also.prox.mu=0,0.1", "--sampler", "random", "--batch-size", 2, "--seeds", 1, "--rounds", 2, "--jobs", 1, *small,
+        "also.prox.mu=0,0.1", "--sampler", "random", "--trials-at-once", 2, "--seeds", 1, "--rounds", 2, "--jobs", 1, *small,
     )  # fmt: skip
     result = turnout(*command, "--trials", 2)
     assert result.exit_code == 0, result.output

@@ -122,7 +122,7 @@ def run_grid(asked: Asked) -> None:
     tell_of(list(done.values()))
 
 
-def run_trials(asked: Asked, num_trials: int, sampler: str, sampler_seed: int, batch_size: int) -> None:
+def run_trials(asked: Asked, num_trials: int, sampler: str, sampler_seed: int, trials_at_once: int) -> None:
     """Try as many combinations as were asked for, and tell the best."""
     count("trials", num_trials)
     space = space_of(asked.axes)
@@ -130,7 +130,7 @@ def run_trials(asked: Asked, num_trials: int, sampler: str, sampler_seed: int, b
     folder, jobs = asked.begin(counted(num_trials, "trial"), tried)
     study = Study(
         folder, space, asked.measure, asked.seeds,
-        sampler=sampler, sampler_seed=sampler_seed, batch_size=batch_size,
+        sampler=sampler, sampler_seed=sampler_seed, trials_at_once=trials_at_once,
     )  # fmt: skip
     left = max(num_trials - len(study.points), 0)
     with watched(left * len(asked.seeds), asked.quiet) as tell:

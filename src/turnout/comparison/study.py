@@ -36,7 +36,7 @@ class Study:
         seeds: of the runs of each trial.
         sampler: ``"tpe"``, the tree-structured Parzen estimator, or ``"random"``.
         sampler_seed: of the sampler.
-        batch_size: trials that are proposed together, before the results of any.
+        trials_at_once: how many are proposed together, before the results of any.
 
     Attributes:
         folder, space, measure, seeds: as given.
@@ -55,16 +55,16 @@ class Study:
         *,
         sampler: str = "tpe",
         sampler_seed: int = 0,
-        batch_size: int = 4,
+        trials_at_once: int = 4,
     ) -> None:
         optuna = _required()
         if sampler not in ("tpe", "random"):
             raise refuse("sampler", given=sampler, needed="'tpe' or 'random'")
         count("sampler_seed", sampler_seed, least=0)
-        count("batch_size", batch_size)
+        count("trials_at_once", trials_at_once)
         self.folder, self.space, self.measure, self.seeds = folder, space, measure, list(seeds)
         self._sampler, self._seed = sampler, sampler_seed
-        self._batch_size = batch_size
+        self._trials_at_once = trials_at_once
         self._worst = math.inf if measure.less_is_better else -math.inf
         self._axes = {axis: _distribution(among) for axis, among in space.items()}
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class Study:
         self._same(
             {
                 "grid": asked, "metric": str(measure), "seeds": list(seeds), "sampler": sampler,
-                "sampler_seed": sampler_seed, "batch_size": batch_size,
+                "sampler_seed": sampler_seed, "trials_at_once": trials_at_once,
             },
         )  # fmt: skip
 
@@ -100,9 +100,9 @@ class Study:
         """Return the points to try now, by name: what is left of a batch, or a new one; none once there are so many."""
         known = self._trials()
         waiting = any(not trial.state.is_finished() for trial in known)
-        end = -(-len(known) // self._batch_size) * self._batch_size
+        end = -(-len(known) // self._trials_at_once) * self._trials_at_once
         if not waiting and end == len(known):
-            end += self._batch_size
+            end += self._trials_at_once
         for number in range(len(known), min(end, num_trials)):
             self._study.sampler = self._sampler_of(number)
             self._study.ask(dict(self._axes))

@@ -36,7 +36,7 @@ def sweep(
     trials: int | None = None,
     sampler: Sampler = "tpe",
     sampler_seed: int = 0,
-    batch_size: int = 4,
+    trials_at_once: int = 4,
     jobs: int | None = None,
     threads: int = 1,
     checkpoint_every: int | None = None,
@@ -70,7 +70,7 @@ def sweep(
         sampler: what proposes them: ``"tpe"``, the tree-structured Parzen estimator, which learns from the trials before, or
             ``"random"``.
         sampler_seed: of the sampler.
-        batch_size: trials that are proposed together, to be run side by side. Which they are depends on it, not on `jobs`.
+        trials_at_once: how many are proposed together, to be run side by side. Which they are depends on it, not on `jobs`.
         jobs, threads, checkpoint_every, progress: as in `compare`.
 
     Raises:
@@ -100,7 +100,7 @@ def sweep(
     _check({name: partial(experiment, planned[0].seed, **point) for name, point in tried.items()}, measure)
     study = Study(
         target, space, measure, [run.seed for run in planned],
-        sampler=sampler, sampler_seed=sampler_seed, batch_size=batch_size,
+        sampler=sampler, sampler_seed=sampler_seed, trials_at_once=trials_at_once,
     )  # fmt: skip
     return search(
         study, trials, runs, lambda _, point: partial(experiment, **point), to_accuracy,

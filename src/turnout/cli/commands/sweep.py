@@ -67,7 +67,7 @@ def sweep(
         ),
     ] = "tpe",
     sampler_seed: Annotated[int, typer.Option(metavar="SEED", help="Of the sampler.", rich_help_panel=SEARCH)] = 0,
-    batch_size: Annotated[
+    trials_at_once: Annotated[
         int,
         typer.Option(
             metavar="N",
@@ -128,4 +128,4 @@ def sweep(
     elif trials is None:
         run_grid(asked)
     else:
-        run_trials(asked, trials, sampler, sampler_seed, batch_size)
+        run_trials(asked, trials, sampler, sampler_seed, trials_at_once)
