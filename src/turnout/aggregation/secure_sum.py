@@ -15,10 +15,10 @@ from turnout.secure import shamir
 from turnout.secure.attendance import Attendance
 from turnout.secure.fixed_point import FixedPoint
 from turnout.secure.masks import word
+from turnout.secure.messages import KEY_BYTES, SEALED_BYTES
 from turnout.slots import SecurePhase, Slots, Weighting
 
-# Bytes of two public keys; of two shares with nonce and tag; of a number.
-_KEYS, _SEALED, _NUMBER = 64, 2 * shamir.SHARE_BYTES + 28, 8
+_KEYS, _NUMBER = 2 * KEY_BYTES, 8  # bytes of two public keys, of a number
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class SecureSum(WeightedSum):
 
     @property
     def code(self) -> FixedPoint:
-        """How numbers are written."""
+        """Return how numbers are written."""
         return FixedPoint(self.bits, self.fraction_bits, self.largest, self.too_large)
 
     def fits(self, algorithm: Slots) -> None:
@@ -156,8 +156,8 @@ class SecureSum(WeightedSum):
         k, number = num_neighbours, _NUMBER
         return {
             "train": (_KEYS, 0),
-            "share": (k * _SEALED, k * (number + _KEYS) + number),
-            "mask": (num_params * word(self.bits).itemsize, k * (number + _SEALED)),
+            "share": (k * SEALED_BYTES, k * (number + _KEYS) + number),
+            "mask": (num_params * word(self.bits).itemsize, k * (number + SEALED_BYTES)),
             "open": (k * shamir.SHARE_BYTES, k * number),
         }[phase]
 

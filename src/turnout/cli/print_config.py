@@ -36,7 +36,7 @@ def _defaults(piece: Any) -> Table:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether TOML can hold a value; None is written as a word."""
+    """Return whether TOML can hold a value; None is written as a word."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value)) and None not in value
     return value is None or isinstance(value, bool | int | float | str)

@@ -20,15 +20,14 @@ from turnout.deployment.wire import Assignment, Manifest, Spec, decode, size_lim
 from turnout.distributed.updates import Summed
 from turnout.secure import Keys, Opening, SecureServer, shamir
 from turnout.secure.masks import word
+from turnout.secure.messages import KEY_BYTES, SEALED_BYTES
 
-KEY = 32  # bytes of a public key
-SEALED = 2 * shamir.SHARE_BYTES + 28  # of two shares that are encrypted for a neighbour, with nonce and tag
 CODES = {1: ("U8", torch.uint8), 2: ("I16", torch.int16), 4: ("I32", torch.int32), 8: ("I64", torch.int64)}
 """As which type masked numbers travel, by their bytes."""
 
 
 class MaskedFormat:
-    """What a report of one phase of a secure sum looks like, which depends on what its client was told.
+    """Read a report of one phase of a secure sum, whose form depends on what its client was told.
 
     Attributes:
         manifest: the tensors of the message.
@@ -41,7 +40,7 @@ class MaskedFormat:
         found: Manifest
         match task.phase:
             case "share":
-                found = {"sealed": Spec("U8", (1, length("neighbours"), SEALED))}
+                found = {"sealed": Spec("U8", (1, length("neighbours"), SEALED_BYTES))}
             case "mask":
                 found = {"masked": Spec(CODES[word(aggregation.bits).itemsize][0], (1, num_params))}
             case _:
@@ -153,14 +152,14 @@ class MaskedSum:
         server = SecureServer(self._num_params, aggregation.bits, self._attendance.threshold, aggregation.degree, seed)
         for client in self._dealt:
             both = decode(self._read("train", client), self._announced.manifest)["keys"][0].numpy().tobytes()
-            server.advertised(client + 1, Keys(both[:KEY], both[KEY:]))
+            server.advertised(client + 1, Keys(both[:KEY_BYTES], both[KEY_BYTES:]))
         return server, server.keys()
 
     def _shared(self, server: SecureServer) -> dict[int, dict[int, bytes]]:
         """Pass on the shares of secrets."""
         for client in self._attendance.shared:
             others = self._attendance.neighbours[client]
-            manifest = {"sealed": Spec("U8", (1, len(others), SEALED))}
+            manifest = {"sealed": Spec("U8", (1, len(others), SEALED_BYTES))}
             rows = decode(self._read("share", client), manifest)["sealed"][0].numpy()
             server.shared(client + 1, {other + 1: row.tobytes() for other, row in zip(others, rows, strict=True)})
         return server.sealed()
@@ -186,7 +185,7 @@ def _texts(sealed: Mapping[int, bytes]) -> dict[str, object]:
     order = sorted(sealed)
     return {
         "senders": order,
-        "sealed": torch.tensor([list(sealed[other]) for other in order], dtype=torch.uint8).view(-1, SEALED),
+        "sealed": torch.tensor([list(sealed[other]) for other in order], dtype=torch.uint8).view(-1, SEALED_BYTES),
     }
 
 

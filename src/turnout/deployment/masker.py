@@ -10,10 +10,11 @@ import torch
 from turnout.aggregation import SecureSum
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Report, State
-from turnout.deployment.masked_sum import CODES, KEY
+from turnout.deployment.masked_sum import CODES
 from turnout.deployment.wire import Assignment, encode
 from turnout.secure import Keys, ProtocolError, Request, SecureClient
 from turnout.secure.attendance import threshold_of
+from turnout.secure.messages import KEY_BYTES
 
 log = logging.getLogger("turnout.client")
 
@@ -83,7 +84,7 @@ class Masker:
         client, secret, update, memory = self._round
         order = told["neighbours"].tolist()
         rows = [row.tobytes() for row in told["keys"].numpy()]
-        keys = {other: Keys(both[:KEY], both[KEY:]) for other, both in zip(order, rows, strict=True)}
+        keys = {other: Keys(both[:KEY_BYTES], both[KEY_BYTES:]) for other, both in zip(order, rows, strict=True)}
         secret.threshold = threshold_of(self._aggregation.threshold, len(order))
         sealed = secret.share(keys)
         self._round = client, secret, self._aggregation.code.encode(float(told["weight"]) * update), memory

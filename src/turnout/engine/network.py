@@ -184,7 +184,7 @@ class Network:
 
 
 def _has_ties(module: nn.Module) -> bool:
-    """Whether a parameter or a buffer is in several places, which is looked for in every call where that may be."""
+    """Return whether a parameter or a buffer is in several places, which every call looks for where that may be."""
     of_both = (module.named_parameters, module.named_buffers)
     return any(len([*names()]) < len([*names(remove_duplicate=False)]) for names in of_both)
 

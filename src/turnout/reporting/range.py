@@ -50,7 +50,7 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Whether it holds whole numbers alone."""
+        """Return whether it holds whole numbers alone."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @classmethod

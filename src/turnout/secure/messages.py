@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from turnout.secure.shamir import SHARE_BYTES
+
+KEY_BYTES = 32
+"""Of a public key."""
+SEALED_BYTES = 2 * SHARE_BYTES + 28
+"""Of two shares that are encrypted for a neighbour, with nonce (12) and tag (16)."""
+
 
 class ProtocolError(Exception):
     """A message that does not belong where it came: the round ends without a sum."""
