@@ -18,7 +18,7 @@ from turnout.comparison.folders import load_record, run_folders
 from turnout.core.checks import CheckpointError
 from turnout.reporting.measure import Measure
 from turnout.reporting.records import RunRecord
-from turnout.reproduce import Outcome, load
+from turnout.reproduce import Drawing, Outcome, load
 from turnout.reproduce.declaration import Claim
 
 
@@ -83,7 +83,9 @@ def main() -> None:
     parser.add_argument("name", help="the reproduction: fedau/figure-1, or a TOML file")
     parser.add_argument("folder", type=Path, help="where turnout reproduce put its runs")
     given = parser.parse_args()
-    reproduction = load(given.name)
+    reproduction = load(given.name, Path(__file__).parent)
+    if isinstance(reproduction, Drawing):
+        parser.error(f"{given.name} is drawn without runs")
     run = [name for name in reproduction.panels if (given.folder / name).is_dir()]
     outcome = Outcome(reproduction, {name: finished(given.folder / name) for name in run})
     print("\n\n".join(tables(outcome)))

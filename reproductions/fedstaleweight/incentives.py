@@ -1,7 +1,7 @@
 """Who gains from being slow: one fast client throttles itself, under FedStaleWeight's and other weights.
 
-python reproductions/fedstaleweight/incentives.py                    # incentives.png and a table, minutes
-python reproductions/fedstaleweight/incentives.py --folder pictures --seeds 20
+python -m reproductions.fedstaleweight.incentives                    # incentives.png and a table, minutes
+python -m reproductions.fedstaleweight.incentives --folder pictures --seeds 20
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from turnout.reporting.throttling_figure import SPEEDS, throttling_figure
-from turnout.theory.throttling import RULES, by_formula, by_simulation
+from reproductions.fedstaleweight.throttling import RULES, SPEEDS, by_formula, by_simulation, throttling_figure
 
 
 def main() -> None:

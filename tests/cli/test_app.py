@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from turnout.cli.sweep import grid_of
 from turnout.cli.variants import Layers
 from turnout.comparison.study import corners, space_of
 from turnout.comparison.sweep import points
-from turnout.reproduce import load
+from turnout.reproduce import Reproduction, load
+
+ROOT = Path(__file__).parents[2]
 
 Turnout = Callable[..., Any]
 
@@ -66,7 +69,8 @@ def test_the_reproductions_in_the_examples_can_be_run() -> None:
     named = [words for words in examples(reproduce.EPILOG) if words[2:]]
     assert named
     for words in named:
-        made = load(words[2])
+        made = load(words[2], ROOT / "reproductions")
+        assert isinstance(made, Reproduction)
         only = words[words.index("--panels") + 1].split(",") if "--panels" in words else None
         assert panels.plans(made, only, [layers.override(w) for w in words if re.match(r"[a-z_.]+=", w)])
 

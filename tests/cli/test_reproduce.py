@@ -59,6 +59,12 @@ order = ["large", "small"]
 """
 
 
+@pytest.fixture(autouse=True)
+def _declarations(tmp_path: Path) -> None:
+    """The folder of declarations lies where the command line is called, as in a clone."""
+    (tmp_path / "reproductions").symlink_to(Path(__file__).parents[2] / "reproductions")
+
+
 @pytest.fixture
 def made(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> Turnout:
     """Calls ``turnout reproduce made.toml`` with what is given, in one process."""
@@ -276,3 +282,23 @@ def test_the_list_has_figures_that_share_runs_and_figures_without_any(turnout: T
     listed = turnout("reproduce").stdout
     assert "maxfl/figure-3, figure-4" in listed
     assert "maxfl/figure-5" in listed
+
+
+def test_a_folder_without_declarations(turnout: Turnout) -> None:
+    Path("reproductions").unlink()
+    result = turnout("reproduce", "fedau/digits")
+    assert result.exit_code == 2
+    assert "there is no declaration below" in result.stderr
+    assert "name a TOML file, or a folder of them with --declarations" in " ".join(result.stderr.split())
+    Path("mine/paper").mkdir(parents=True)
+    Path("mine/paper/made.toml").write_text(FILE)
+    Path("mine/paper/settings.toml").write_text("rounds = 3")
+    assert "paper/made" in turnout("reproduce", "--declarations", "mine").stdout
+    result = turnout("reproduce", "paper/settings", "--declarations", "mine")
+    assert "unknown reproduction 'paper/settings'" in result.stderr
+    Path("mine/paper/broken.toml").write_text("rounds = ")
+    result = turnout("reproduce", "paper/broken", "--declarations", "mine")
+    assert "cannot be read as a TOML file" in " ".join(result.stderr.split())
+    Path("mine/paper/broken.toml").write_text('title = "x"\nreference = "y"\nfigure = 3\n')
+    result = turnout("reproduce", "paper/broken", "--declarations", "mine")
+    assert "figure: got 3, needed a text" in result.stderr

@@ -75,7 +75,9 @@ def declared(tmp_path: Path) -> Callable[..., Reproduction]:
             text = text.replace(old, new)
         path = tmp_path / "made.toml"
         path.write_text(text, encoding="utf-8")
-        return read(path, "paper/made")
+        reproduction = read(path, "paper/made")
+        assert isinstance(reproduction, Reproduction)
+        return reproduction
 
     return make
 

@@ -12,17 +12,16 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from turnout.cli import panels
+from turnout.cli import own, panels
 from turnout.cli.output import announce, say, show, warn_of_dropped
 from turnout.cli.sections import as_table
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, counted
 from turnout.data.catalogue import inventory
 from turnout.reporting import RunRecord
-from turnout.reproduce import Outcome, Panel, Reproduction, load
+from turnout.reproduce import Drawing, Outcome, Panel, Reproduction, load
 from turnout.reproduce import names as known
 from turnout.reproduce import table as tables
-from turnout.reproduce.drawn import DRAWN
 from turnout.reproduce.page import write_outcome
 from turnout.storage import replace_files
 
@@ -53,11 +52,11 @@ def introduce(reproduction: Reproduction, plans: Sequence[panels.Plan], runs: Se
 
 
 def name_among(names: Sequence[str]) -> str:
-    """Return the one thing to reproduce."""
+    """Return the one name among settings."""
     wanted = [name for name in names if "=" not in name]
     if len(wanted) != 1:
         said = f"got {' '.join(wanted)}" if wanted else "got settings only"
-        raise ConfigurationError(f"name one reproduction, {said}: turnout reproduce {known()[0]}")
+        raise ConfigurationError(f"name one reproduction, {said}: turnout reproduce folb/table-1")
     return wanted[0]
 
 
@@ -66,15 +65,16 @@ def listed(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def draw(name: str, settings: Sequence[object], folder: Path | None, quiet: bool) -> None:
+def draw(drawing: Drawing, settings: Sequence[object], folder: Path | None, quiet: bool) -> None:
     """Draw a figure that needs no runs, and takes no settings."""
+    name = drawing.name
     folder = folder or Path("runs") / name.replace("/", "-")
     if given := [setting for setting in settings if setting is not None]:
         raise ConfigurationError(f"{name} is computed without runs and has no settings: leave {given[0]} out")
-    drawn = DRAWN[name]
+    function = own.loaded(drawing.function)
     if not quiet:
-        say(f"{drawn.title}. {drawn.reference}")
-    figure, path = drawn.draw(), folder / f"{name.rpartition('/')[2]}.png"
+        say(f"{drawing.title}. {drawing.reference}")
+    figure, path = function(), folder / f"{name.rpartition('/')[2]}.png"
     replace_files({path: lambda part: figure.savefig(part, dpi=150, format="png")})
     typer.echo(f"figure: {path}")
 
@@ -108,19 +108,20 @@ def report_outcome(outcome: Outcome, folder: Path, report: bool) -> None:
         announce(lambda: write_outcome(outcome, folder / "report.html"))
 
 
-def listed_all() -> Table:
-    """Return what can be reproduced, a line each."""
+def listed_all(folder: Path) -> Table:
+    """Return the declarations in a folder, a line each."""
     table = Table(box=SIMPLE_HEAD)
     for column in ("name", "what it shows", "data"):
         table.add_column(column, no_wrap=column == "name")
     entries = {entry.name: entry for entry in inventory()}
-    for name in known():
-        reproduction = load(name)
+    for name in known(folder):
+        reproduction = load(name, folder)
+        if isinstance(reproduction, Drawing):
+            table.add_row(Text(name), Text(reproduction.title), Text("none"))
+            continue
         used = dict.fromkeys(_data_of(reproduction, panel) for panel in reproduction.chosen(None))
         data = [each if entries[each].path else f"{each} ({entries[each].remedy})" for each in used]
         table.add_row(Text(", ".join((name, *reproduction.also))), Text(reproduction.title), Text(", ".join(data)))
-    for name, drawn in DRAWN.items():
-        table.add_row(Text(name), Text(drawn.title), Text("none"))
     return table
 
 

@@ -34,6 +34,23 @@ class Curve:
         known_name("log", self.log, ("", "x", "y", "xy"))
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """A figure that a function computes without runs.
+
+    Attributes:
+        name: ``"maxfl/figure-5"``.
+        title: what it shows, in a line.
+        reference: the paper, and which figure of it.
+        function: ``"FILE.py:FUNCTION"``, which takes nothing and returns a figure of matplotlib.
+    """
+
+    name: str
+    title: str
+    reference: str
+    function: str
+
+
 @dataclass(frozen=True, eq=False)
 class Panel:
     """One setting in which all algorithms are compared: a data set, a value of mu, a size of cohorts.

@@ -1,4 +1,4 @@
-"""Reproductions in TOML files: those that come with the package, and the user's own."""
+"""Read declarations of tables and figures from a folder of TOML files."""
 
 from __future__ import annotations
 
@@ -12,40 +12,63 @@ from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
 from turnout.reporting.measure import Measure
 from turnout.reporting.target import check_accuracy
 from turnout.reproduce.checks import CHECKS, check_of
-from turnout.reproduce.declaration import Claim, Curve, Panel, Reproduction
+from turnout.reproduce.declaration import Claim, Curve, Drawing, Panel, Reproduction
 
-HERE = Path(__file__).parent
-
-
-def names() -> list[str]:
-    """Return the reproductions that come with the package: ``"folb/table-1"``, ..."""
-    return sorted(str(path.relative_to(HERE).with_suffix("")) for path in HERE.glob("*/*.toml"))
+FOLDER = Path("reproductions")
+"""The folder of declarations in a clone of the repository, as seen from its root."""
 
 
-def other_names() -> dict[str, str]:
-    """For tables and figures that another reproduction shows as well, its name: ``{"maxfl/figure-4": "maxfl/figure-3"}``."""
-    found = {}
-    for name in names():
-        for other in tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8")).get("also", ()):
-            found[f"{name.partition('/')[0]}/{other}"] = name
-    return found
+def names(folder: Path = FOLDER) -> list[str]:
+    """Return the names of the declarations in a folder: ``"folb/table-1"`` for ``FOLDER/folb/table-1.toml``, ..."""
+    return list(_declarations(folder))
 
 
-def load(name: str) -> Reproduction:
-    """Return a reproduction that comes with the package, or one from a TOML file of the user's own.
+def other_names(folder: Path = FOLDER) -> dict[str, str]:
+    """Return further names of declarations whose runs show several figures: ``{"maxfl/figure-4": "maxfl/figure-3"}``."""
+    return {
+        f"{name.partition('/')[0]}/{other}": name
+        for name, table in _declarations(folder).items()
+        for other in table.get("also", ())
+    }
+
+
+def load(name: str, folder: Path = FOLDER) -> Reproduction | Drawing:
+    """Return the declaration of that name in a folder, or the one in the TOML file of that path.
 
     Raises:
-        ConfigurationError: where there is none of that name, or the file declares none.
+        ConfigurationError: where there is no such declaration, or it is malformed.
     """
     if name.endswith(".toml"):
         return read(Path(name), Path(name).stem)
-    known = {**{each: each for each in names()}, **other_names()}
+    known = {**{each: each for each in names(folder)}, **other_names(folder)}
+    if not known:
+        raise ConfigurationError(
+            f"there is no declaration below {folder.absolute()}: name a TOML file, or a folder of them with --declarations "
+            "(a clone of the repository has one, reproductions/)"
+        )
     found = known[known_name("reproduction", name, known)]
-    return read(HERE / f"{found}.toml", found)
+    return read(folder / f"{found}.toml", found)
 
 
-def read(path: Path, name: str) -> Reproduction:
-    """Return the reproduction that a file declares.
+def _declarations(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the tables of the files ``FOLDER/*/*.toml`` that declare a table or figure, by name.
+
+    Other TOML files may lie beside them, such as settings of sweeps. A file that is no TOML is listed, so that reading it
+    tells what is wrong with it.
+    """
+    tables = {}
+    for path in sorted(folder.glob("*/*.toml")):
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            table = {"reference": ""}
+        if "reference" in table:
+            tables[path.relative_to(folder).with_suffix("").as_posix()] = table
+    return tables
+
+
+def read(path: Path, name: str) -> Reproduction | Drawing:
+    """Return the reproduction or drawing that a file declares.
 
     Raises:
         ConfigurationError: where it cannot be read or something in it is wrong; says where.
@@ -55,9 +78,19 @@ def read(path: Path, name: str) -> Reproduction:
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path}: cannot be read as a TOML file: {error}") from error
     try:
-        return _reproduction(name, table)
+        return _drawing(path, name, table) if "figure" in table else _reproduction(name, table)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path.name}: {error}") from error
+
+
+def _drawing(path: Path, name: str, table: dict[str, Any]) -> Drawing:
+    """Return a figure that a function computes without runs; its file is named as seen from the declaration."""
+    fields_of_drawing = ("title", "reference", "figure")
+    _known("the drawing", table, set(fields_of_drawing))
+    for key in fields_of_drawing:
+        if not isinstance(table.get(key), str):
+            raise refuse(key, given=table.get(key), needed="a text")
+    return Drawing(name, table["title"], table["reference"], str(path.parent / table["figure"]))
 
 
 _NEEDED = ("title", "reference", "algorithms", "panels")

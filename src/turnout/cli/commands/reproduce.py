@@ -1,4 +1,4 @@
-"""``turnout reproduce``: a table or figure of a paper, with the paper's figures beside ours."""
+"""``turnout reproduce``: run the declaration of a paper's table or figure, and compare with the paper's figures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="PAPER/NAME|KEY=VALUE",
-            help="What to reproduce (without: a list of what there is), or a TOML file that declares one; and any "
+            help="The declaration to run (without: a list of those there are), or a TOML file that declares one; and any "
             "settings: of all, local.lr=0.05, or of one algorithm, fedau.cutoff=10",
             show_default=False,
         ),
@@ -66,6 +66,14 @@ def reproduce(
         int | None,
         typer.Option(metavar="N", help="Server steps to take (default: as declared).", rich_help_panel=flags.SETTINGS),
     ] = None,
+    declarations: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where declarations lie, as PAPER/NAME.toml.",
+            rich_help_panel=flags.SETTINGS,
+        ),
+    ] = Path("reproductions"),
     device: flags.Device = None,
     data_dir: Annotated[
         Path | None,
@@ -108,19 +116,19 @@ def reproduce(
     from turnout.comparison.compare import perform_all
     from turnout.comparison.run import Run
     from turnout.reporting import RunRecord
-    from turnout.reproduce import load
-    from turnout.reproduce.drawn import DRAWN
+    from turnout.reproduce import Drawing, load
 
     if data_dir is not None:
         os.environ["TURNOUT_DATA"] = str(data_dir)  # so that processes that are started find them too
     if not names:
-        show(listed_all())
+        show(listed_all(declarations))
         return
-    name, overrides = name_among(names), [text for text in names if "=" in text]
-    if name in DRAWN:
-        draw(name, [*overrides, only, algorithms, seeds, rounds], folder, quiet)
+    overrides = [text for text in names if "=" in text]
+    declared = load(name_among(names), declarations)
+    if isinstance(declared, Drawing):
+        draw(declared, [*overrides, only, algorithms, seeds, rounds], folder, quiet)
         return
-    reproduction, some = with_algorithms(load(name), algorithms)
+    reproduction, some = with_algorithms(declared, algorithms)
     target = folder or Path("runs") / reproduction.name.replace("/", "-")
     over = [flags.layer(seeds=seeds, rounds=rounds, device=device), *map(layers.override, overrides)]
     plans = panels.plans(reproduction, None if only is None else listed(only), over)

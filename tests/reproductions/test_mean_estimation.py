@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from turnout import ConfigurationError
-from turnout.theory.mean_estimation import (
+from reproductions.maxfl.mean_estimation import (
     appeal,
     estimates,
     least_appeal_of_maxfl,
@@ -17,6 +15,8 @@ from turnout.theory.mean_estimation import (
     objective,
     separation,
 )
+
+from turnout import ConfigurationError
 
 RUNS = 4000
 

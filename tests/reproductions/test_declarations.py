@@ -1,4 +1,4 @@
-"""The reproductions that come with the package can be run, and are in the package."""
+"""The declarations in reproductions/ can be run, and the wheel does not carry them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,20 @@ from turnout import Personal, ServerSgd, Sgd
 from turnout.cli import layers, panels
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
-from turnout.reproduce import load, names
+from turnout.reproduce import Drawing, Reproduction, names
+from turnout.reproduce import load as load_any
 
 ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "reproductions"
+
+
+def load(name: str) -> Reproduction:
+    declared = load_any(name, FOLDER)
+    assert isinstance(declared, Reproduction)
+    return declared
+
+
+RUNNABLE = [name for name in names(FOLDER) if not isinstance(load_any(name, FOLDER), Drawing)]
 
 
 def settings_of(name: str) -> dict[str, dict[str, Settings]]:
@@ -22,7 +33,7 @@ def settings_of(name: str) -> dict[str, dict[str, Settings]]:
     return {plan.panel.name: dict(plan.settings) for plan in every}
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", RUNNABLE)
 def test_settings_are_sound_and_claims_have_panels(name: str) -> None:
     reproduction = load(name)
     for plan in panels.plans(reproduction, list(reproduction.panels), []):
@@ -35,13 +46,13 @@ def test_settings_are_sound_and_claims_have_panels(name: str) -> None:
         assert not claim.check.across or len(where) > 1
 
 
-def test_they_are_package_data() -> None:
+def test_templates_are_package_data_and_declarations_are_not() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         patterns = tomllib.load(file)["tool"]["setuptools"]["package-data"]["turnout"]
     package = ROOT / "src" / "turnout"
     packed = {path for pattern in patterns for path in package.glob(pattern)}
-    assert {package / "reproduce" / f"{name}.toml" for name in names()} <= packed
     assert set((package / "reporting").glob("*.html")) <= packed
+    assert not list(package.rglob("*.toml"))
 
 
 def test_phones_are_the_comparison_of_the_demo() -> None:

@@ -1,13 +1,22 @@
-"""The pictures show what `turnout.theory.mean_estimation` computes."""
+"""The pictures show what `reproductions.maxfl.mean_estimation` computes."""
 
 import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
 
+from reproductions.maxfl.mean_estimation import (
+    CASES,
+    FARTHEST,
+    appeal,
+    appeal_figure,
+    estimates,
+    least_appeal_of_maxfl,
+    most_appeal_of_averaging,
+    three_clients_figure,
+)
+
 from turnout import ConfigurationError
-from turnout.reporting.mean_estimation_figure import CASES, FARTHEST, appeal_figure, three_clients_figure
-from turnout.theory.mean_estimation import appeal, estimates, least_appeal_of_maxfl, most_appeal_of_averaging
 
 
 def lines(axes):

@@ -4,12 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from turnout import ConfigurationError, fedbuff, fedstaleweight, folb
-from turnout.pace import Buffered
-from turnout.population import Population
-from turnout.simulation.schedule import schedule
-from turnout.theory.incentives import (
+from reproductions.fedstaleweight.influence import (
     best_speed,
     expected_staleness,
     shares,
@@ -17,7 +12,12 @@ from turnout.theory.incentives import (
     utilities,
     utility_in,
 )
-from turnout.theory.throttling import BUFFER_SIZE, RULES, Rule, by_formula, by_simulation, rates, speed
+from reproductions.fedstaleweight.throttling import BUFFER_SIZE, RULES, Rule, by_formula, by_simulation, rates, speed
+
+from turnout import ConfigurationError, fedbuff, fedstaleweight, folb
+from turnout.pace import Buffered
+from turnout.population import Population
+from turnout.simulation.schedule import schedule
 
 RATES = np.array([3.0, 1.0, 1.0, 0.5, 0.2])
 

@@ -1,13 +1,13 @@
-"""The picture shows what `turnout.theory.throttling` computes."""
+"""The picture shows what `reproductions.fedstaleweight.throttling` computes."""
 
 import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
 
+from reproductions.fedstaleweight.throttling import RULES, by_formula, by_simulation, throttling_figure
+
 from turnout import ConfigurationError
-from turnout.reporting.throttling_figure import throttling_figure
-from turnout.theory.throttling import RULES, by_formula, by_simulation
 
 
 def test_formulas_are_lines_and_schedules_dots():

@@ -1,1 +1,0 @@
-"""What papers prove about problems small enough to be solved by hand, as closed forms and numbers."""
