@@ -47,6 +47,11 @@ class Child:
         with _unread_main(), _found():
             self.process.start()
 
+    @property
+    def output(self) -> str:
+        """What it has written to standard output until now."""
+        return self._texts[0].read_text(encoding="utf-8") if self._texts[0].exists() else ""
+
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         assert self.process.pid is not None

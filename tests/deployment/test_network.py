@@ -192,10 +192,14 @@ def test_settings_of_a_server_name_no_files():
     """Whatever a server says, nothing on the client's machine is read or run because of it."""
     told = {"settings": announced(SETTINGS), "describes": {}, "input_shape": [64], "num_classes": 10}
     assert clients_experiment(told, "digits", None, 2, "cpu")[1] == 2
-    for change in ({"algorithm": {"name": "evil.py:recipe"}}, {"data": {"name": "leaf", "folder": "/etc"}}):
+    for change, data in (
+        ({"algorithm": {"name": "evil.py:recipe"}}, "own.py:x"),
+        ({"server": {"name": "sgd", "state": "../x"}}, "own.py:x"),
+        ({"data": {"name": "leaf", "folder": "/etc"}}, "leaf"),
+    ):
         evil = {**told, "settings": {**told["settings"], **change}}
         with pytest.raises(ConfigurationError, match="the server's settings name a file"):
-            clients_experiment(evil, "own.py:x", None, None, "cpu")
+            clients_experiment(evil, data, None, None, "cpu")
     for change, data in (
         ({"data": {"name": "table", "path": "passwords.csv", "label": "y"}}, "table"),
         ({"model": {"name": "huggingface", "base": "gpt2"}}, "digits"),

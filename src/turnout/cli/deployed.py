@@ -18,14 +18,18 @@ import torch
 from turnout.cli import layers, own
 from turnout.cli.options import Table
 from turnout.cli.run import one_algorithm, saved
+from turnout.cli.sections import SECTIONS
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData, Shards
 from turnout.describe import describe, differences
 from turnout.experiment import Experiment
 
-TOLD = ("name", "algorithm", "local", "also", "selection", "model", "data", "population", "seed", "rounds", "pace")
-"""The sections of a run's settings that clients are told."""
+TOLD = ("name", "seed", "rounds", *(section for section in SECTIONS if section != "availability"))
+"""The sections of a run's settings that the server sends to its clients: all that an algorithm is made of."""
+
+_FILES = ("path", "directory")
+"""Options of a data set that name files of the server."""
 
 
 def needs(extra: str, *modules: str) -> None:
@@ -63,10 +67,11 @@ def experiment_of(source: str | None, overrides: Sequence[str]) -> tuple[Experim
 
 
 def announced(settings: Settings) -> Table:
-    """Return what clients are told of the settings of a run: nothing that only the server needs."""
+    """Return the settings of a run that its clients need; how clients behave and where files are is left out."""
     table = {name: value for name, value in settings.table.items() if name in TOLD}
     population = table.get("population", {})
     table["population"] = {k: v for k, v in population.items() if k in ("requirement", "opting")}
+    table["data"] = {k: v for k, v in table["data"].items() if k not in _FILES}
     return table
 
 
@@ -114,15 +119,16 @@ def _from_settings(announcement: Mapping[str, Any], data: str) -> Experiment:
         raise ConfigurationError(
             "the server's experiment is a Python file: give yours with --experiment FILE.py:EXPERIMENT"
         )
-    _refuse_names_of_files(table, "")
-    _refuse_files_without_a_folder(table, data)
     table = {name: value for name, value in table.items() if name in TOLD} | {"availability": {"name": "everyone"}}
-    if ".py:" not in data and data != table.get("data", {}).get("name"):
-        raise ConfigurationError(
-            f"--data {data}: the server's data are {table.get('data', {}).get('name')!r}: give that name"
-        )
+    own_data = ".py:" in data
+    if own_data:
+        table.pop("data", None)
+    elif data != (theirs := _section(table, "data").get("name")):
+        raise ConfigurationError(f"--data {data}: the server's data are {theirs!r}: give that name")
+    _refuse_names_of_files(table, "")
+    _refuse_files_without_a_folder(table)
     settings = Settings.of(table)
-    if ".py:" not in data:
+    if not own_data:
         return settings.experiment()
     shape = [int(size) for size in announcement["input_shape"]]
     nothing = Shards(torch.zeros(1, *shape), torch.zeros(1, dtype=torch.int64), np.array([0, 1]))
@@ -144,19 +150,25 @@ def _refuse_names_of_files(table: Any, place: str) -> None:
         )
 
 
-def _refuse_files_without_a_folder(table: Mapping[str, Any], data: str) -> None:
-    """Refuse a server's table, and weights in a folder or on the Hub, whose names look like those of anything else."""
-    if "path" in table.get("data", {}) and ".py:" not in data:
+def _refuse_files_without_a_folder(table: Mapping[str, Any]) -> None:
+    """Refuse data in a file and weights in a folder or on the Hub, whose names look like any other text."""
+    data, model = _section(table, "data"), _section(table, "model")
+    if data.get("name") == "table" or any(name in data for name in _FILES):
         raise ConfigurationError(
-            f"the server's settings name a file (data.path = {table['data']['path']!r}), which is not read for a server: "
-            "give your data with --data FILE.py:FUNCTION"
+            "the server's settings name a file (data), which is not read for a server: give your data with --data "
+            "FILE.py:FUNCTION"
         )
-    model = table.get("model", {})
     if model.get("name") == "huggingface" and not str(model.get("base", "")).startswith("{"):
         raise ConfigurationError(
             "the server's settings name the weights of a model (model.base), which are not fetched or read for a server: "
             "give the experiment with --experiment FILE.py:EXPERIMENT"
         )
+
+
+def _section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a section of settings that a server sent."""
+    found = table.get(name, {})
+    return found if isinstance(found, Mapping) else {"name": found}
 
 
 def _own_data(name: str, announcement: Mapping[str, Any]) -> FederatedData:

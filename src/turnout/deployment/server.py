@@ -135,7 +135,7 @@ class Server:
             "algorithm": self.setting.algorithm.name,
             "engine": self.setting.objective.engine,
             "settings": settings,
-            "describes": {name: self.setting.description[name] for name in ("algorithm", "model", "seed")},
+            "describes": {name: self.setting.description[name] for name in ("algorithm", "model", "loss", "seed")},
             "num_classes": self.experiment.data.num_classes,
             "input_shape": list(self.experiment.data.input_shape),
             "enrolment": self.options.enrolment,

@@ -1,0 +1,121 @@
+"""A client builds from what a server tells it the algorithm that the server runs."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from turnout import ConfigurationError
+from turnout.algorithms import ALGORITHMS
+from turnout.cli.deployed import announced, clients_experiment
+from turnout.cli.names import AGGREGATIONS, ALSO, PACES, SELECTIONS, SERVER_OPTIMIZERS
+from turnout.cli.settings import Settings
+from turnout.deployment.server import Options, Server
+from turnout.deployment.setting import check, choose_engine
+from turnout.deployment.worker import Computer
+from turnout.describe import describe
+
+BASE = {"data": {"name": "digits", "num_clients": 8, "partition": "iid"}, "model": "mlp", "rounds": 3}
+OPTIONS = {
+    "known_statistics": {"rates": [0.5] * 8},
+    "fedstale": {"rates": [0.5] * 8},
+    "private_sum": {"norm": 1.0, "noise_multiplier": 1.0, "cohort": 8},
+    "clip": {"norm": 1.0},
+    "clip_controls": {"norm": 1.0},
+    "prox": {"mu": 0.1},
+    "top_k": {"share": 0.1},
+    "random_k": {"share": 0.1},
+    "secure_sum": {"largest": 64.0},
+}
+SECTIONS = {"aggregation": AGGREGATIONS, "server": SERVER_OPTIMIZERS, "selection": SELECTIONS, "pace": PACES}
+WHICH = [
+    {},
+    *({section: {"name": name, **OPTIONS.get(name, {})}} for section, names in SECTIONS.items() for name in names),
+    *({"also": {name: OPTIONS.get(name, {})}} for name in ALSO),
+    {"server": "adam", "aggregation": "median", "also": {"clip": {"norm": 1.0}}, "local": {"momentum": 0.9}},
+    {"model": {"name": "cnn"}},
+    {"population": {"opting": {"mandatory_rounds": 2}, "requirement": {"kind": "warm_up"}}},
+]
+DEPLOYED = [name for name in ALGORITHMS if name != "fedawe"]  # whose clients go on from models that they keep
+
+
+@pytest.fixture(scope="module")
+def data():
+    return Settings.of(BASE).data()
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory):
+    """A client's own data: as `join --data FILE.py:FUNCTION` has them."""
+    file = tmp_path_factory.mktemp("own") / "own.py"
+    file.write_text("import torch\ndef examples():\n    return torch.rand(30, 64), torch.arange(30) % 10\n")
+    return f"{file}:examples"
+
+
+def sent(settings, experiment, engine=None):
+    """What the server answers to a question about its run, as it arrives."""
+    setting = SimpleNamespace(
+        algorithm=experiment.algorithm,
+        objective=SimpleNamespace(engine=engine),
+        description=describe(experiment),
+        visible=(),
+    )
+    server = SimpleNamespace(store=SimpleNamespace(run="r"), setting=setting, experiment=experiment, options=Options())
+    return json.loads(json.dumps(Server.announcement(server, announced(settings))))
+
+
+@pytest.mark.parametrize("name", DEPLOYED)
+def test_a_client_needs_nothing_but_its_data(name, data, mine):
+    """Every recipe with every aggregation, guard, correction, selection, pace and server optimizer that it goes with."""
+    tried = 0
+    for change in WHICH:
+        layer = BASE | {"algorithm": {"name": name, **OPTIONS.get(name, {})}} | change
+        try:
+            settings = Settings.of(layer)
+            experiment = settings.experiment(data)
+            check(experiment)
+        except ConfigurationError:
+            continue
+        here, row = clients_experiment(sent(settings, experiment), mine, None, None, "cpu")
+        assert describe(here.algorithm) == describe(experiment.algorithm), change
+        assert describe(here.model) == describe(experiment.model)
+        assert (here.seed, here.rounds, here.pace, row) == (experiment.seed, experiment.rounds, experiment.pace, 0)
+        tried += 1
+    assert tried >= 15
+
+
+@pytest.mark.parametrize("name", DEPLOYED)
+def test_a_client_speaks_the_servers_messages(name, data, mine):
+    """What comes with a task, and what a client keeps, has the same form where the client knows nothing of the others."""
+    settings = Settings.of(BASE | {"algorithm": {"name": name, **OPTIONS.get(name, {})}})
+    there = Computer(settings.experiment(data))
+    choose_engine(there)
+    here, _ = clients_experiment(sent(settings, there.experiment, there.objective.engine), mine, None, None, "cpu")
+    client = Computer(here, there.objective.engine)
+    assert client.model == there.model
+    assert {n: v.shape for n, v in client.memory.items()} == {n: v.shape for n, v in there.memory.items()}
+
+
+def test_files_of_the_server_are_not_sent(tmp_path):
+    """A server reads its data from files; clients with data of their own need no such files, and are not told of them."""
+    rows = "\n".join(f"{i % 3},{i}.5,{i * i % 7},{'ab'[i % 2]}" for i in range(40))
+    (tmp_path / "rows.csv").write_text(f"who,p,q,label\n{rows}\n")
+    table = {"name": "table", "path": str(tmp_path / "rows.csv"), "label": "label", "client": "who"}
+    settings = Settings.of({"data": table, "model": "logistic", "rounds": 2})
+    told = sent(settings, settings.experiment())
+    assert str(tmp_path) not in json.dumps(told)
+    (tmp_path / "two.py").write_text(
+        "import torch\ndef examples():\n    return torch.rand(9, 2), torch.arange(9) % 2\n"
+    )
+    here, _ = clients_experiment(told, f"{tmp_path}/two.py:examples", None, None, "cpu")
+    assert here.data.num_classes == 2
+    with pytest.raises(ConfigurationError, match=r"name a file \(data\), which is not read for a server"):
+        clients_experiment(told, "table", None, 0, "cpu")
+
+
+def test_another_loss_is_another_run(data, mine):
+    settings = Settings.of(BASE)
+    told = sent(settings, settings.experiment(data))
+    told["describes"]["loss"] = "squared_error"
+    with pytest.raises(ConfigurationError, match=r"the server runs something else .* loss: 'squared_error'"):
+        clients_experiment(told, mine, None, None, "cpu")
