@@ -46,7 +46,7 @@ def served(name: str) -> Iterator[bytes]:
             world.close()
 
 
-def _state(simulation) -> Iterator[bytes]:  # noqa: ANN001
+def _state(simulation) -> Iterator[bytes]:
     yield simulation.state.params.numpy().tobytes()
     for key, value in sorted(simulation.memory.state().items()):
         yield key.encode() + value.numpy().tobytes()
