@@ -16,22 +16,22 @@ from examples.served import Trial, simulated
 
 from turnout.history import History
 
-SPEED = ("population.speed.compute.low=1", "population.speed.compute.high=20")
-"""Simulated seconds that a task takes; ten minutes of the trace pass in 20 of them, and the swarm lives twice as fast."""
+SPEED = ("population.speed.compute.low=30", "population.speed.compute.high=600")
+"""Simulated seconds that a task takes, at most as long as a round of the trace."""
 
 SERVE = ("--min-clients", "50", "--rate", "0")
 SWARM = ("--clients", "1000", "--availability", "flash")
 CONFIG = Path(__file__).with_name("thousand.toml")
 TRIALS = {
-    "fedau": Trial(CONFIG, ("algorithm.name=fedau",), SERVE, (*SWARM, "--seconds-per-round", "4")),
+    "fedau": Trial(CONFIG, ("algorithm.name=fedau",), SERVE, (*SWARM, "--speedup", "150")),
     "fedstaleweight": Trial(
         CONFIG,
         (
             *("algorithm.name=fedstaleweight", "pace.name=buffered", "pace.buffer_size=50"),
-            *("rounds=120", "evaluate_every=10", *SPEED, "population.seconds_per_round=20"),
+            *("rounds=120", "evaluate_every=10", *SPEED),
         ),
         SERVE,
-        (*SWARM, "--seconds-per-round", "20", "--speedup", "2", *SPEED),
+        (*SWARM, "--speedup", "60", *SPEED),
     ),
 }
 COLUMNS = (

@@ -103,6 +103,7 @@ __all__ = [
     "Inexactness",
     "InterleavedSine",
     "Interrupted",
+    "InverseRoot",
     "KeptModels",
     "KnownRates",
     "Krum",

@@ -77,7 +77,7 @@ from turnout.allocator import keep_large_buffers
 from turnout.callbacks import AfterRound, Callback, EarlyStopping
 from turnout.comparison import compare, sweep
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, Diverged, TurnoutError
-from turnout.core.schedule import Cosine, Halving, Schedule
+from turnout.core.schedule import Cosine, Halving, InverseRoot, Schedule
 from turnout.data import ById, ClassesPerClient, Dirichlet, HsuDirichlet, Iid, LabelClusters, LabelGroups, PowerLaw
 from turnout.engine.loss import squared_error
 from turnout.evaluation.appeal import AppealMetrics

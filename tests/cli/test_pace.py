@@ -75,6 +75,9 @@ def test_what_is_written_goes_before() -> None:
     own = settings("algorithm=fedbuff", "availability=markov", "population.seconds_per_round=60").population()
     assert isinstance(own.availability, Markov)
     assert own.seconds_per_round == 60
+    assert settings("algorithm=fedbuff", "availability=diurnal").population().round_seconds == 600
+    with pytest.raises(ConfigurationError, match=r"leave it out, and write Diurnal\(seconds_per_round=60\)"):
+        settings("algorithm=fedbuff", "availability=diurnal", "population.seconds_per_round=60").population()
 
 
 def test_one_option_of_speeds_changes_nothing_else_about_them() -> None:

@@ -89,11 +89,22 @@ def data_weighted_two_set(round):
     return sum(over(round.G[k] @ f1, len(first) * (f2 @ f2)) * round.D[k] for k in first)
 
 
-def probabilities(G, by, gamma=None, psi=0.0, n=None):
+def probabilities(G, by, gamma=None, psi=0.0, n=None, scores_by_examples=True):
     """With which each client is drawn: eq. 7, the estimate by norms, eq. 16, or uniform; also if all are zero.
 
-    With sizes n it is as if everyone were there once for each of its examples, and drawn as each of them.
+    With sizes n it is as if everyone were there once for each of its examples, and drawn as each of them; or drawn as eq. 7 has
+    it as written, with no size in it but that of grad f.
     """
+    if n is not None and not scores_by_examples:
+        f = mean([G[k] for k in range(len(G)) for _ in range(n[k])])
+        scores = {
+            "alignment": [abs(f @ g) for g in G],
+            "norm": [np.sqrt(g @ g) for g in G],
+            "alignment_and_inexactness": [
+                abs(f @ g - psi * c * (f @ f)) for g, c in zip(G, gamma if gamma is not None else [], strict=False)
+            ],
+        }[by]
+        return np.array(scores) / sum(scores)
     if n is not None:
         of = [k for k in range(len(G)) for _ in range(n[k])]
         each = probabilities([G[k] for k in of], by, None if gamma is None else [gamma[k] for k in of], psi)

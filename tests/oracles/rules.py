@@ -59,16 +59,21 @@ def fedvarp(N, P):
     return rule
 
 
-def fedstale(N, P, beta, p=None, cutoff=None):
-    """(1 - beta) unbiased FedAvg + beta FedVARP for unequal rates: true ones p, or those that FedAU learns."""
+def fedstale(N, P, beta, p=None, cutoff=None, alpha=None):
+    """(1 - beta) unbiased FedAvg + beta FedVARP for unequal rates: true ones p, or those that FedAU learns.
+
+    alpha is what each client counts in the objective, 1/N if it is None.
+    """
+    alpha = np.full(N, 1 / N) if alpha is None else np.array(alpha)
     Y, learnt = np.zeros((N, P)), fedau(N, cutoff)
 
     def rule(D):
-        weights = np.zeros(N) + learnt({n: np.eye(N)[n] for n in D}) if p is None else 1 / (N * np.array(p))
+        inverse = np.zeros(N) + learnt({n: np.eye(N)[n] for n in D}) * N if p is None else 1 / np.array(p)
+        weights = alpha * inverse
         if not D:
             return 0.0
         fresh = sum(weights[n] * D[n] for n in D)
-        varp = Y.mean(axis=0) + sum(weights[n] * (D[n] - Y[n]) for n in D)
+        varp = alpha @ Y + sum(weights[n] * (D[n] - Y[n]) for n in D)
         for n in D:
             Y[n] = D[n]
         return (1 - beta) * fresh + beta * varp

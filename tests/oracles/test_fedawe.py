@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from turnout import ALGORITHMS, Sgd
+from turnout import ALGORITHMS, ConfigurationError, InverseRoot, Sgd
 
 from ..tiny import presence
 from . import rules
@@ -16,8 +16,15 @@ STEPS = 3
 LOCAL = Sgd(lr=0.1, steps=STEPS, batch_size=16)
 
 
-def theirs(present, global_lr):
-    """Parameters after every round ``[T, P]``: what each client keeps, and how many rounds it has missed, in lists."""
+def clip(vector, norm):
+    return vector if np.linalg.norm(vector) <= norm else vector * norm / np.linalg.norm(vector)
+
+
+def theirs(present, global_lr, lr=lambda t: 0.1, max_norm=np.inf):
+    """Parameters after every round ``[T, P]``: what each client keeps, and how many rounds it has missed, in lists.
+
+    Models and innovations are averaged separately, as in the authors' code, which clips the latter.
+    """
     w = np.concatenate([p.detach().numpy().ravel() for p in model().parameters()])
     kept, missed, found = [w.copy() for _ in range(N)], [1] * N, []
     batches = [endless(int(SIZES[n]), client_key(SEED, n), LOCAL.batch_size, drop_last=True) for n in range(N)]
@@ -27,13 +34,14 @@ def theirs(present, global_lr):
 
     for t in range(T):
         there = np.flatnonzero(present[t])
-        sent = []
+        models, innovations = [], []
         for n in there:
             x, y = (part.numpy() for part in DATA.train.client(int(n)))
             minibatches = [(x[rows], y[rows]) for rows in islice(batches[n], STEPS)]
-            sent.append(kept[n] + global_lr * missed[n] * rules.local_sgd(kept[n], minibatches, gradient, 0.1))
-        if sent:
-            w = np.mean(sent, axis=0)
+            models.append(kept[n])
+            innovations.append(missed[n] * rules.local_sgd(kept[n], minibatches, gradient, lr(t)))
+        if models:
+            w = np.mean(models, axis=0) + global_lr * clip(np.mean(innovations, axis=0), max_norm)
         for n in range(N):
             missed[n] = 1 if present[t][n] else missed[n] + 1
             if present[t][n]:
@@ -50,6 +58,27 @@ def test_fedawe_equals_its_transcription(engine):
     found = ours(ALGORITHMS["fedawe"](LOCAL, global_lr=0.7), present, engine)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
     assert np.abs(expected[-1] - expected[0]).max() > 0.1  # it went somewhere
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+def test_it_equals_the_authors_code_with_its_clip_and_its_schedule_by_the_present_round(engine):
+    present, local = presence(T, N, seed=2), Sgd(lr=InverseRoot(0.3, every=10), steps=STEPS, batch_size=16)
+
+    def lr(t):
+        return 0.3 / np.sqrt(t / 10 + 1)
+
+    expected = theirs(present, 0.7, lr, max_norm=0.5)
+    np.testing.assert_allclose(
+        ours(ALGORITHMS["fedawe"](local, global_lr=0.7, max_norm=0.5), present, engine), expected, rtol=0, atol=1e-10
+    )
+    for other in (theirs(present, 0.7, lr), theirs(present, 0.7, max_norm=0.5)):  # both options matter
+        assert np.abs(expected[-1] - other[-1]).max() > 0.01
+
+
+@pytest.mark.parametrize("norm", [0, -1.0, float("inf")])
+def test_a_limit_that_is_no_norm_is_refused(norm):
+    with pytest.raises(ConfigurationError, match="max_norm: got .*, needed a finite number > 0"):
+        ALGORITHMS["fedawe"](max_norm=norm)
 
 
 def test_with_everybody_there_it_is_the_mean_of_updates():

@@ -220,10 +220,11 @@ def test_rule_equals_its_transcription(name, gradient, gamma, first, second, see
 
 @pytest.mark.parametrize("by", ["alignment", "norm", "alignment_and_inexactness"])
 @pytest.mark.parametrize("mu", [0.0, 0.4])
-@pytest.mark.parametrize("data_weighted", [False, True])
-def test_what_everyone_measures_gives_the_transcriptions_distribution(by, mu, data_weighted):
+@pytest.mark.parametrize(("data_weighted", "as_written"), [(False, False), (True, False), (True, True)])
+def test_what_everyone_measures_gives_the_transcriptions_distribution(by, mu, data_weighted, as_written):
     """The probabilities that follow from what was asked of everyone who is there, round after round."""
-    algorithm = fednu(LOCAL, by=by, psi=0.5, cohort_size=3, data_weighted=data_weighted, also=(Prox(mu),))
+    options = {"data_weighted": data_weighted, "scores_by_examples": not as_written}
+    algorithm = fednu(LOCAL, by=by, psi=0.5, cohort_size=3, also=(Prox(mu),), **options)
     simulation = Simulation(Experiment(DATA, model(), algorithm, rounds=3, seed=SEED))
     for _ in range(3):
         w, measured = simulation.state.params.numpy().copy(), simulation.measure()
@@ -236,6 +237,7 @@ def test_what_everyone_measures_gives_the_transcriptions_distribution(by, mu, da
         assert isinstance(algorithm.selection, ByAlignment | ByGradientNorm | ByAlignmentAndInexactness)
         scores = algorithm.selection.scores(measured)
         sizes = SIZES if data_weighted else None
-        expected = rules.probabilities([gradient(w, *HELD[k]) for k in range(N)], by, gamma, psi=0.5, n=sizes)
+        gradients = [gradient(w, *HELD[k]) for k in range(N)]
+        expected = rules.probabilities(gradients, by, gamma, psi=0.5, n=sizes, scores_by_examples=not as_written)
         np.testing.assert_allclose(scores / scores.sum(), expected, rtol=1e-9)
         simulation.round()

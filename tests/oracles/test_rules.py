@@ -104,6 +104,17 @@ def test_fedstale_with_rates_that_fedau_learns():
     np.testing.assert_allclose(ours(algorithm, present, "vectorised"), expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("learns_rates", [False, True])
+def test_fedstale_with_each_clients_share_of_the_examples_as_its_authors_code_has_it(learns_rates):
+    present, alpha = presence(T, N, seed=6), SIZES / SIZES.sum()
+    local = Sgd(lr=0.2, steps=3, batch_size=16)
+    options = {"learns_rates": True, "cutoff": 6} if learns_rates else {"rates": RATES}
+    algorithm = ALGORITHMS["fedstale"](local, beta=0.4, shares=tuple(alpha), **options)
+    oracle = rules.fedstale(N, P, 0.4, None if learns_rates else RATES, 6, alpha)
+    expected = theirs(oracle, present, lambda _: 0.2, 3, 16)
+    np.testing.assert_allclose(ours(algorithm, present, "vectorised"), expected, rtol=0, atol=1e-9)
+
+
 def test_fedstale_without_stale_updates_is_fedavg_with_true_rates():
     present, local = presence(T, N, seed=4), Sgd(lr=0.2, steps=3, batch_size=16)
     unbiased = ours(ALGORITHMS["known_statistics"](local, rates=RATES), present, "vectorised")

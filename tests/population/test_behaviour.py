@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import ConfigurationError
+from turnout import ConfigurationError, Experiment, Population, Sgd, models, scaffold
+from turnout.population.attacks import InnerProduct
 from turnout.population.behaviour import Byzantine, scaled_updates, sign_flipping
+from turnout.simulation import Simulation
 
-from ..tiny import report
+from ..tiny import classification, report
 
 N = 40
 
@@ -102,3 +104,46 @@ def test_nothing_to_corrupt_in_a_report_of_measurements_alone():
 def test_bad_attacks(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Byzantine(**options)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        Byzantine(0.5, scale=1e39),
+        Byzantine(0.5, scale=-1e308, noise=0.0),
+        Byzantine(0.5, inflation=1e39, noise=1e300),
+        InnerProduct(0.5, scale=1e300),
+    ],
+)
+def test_attacks_that_overflow_leave_the_mean_of_control_variates_that_of_the_clients(attack):
+    """What attackers send is finite, so that the server keeps what they keep."""
+    data = classification()
+    run = Simulation(Experiment(data, models.Logistic(), scaffold(Sgd(lr=0.1, steps=2), cohort_size=5), Population(behaviour=attack)))
+    clients = np.arange(data.num_clients)
+    for _ in range(3):
+        run.round()
+    own = run.memory.gather(clients)["control"].double()
+    np.testing.assert_allclose(run.state.slots["controls"]["control"], own.mean(dim=0), atol=1e-6)
+    assert own.norm() > 0.1
+
+
+def test_what_overflows_is_sent_as_the_largest_finite_numbers_and_what_is_not_finite_as_it_is():
+    before = reports()
+    before = replace(before, delta=before.delta.float(), seen={"loss": torch.ones(N), "start_loss": torch.ones(N)})
+    before.delta[3, 5], before.seen["loss"][4] = torch.nan, torch.inf
+    after = Byzantine(1.0, scale=-1e300, inflation=1e39, noise=0.0).bind(N).sent(before)
+    largest = torch.finfo(torch.float32).max
+    assert after.delta[0].abs().unique().tolist() == [largest]
+    assert (after.delta[0].sign() == -before.delta[0].sign()).all()
+    assert after.seen["start_loss"].tolist() == [largest] * N
+    assert after.finite().tolist() == [row not in (3, 4) for row in range(N)]
+
+
+def test_colluding_attackers_whose_own_report_is_not_finite_send_it_as_it_is():
+    before = reports()
+    bound = InnerProduct(0.5).bind(N)
+    rows = np.flatnonzero(bound.attackers)
+    before.delta[rows[0], 0] = torch.nan
+    after = bound.colluded(before, lambda report: report.delta[0])
+    assert after.finite().tolist() == [row != rows[0] for row in range(N)]
+    assert not torch.equal(after.delta[rows[1]], before.delta[rows[1]])

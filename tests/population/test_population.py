@@ -1,7 +1,10 @@
+import numpy as np
 import pytest
 
 from turnout.describe import describe, differences
-from turnout.population import Dropout, Everyone, Markov, Population, Speed
+from turnout.pace import Buffered
+from turnout.population import Diurnal, Dropout, Everyone, Markov, Population, Speed, TimedTrace, delay
+from turnout.simulation.schedule import schedule
 
 
 def test_everyone_by_default():
@@ -45,3 +48,37 @@ def test_what_needs_a_clock_is_refused_without_one(options):
     name = next(iter(options))
     with pytest.raises(ValueError, match=rf"{name} is about a clock, and without a speed there is none: write speed="):
         Population(**options)
+
+
+RECORDED = TimedTrace(((0, 0, 1200), (1, 600, 1800)), seconds_per_round=300)
+
+
+@pytest.mark.parametrize("availability", [RECORDED, Diurnal(seconds_per_round=300)])
+def test_availability_by_the_clock_has_one_length_of_a_round(availability):
+    assert Population(availability).round_seconds is None  # no clock
+    assert Population(availability, Speed()).round_seconds == 300
+    assert Population(availability, Speed(), seconds_per_round=300.0).round_seconds == 300
+    kind = type(availability).__name__
+    message = (
+        rf"seconds_per_round: got 60 beside {kind}\(seconds_per_round=300\), so that the pattern would pass 5 times as fast as "
+        rf"the clock: leave it out, and write {kind}\(seconds_per_round=60\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        Population(availability, Speed(), seconds_per_round=60)
+
+
+def test_availability_that_counts_rounds_has_the_length_that_it_is_given():
+    assert Population(Markov(), Speed()).round_seconds is None
+    assert Population(Markov(), Speed(), seconds_per_round=60).round_seconds == 60
+
+
+def test_tasks_go_to_clients_who_are_there_in_that_second_of_the_recording():
+    rng = np.random.default_rng(0)
+    rows = [(n, int(t), int(t) + 900) for n in range(40) for t in rng.choice(np.arange(0, 80_000, 2000), 8, replace=False)]
+    trace = TimedTrace(tuple(rows), seconds_per_round=60)
+    found = schedule(Buffered(4), Population(trace, Speed(delay.Constant(20.0))), 40, until=40_000)
+    bound = trace.bind(40)
+    tasks, rounds = found.tasks, (found.tasks["asked"] // 60).astype(int)
+    there = [bool(bound.available(np.array([c]), r)[0]) for c, r in zip(tasks["client"], rounds, strict=True)]
+    assert len(there) > 200
+    assert np.mean(there) > 0.95

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, positive
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.selection import WithReplacement
@@ -19,13 +19,17 @@ class KeptModels(Aggregation):
     """``x <- (1/B) sum_b x_b + sum_b w_b Delta_b``, and those who took part keep the new x as their x_b.
 
     Client b trains from x_b, which is the first model until it takes part. The model that is evaluated is x. Where everyone
-    is there in every round it is `WeightedSum`.
+    is there in every round and `max_norm` is None, it is `WeightedSum`.
 
     In a simulation the server's side holds each version that some client keeps, at most N models; between machines the
     clients would.
 
+    Attributes:
+        max_norm: the largest norm of ``sum_b w_b Delta_b``, which is scaled down to it; None is no limit. The paper has none;
+            the authors' code has 0.5 times the global step size.
+
     Raises:
-        ConfigurationError: where clients measure at the present model, correct their steps by what the server knows of
+        ConfigurationError: for a norm that is not > 0, and where clients measure at the present model, correct their steps by what the server knows of
             all, or are drawn several times in a round.
 
     Reference: Xiang et al., "Efficient federated learning against heterogeneous and non-stationary client unavailability",
@@ -35,6 +39,12 @@ class KeptModels(Aggregation):
     of_models: ClassVar[bool] = True
     only_sums: ClassVar[bool] = True
     continues: ClassVar[bool] = True
+
+    max_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_norm is not None:
+            positive("max_norm", self.max_norm)
 
     def fits(self, algorithm: Slots) -> None:
         """Everything that needs one model for a whole cohort is refused."""
@@ -59,6 +69,8 @@ class KeptModels(Aggregation):
         """Return the direction ``[P]``."""
         del federation
         direction = report.updates.weighted_sum(weights)
+        if self.max_norm is not None:
+            direction *= (self.max_norm / direction.norm().clamp(min=self.max_norm)).to(direction.dtype)
         if report.model_offset is not None:
             even = torch.full_like(weights, 1.0 / len(report))
             direction += Updates.of(report.model_offset).weighted_sum(even)

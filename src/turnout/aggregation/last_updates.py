@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -45,24 +46,32 @@ def last_reports(report: Report) -> np.ndarray:
     return order[np.append(np.diff(report.client[order]) != 0, True)]
 
 
-def replace_rows(state: State, report: Report) -> tuple[torch.Tensor, torch.Tensor]:
+def replace_rows(
+    state: State, report: Report, scale: Callable[[np.ndarray, int], np.ndarray | None] = lambda *_: None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Write the updates into the table; return the rows that were there, ``[B, P]``, and the table's mean from now on.
 
     Of several processes each has the whole table.
 
     Of a client with several reports the one trained from the latest version stays.
+
+    Args:
+        scale: what clients count in the mean, float64 ``[n]`` of client numbers and N; None is 1 each.
     """
-    clients = to_device(report.client, report.delta.device)
+    ids, clients = report.client, to_device(report.client, report.delta.device)
     stored = state["table"][clients]
     last = last_reports(report)
     new, old = report.updates.gathered(), stored
     if len(last) < len(report):
         kept = to_device(last, clients.device)
-        clients, new, old = clients[kept], new[kept], old[kept]
+        ids, clients, new, old = ids[last], clients[kept], new[kept], old[kept]
     state["table"][clients] = new
     # Two sums, because the difference of two finite updates can overflow, and infinity would stay in the mean for ever.
-    even = torch.full((len(clients),), 1.0 / len(state["table"]), dtype=torch.float64, device=stored.device)
-    return stored, state["mean"] + (Updates.of(new).weighted_sum(even) - Updates.of(old).weighted_sum(even))
+    num_clients = len(state["table"])
+    weights = torch.full((len(clients),), 1.0 / num_clients, dtype=torch.float64, device=stored.device)
+    if (scaled := scale(ids, num_clients)) is not None:
+        weights *= to_device(scaled, weights.device)
+    return stored, state["mean"] + (Updates.of(new).weighted_sum(weights) - Updates.of(old).weighted_sum(weights))
 
 
 def needs_alone(algorithm: Slots, normaliser: type[Normaliser], why: str) -> None:

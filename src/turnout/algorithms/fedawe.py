@@ -8,21 +8,36 @@ from __future__ import annotations
 
 from turnout.aggregation import KeptModels
 from turnout.algorithms.compose import compose
+from turnout.core.checks import positive
 from turnout.local import Sgd
 from turnout.slots import Piece
 from turnout.slots.algorithm import Algorithm
 from turnout.weighting import DivideByParticipants, Echo
 
 
-def fedawe(local: Sgd | None = None, *, global_lr: float = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def fedawe(
+    local: Sgd | None = None,
+    *,
+    global_lr: float = 1.0,
+    max_norm: float | None = None,
+    also: tuple[Piece, ...] = (),
+) -> Algorithm:
     """FedAWE: ``x <- (1/B) sum_b (x_b + global_lr (t - tau_b) Delta_b)``, tau_b the round in which b last took part.
 
     Every client b keeps the model x_b that it last helped to make and trains from it: nothing at the server grows with N, and
     no rate is known or learnt.
 
-    Where a step size changes by round, a client takes that of the round in which it got its model.
+    The authors' code does two things that the paper does not have: it clips the mean innovation, ``(1/B) sum_b (t - tau_b)
+    Delta_b``, to a norm of 0.5, and its local step size is ``lr / sqrt(1 + t / 10)`` in round t. ``fedawe(Sgd(lr=
+    InverseRoot(0.05, every=10)), max_norm=0.5)`` is the same. Where a step size changes by round, all clients of a round take
+    that of the present round, whichever model they go on from.
 
     Args:
         global_lr: eta_g, the step size of updates.
+        max_norm: the largest norm of the mean innovation, before `global_lr` multiplies it; None is no limit, as in the paper.
     """
-    return compose(local or Sgd(), Echo(global_lr), DivideByParticipants(), KeptModels(), also=also, name="fedawe")
+    if max_norm is not None:
+        positive("max_norm", max_norm)
+    limit = None if max_norm is None else global_lr * max_norm
+    pieces = (Echo(global_lr), DivideByParticipants(), KeptModels(limit))
+    return compose(local or Sgd(), *pieces, also=also, name="fedawe")

@@ -34,6 +34,7 @@ def fednu(
     psi: float = 1.0,
     cohort_size: int = 10,
     data_weighted: bool = False,
+    scores_by_examples: bool = True,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
@@ -47,11 +48,13 @@ def fednu(
         cohort_size: draws in a round (K).
         data_weighted: clients count by their examples (section II-A): in ``grad f`` and in the probabilities; in the mean,
             where these are uniform.
+        scores_by_examples: with `data_weighted`, False leaves the factor n_k out of the probabilities, as eq. 7 and 16 are
+            written: examples then count in ``grad f`` alone.
     """
     distributions: dict[str, Selection] = {
-        "alignment": ByAlignment(cohort_size, data_weighted),
-        "norm": ByGradientNorm(cohort_size, data_weighted),
-        "alignment_and_inexactness": ByAlignmentAndInexactness(psi, cohort_size, data_weighted),
+        "alignment": ByAlignment(cohort_size, data_weighted, scores_by_examples),
+        "norm": ByGradientNorm(cohort_size, data_weighted, scores_by_examples),
+        "alignment_and_inexactness": ByAlignmentAndInexactness(psi, cohort_size, data_weighted, scores_by_examples),
         "uniform": WithReplacement(cohort_size),
     }
     selection = distributions[known_name("by", by, distributions)]

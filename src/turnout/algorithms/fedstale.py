@@ -22,6 +22,7 @@ def fedstale(
     learns_rates: bool = False,
     rates: tuple[float, ...] | None = None,
     cutoff: int | None = 50,
+    shares: tuple[float, ...] | None = None,
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
@@ -33,7 +34,9 @@ def fedstale(
             from when clients came, in the place of 1 / p.
         rates: p for each client; None takes what the population says of itself.
         cutoff: of FedAU's intervals, see `Participation`.
+        shares: what each client counts in the objective, in place of 1/N each; the authors' code has its share n_k / n of all
+            examples, ``tuple(data.train.sizes / data.train.sizes.sum())``.
     """
     inverse = Participation(cutoff) if learns_rates else KnownRates(rates)
-    pieces = (inverse, DivideByClients(), FedStale(beta), ServerSgd(server_lr))
+    pieces = (inverse, DivideByClients(), FedStale(beta, shares), ServerSgd(server_lr))
     return compose(local or Sgd(), *pieces, also=also, name="fedstale")

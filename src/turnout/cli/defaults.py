@@ -38,7 +38,7 @@ BUFFERS: Mapping[str, Table] = {
 """Options of the buffer of algorithms that are what they are by it. Ringmaster's bound is to be searched."""
 
 BY_PACE: Mapping[str, Table] = {"buffered": {"availability": {"name": "everyone"}, "pace": {"name": "buffered"}}}
-"""For each pace. Clients who come and go by the clock need ``population.seconds_per_round`` too."""
+"""For each pace. Availability that counts rounds needs ``population.seconds_per_round`` too."""
 
 SPEED: Table = {
     "kind": "delays",

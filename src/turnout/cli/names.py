@@ -19,7 +19,7 @@ from turnout.aggregation import (
     TrimmedMean,
 )
 from turnout.aggregation.mixing import Mixing
-from turnout.core.schedule import Cosine, Halving, Schedule
+from turnout.core.schedule import Cosine, Halving, InverseRoot, Schedule
 from turnout.data.partition import (
     ById,
     ClassesPerClient,
@@ -195,7 +195,7 @@ ALSO: Mapping[str, type[Piece]] = {
 WORK: Mapping[str, type[Work]] = {"uniform": UniformWork, "time_budget": TimeBudget}
 """Amounts of local work that vary by client and round."""
 
-SCHEDULES: Mapping[str, type[Schedule]] = {"halving": Halving, "cosine": Cosine}
+SCHEDULES: Mapping[str, type[Schedule]] = {"halving": Halving, "cosine": Cosine, "inverse_root": InverseRoot}
 """Step sizes that change with the round."""
 
 REQUIREMENTS: Mapping[str, type[Requirement]] = {"warm_up": WarmUp, "given": GivenRequirement}

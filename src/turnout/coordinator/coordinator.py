@@ -132,7 +132,8 @@ class Coordinator:
         if len(models) > 1:
             params = torch.stack(models)[to_device(place, params.device)]
         again = None if batch.repeat_index is None else batch.repeat_index[rows]
-        return Task(params, batch.versions[rows], self.federation.seed, batch.phase, own=told, repeat_index=again)
+        present = batch.version if self.algorithm.continues else None
+        return Task(params, batch.versions[rows], self.federation.seed, batch.phase, {}, told, again, present)
 
     def shared(self) -> State:
         """Return what is broadcast beside the model, the same for all tasks until the next step."""

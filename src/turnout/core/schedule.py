@@ -79,6 +79,27 @@ class Cosine(Schedule):
         return self.final + 0.5 * (self.initial - self.final) * (1.0 + np.cos(math.pi * way))
 
 
+@dataclass(frozen=True)
+class InverseRoot(Schedule):
+    """Fall as the inverse square root of the round: ``initial / sqrt(1 + version / every)``.
+
+    Args:
+        initial: the step size of the first round.
+        every: rounds after which it has fallen to ``initial / sqrt(2)``.
+    """
+
+    initial: float
+    every: int = 10
+
+    def __post_init__(self) -> None:
+        check_step_size("initial", self.initial)
+        count("every", self.every)
+
+    def at(self, version: np.ndarray) -> np.ndarray:
+        """Return the step size at each version."""
+        return self.initial / np.sqrt(1.0 + version / self.every)
+
+
 LARGEST = float(np.finfo(np.float32).max)
 """The largest step size that models in single precision can be multiplied by."""
 

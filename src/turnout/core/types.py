@@ -32,6 +32,7 @@ class Task:
         shared: what else is broadcast, e.g. Scaffold's c.
         own: what each of the B clients is told alone, ``[B]`` by name, e.g. how much work it is to do.
         repeat_index: how often each had been given the same version before, int64 ``[B]`` on the host; None is never.
+        round: the server's version when the task is given, where clients go on from models that they kept; None is `version`.
     """
 
     params: torch.Tensor
@@ -41,6 +42,7 @@ class Task:
     shared: State = field(default_factory=dict)
     own: State = field(default_factory=dict)
     repeat_index: np.ndarray | None = None
+    round: int | None = None
 
     def draws(self, num_reports: int) -> np.ndarray:
         """Return on what random numbers of B lanes depend beside seed and client, int64 ``[B]``: its version, and a
@@ -48,6 +50,10 @@ class Task:
         """
         versions = self.versions(num_reports)
         return versions if self.repeat_index is None else versions + (self.repeat_index << 40)
+
+    def rounds(self, num_reports: int) -> np.ndarray:
+        """Return the round of each of B lanes, by which step sizes change, int64 ``[B]``."""
+        return self.versions(num_reports) if self.round is None else np.full(num_reports, self.round)
 
     def versions(self, num_reports: int) -> np.ndarray:
         """Return the version of each of B lanes, int64 ``[B]``."""

@@ -22,7 +22,7 @@ from turnout.deployment.client import Answer, Call, Client, Manners, Sleep, Work
 from turnout.deployment.join import Connection
 from turnout.deployment.state import ClientState
 from turnout.deployment.worker import Computer, Worker
-from turnout.population.availability import BoundAvailability
+from turnout.population.availability import BoundAvailability, one_round_length
 from turnout.population.dropout import BoundDropout
 from turnout.population.durations import BoundSpeed
 
@@ -54,7 +54,8 @@ class Swarm:
         connection: where the server is.
         num_clients: how many; client k has the data of client ``k mod N``.
         speedup: how many simulated seconds pass in a real one.
-        seconds_per_round: how long a round of availability lasts, in simulated seconds.
+        seconds_per_round: how long a round of availability lasts, in simulated seconds; None is the length of its own, if the
+            availability follows a clock, and else 60.
         manners: how patient they are.
     """
 
@@ -65,14 +66,16 @@ class Swarm:
         num_clients: int,
         *,
         speedup: float = 1.0,
-        seconds_per_round: float = 60.0,
+        seconds_per_round: float | None = None,
         manners: Manners | None = None,
     ) -> None:
         count("clients", num_clients)
         positive("speedup", speedup)
-        positive("seconds_per_round", seconds_per_round)
+        if seconds_per_round is not None:
+            positive("seconds_per_round", seconds_per_round)
+        length = one_round_length(computer.experiment.population.availability, seconds_per_round) or 60.0
         self._computer, self._connection, self._num = computer, connection, num_clients
-        self._speedup, self._round = speedup, seconds_per_round / speedup
+        self._speedup, self._round = speedup, length / speedup
         experiment = computer.experiment
         population, seed, data = experiment.population, experiment.seed, experiment.data
         labels = None if data.train.y.is_floating_point() else data.label_counts()

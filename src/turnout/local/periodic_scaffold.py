@@ -100,12 +100,14 @@ class _InPeriod(Begun):
     period: torch.Tensor
     before: torch.Tensor
 
-    def changes(self) -> State:
-        """The next c_k after the round minus before; none for a client that did no step."""
+    def changes(self, delta: torch.Tensor) -> State:
+        """Return the next c_k after the round minus before; zero for a client that did no step."""
+        del delta
         done = self.steps > 0
         return {"control": ((self.total - self.steps * self.own) / (self.before + self.steps)).where(done, 0.0)}
 
-    def remembered(self) -> State:
-        """What stays with the clients."""
+    def remembered(self, delta: torch.Tensor) -> State:
+        """Return what stays with the clients."""
+        del delta
         steps = self.before + self.steps.to(torch.int64)
         return {"control_held": self.held, "control_period": self.period, "control_steps": steps}

@@ -104,8 +104,9 @@ class Begun(Correction):
             self.steps[:active].add_(1)
         return gradient + self.drift[:active]
 
-    def changes(self) -> State:
-        """c_k after the round minus before; none for a client that did no step."""
+    def changes(self, delta: torch.Tensor) -> State:
+        """Return c_k after the round minus before; zero for a client that did no step."""
+        del delta
         if self.now is not None:
             return {"control": self.now - self.own}
         done = self.steps > 0

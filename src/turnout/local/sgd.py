@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -156,7 +156,8 @@ class Sgd(Local):
             """Rows in the order of the clients; not a copy where they are that already."""
             return rows if in_order else rows[to_device(np.argsort(order), rows.device)]
 
-        for name, rows in _joined(begun, "remembered").items():
+        changed, remembered = _corrected(begun, [delta[part] for part in parts])
+        for name, rows in remembered.items():
             memory[name] = back(rows).to(memory[name].device)
         return Report(
             client=clients.ids,
@@ -164,7 +165,7 @@ class Sgd(Local):
             num_examples=clients.num_examples,
             num_steps=num_steps,
             delta=back(delta),
-            extra={name: back(rows) for name, rows in _joined(begun, "changes").items()},
+            extra={name: back(rows) for name, rows in changed.items()},
             seen={"loss": back(loss)},
         )
 
@@ -219,7 +220,7 @@ class Sgd(Local):
         """Of each lane, ``[B]``."""
         params = task.params
         if isinstance(self.lr, Schedule):
-            sizes = torch.from_numpy(self.lr.at(task.versions(len(order))[order]))
+            sizes = torch.from_numpy(self.lr.at(task.rounds(len(order))[order]))
             return to_device(sizes, params.device, params.dtype)
         return params.new_full((len(order),), float(self.lr))
 
@@ -240,7 +241,16 @@ class Sgd(Local):
         return clients.start.known if self.batch_size >= clients.shards.largest else None
 
 
-def _joined(begun: Sequence[Sequence[Correction]], what: Literal["changes", "remembered"]) -> State:
-    """Return rows by name that all corrections have, part after part."""
-    parts = [{name: rows for one in own for name, rows in getattr(one, what)().items()} for own in begun]
-    return {name: torch.cat([rows[name] for rows in parts]) for name in parts[0]}
+def _corrected(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor]) -> tuple[State, State]:
+    """Return what all corrections changed and what they remember, by name, part after part."""
+    ended = [(one, delta) for own, delta in zip(begun, deltas, strict=True) for one in own]
+    return _joined([one.changes(delta) for one, delta in ended]), _joined([one.remembered(delta) for one, delta in ended])
+
+
+def _joined(parts: Sequence[State]) -> State:
+    """Return the rows of all parts by name, in the order of the parts."""
+    rows: dict[str, list[torch.Tensor]] = {}
+    for part in parts:
+        for name, value in part.items():
+            rows.setdefault(name, []).append(value)
+    return {name: torch.cat(values) for name, values in rows.items()}

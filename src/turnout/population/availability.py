@@ -11,10 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.core.checks import ConfigurationError
+
 
 @dataclass(frozen=True)
 class Availability(ABC):
     """The options of a pattern of availability; `bind` makes it answer for the clients of one run."""
+
+    @property
+    def round_seconds(self) -> float | None:
+        """Seconds that one of its rounds lasts, where it follows a clock; None where it counts rounds of any length."""
+        return None
 
     @abstractmethod
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundAvailability:
@@ -28,6 +35,25 @@ class Availability(ABC):
         Raises:
             ConfigurationError: where the options do not fit the clients.
         """
+
+
+def one_round_length(availability: Availability, seconds_per_round: float | None) -> float | None:
+    """Return the seconds of a round of availability: those of the pattern itself, if it follows a clock, or those given.
+
+    Raises:
+        ConfigurationError: where both are given and differ, because a pattern would pass at the wrong speed.
+    """
+    own = availability.round_seconds
+    if own is None or seconds_per_round is None:
+        return seconds_per_round if own is None else own
+    if own != seconds_per_round:
+        name = type(availability).__name__
+        raise ConfigurationError(
+            f"seconds_per_round: got {seconds_per_round:g} beside {name}(seconds_per_round={own:g}), so that the pattern would "
+            f"pass {own / seconds_per_round:.3g} times as fast as the clock: leave it out, and write "
+            f"{name}(seconds_per_round={seconds_per_round:g}) where rounds are to be of that length"
+        )
+    return own
 
 
 @dataclass(frozen=True, eq=False)

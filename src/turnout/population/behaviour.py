@@ -75,8 +75,8 @@ class Byzantine(Attack):
 
     e is Gaussian, of expected squared length 1 (variance 1/P for each of the P coordinates). They are honest until then:
     they train as everybody does, on their own data. What they send they change after all guards, because an attacker does
-    not clip itself; so guards on the client do not stop one, and what a server does to reports may. What is only summed
-    (control variates) they leave alone. They are always in the pool of an `Opting` population.
+    not clip itself; so guards on the client do not stop one, and what a server does to reports may. Numbers that overflow are
+    sent as the largest finite ones. What is only summed (control variates) they leave alone. They are always in the pool of an `Opting` population.
 
     The defaults are MaxFL's attack (table 2), whose size the paper leaves open. ``scale=-1`` with nothing else flips the
     sign of updates, ``scale=10`` enlarges them. Clients whose labels are flipped are a matter of the data
@@ -112,14 +112,15 @@ class Byzantine(Attack):
         """Return the reports with updates changed and losses inflated."""
         index = to_device(rows, report.delta.device)
         delta, seen = report.delta.clone(), dict(report.seen)
-        delta[index] = self._changed(delta[index], report.client[rows], report.version[rows], key)
+        delta[index] = _finite(self._changed(delta[index], report.client[rows], report.version[rows], key), delta[index])
         for name in seen.keys() & set(_LOSSES):
-            seen[name] = seen[name].index_add(0, index, seen[name].new_full((len(rows),), self.inflation))
+            loss = seen[name][index]
+            seen[name] = seen[name].index_copy(0, index, _finite((loss.double() + self.inflation).to(loss.dtype), loss))
         return replace(report, delta=delta, seen=seen)
 
     def _changed(self, delta: torch.Tensor, clients: np.ndarray, versions: np.ndarray, key: int) -> torch.Tensor:
         """Scaled updates with noise, ``[B, P]``; the noise depends on (seed, version, client) alone."""
-        changed = self.scale * delta
+        changed = (self.scale * delta.double()).to(delta.dtype)
         if self.noise and delta.shape[1]:
             keys = to_device(fold(key, versions, clients), delta.device)
             bits = fold(keys[:, None], torch.arange(delta.shape[1], device=delta.device))
@@ -207,11 +208,14 @@ class BoundAttack:
             direction: what the server makes of reports that weigh alike.
         """
         attacking = self.attackers[report.client]
-        known = np.flatnonzero(~attacking & report.finite()) if self.options.colludes else []
-        if not attacking.any() or not len(known):
+        if not self.options.colludes or not attacking.any():
+            return report
+        finite = report.finite()
+        known = np.flatnonzero(~attacking & finite)
+        if not len(known):
             return report
         device = report.delta.device
-        which = to_device(attacking, device)
+        which = to_device(attacking & finite, device)
 
         def with_forged(vector: torch.Tensor) -> Report:
             return replace(report, delta=_replaced(report.delta, which, vector), good=None)
@@ -229,4 +233,13 @@ def _replaced(rows: Any, which: torch.Tensor, vector: torch.Tensor) -> Any:
     """Return the rows, with `vector` in place of those in `which`, bool ``[B]``."""
     if isinstance(rows, Sharded):
         return Sharded(_replaced(rows.own, which[rows.place], vector), rows.place, len(rows))
-    return torch.where(which[:, None], vector.to(rows.dtype), rows)
+    return torch.where(which[:, None], torch.nan_to_num(vector.to(rows.dtype)), rows)
+
+
+def _finite(changed: torch.Tensor, original: torch.Tensor) -> torch.Tensor:
+    """Return what an attacker sends, limited to the largest finite numbers of its type where its original is finite.
+
+    An attacker settles its memory by the original report. The server would drop a report that overflows, and its mean of what
+    clients keep would then differ from their mean.
+    """
+    return torch.where(original.isfinite(), torch.nan_to_num(changed), original)

@@ -36,7 +36,7 @@ class Diurnal(Availability):
         amplitude: how strongly rates follow the day, 0 to 1.
         peak_hour: the hour, after that in which the run begins, around which peaks lie.
         peak_concentration: how alike peaks are: the von Mises distribution's kappa; at 0 they are uniform.
-        seconds_per_round: how long a round lasts.
+        seconds_per_round: how long a round lasts. Where the population has a speed, it lasts as long on its clock.
         correlated_with_labels: None draws rates whatever clients hold. A number is the concentration alpha_p of
             `label_correlated_rates`, several are its q, one a class: the lower a client's rate by its labels,
             the lower is the drawn rate it gets.
@@ -69,6 +69,11 @@ class Diurnal(Availability):
         count("seconds_per_round", self.seconds_per_round, instead="A round lasts whole seconds")
         given = correlation("correlated_with_labels", self.correlated_with_labels)
         object.__setattr__(self, "correlated_with_labels", given)
+
+    @property
+    def round_seconds(self) -> float:
+        """Seconds that a round lasts."""
+        return self.seconds_per_round
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundDiurnal:
         """Draw rates and peaks for N clients."""

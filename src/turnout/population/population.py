@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from turnout.core.checks import ConfigurationError, positive
-from turnout.population.availability import Availability
+from turnout.population.availability import Availability, one_round_length
 from turnout.population.behaviour import Attack
 from turnout.population.dropout import Dropout
 from turnout.population.durations import SpeedModel
@@ -22,14 +22,16 @@ class Population:
         availability: in which rounds each of them is there.
         speed: how long their tasks take; None is a federation without a clock.
         dropout: how often they drop out in the middle of a task; None is never.
-        seconds_per_round: how long a round of `availability` lasts on the clock, whatever the server does in the meantime;
-            None has a new one begin with every server step.
+        seconds_per_round: how long a round of `availability` lasts on the clock, whatever the server does in the meantime.
+            None takes the availability's own length, if it has one (`Flash`, `TimedTrace`, `Diurnal`), and otherwise begins a
+            new round of availability with every server step.
         requirement: what they require of a model, for whatever asks; None is ``WarmUp()``.
         opting: whether they leave where the model does not meet their requirement; None is not.
         behaviour: which of them do not do what they are asked to; None is none.
 
     Raises:
-        ConfigurationError: for pieces of another kind, or for a dropout or seconds_per_round without a speed.
+        ConfigurationError: for pieces of another kind, for a dropout or seconds_per_round without a speed, or for a
+            seconds_per_round other than the availability's own.
     """
 
     availability: Availability = field(default_factory=Everyone)
@@ -59,6 +61,12 @@ class Population:
                 raise ConfigurationError(
                     f"{name} is about a clock, and without a speed there is none: write speed=... too"
                 )
+        one_round_length(self.availability, self.seconds_per_round)
+
+    @property
+    def round_seconds(self) -> float | None:
+        """Seconds that a round of availability lasts on the clock; None where one begins with every server step."""
+        return None if self.speed is None else one_round_length(self.availability, self.seconds_per_round)
 
 
 def _check(name: str, given: object, kind: type, needed: str, example: str) -> None:

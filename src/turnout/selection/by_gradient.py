@@ -24,14 +24,16 @@ class _ByScore(Selection):
     All zero scores make it uniform. Reports with NaN or infinity are left out, and scores that overflow count as zero.
 
     With `by_examples` the objective is ``f = sum_k p_k F_k``, ``p_k = n_k / n`` ("the approach we take throughout", section
-    II-A, which eq. 7 and 16 leave out): ``grad f`` is the mean weighted by examples, and a client's score is multiplied by
-    its examples, so that a client who is split into two that hold the same data is drawn as often as before.
+    II-A), and ``grad f`` is the mean of gradients weighted by examples. With `scores_by_examples`, too, a client's score is
+    multiplied by its examples, so that a client who is split into two that hold the same data is drawn as often as before;
+    without, scores are those of eq. 7 and 16 as written.
     """
 
     repeats: ClassVar[bool] = True
 
     cohort_size: int
     by_examples: bool
+    scores_by_examples: bool
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
         """All who are there."""
@@ -55,7 +57,7 @@ class _ByScore(Selection):
     def scores(self, measured: Report) -> np.ndarray:
         """Return what each client's probability is proportional to, float64 ``[B]``."""
         worth = self.worth(measured)
-        return worth * measured.num_examples if self.by_examples else worth
+        return worth * measured.num_examples if self.by_examples and self.scores_by_examples else worth
 
     @abstractmethod
     def worth(self, measured: Report) -> np.ndarray:
@@ -79,6 +81,7 @@ class ByAlignment(_ByScore):
     Args:
         cohort_size: draws in a round (K).
         by_examples: clients count by their examples, in ``grad f`` and in their probability.
+        scores_by_examples: False leaves examples out of the probability, as eq. 7 is written.
 
     Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
@@ -87,6 +90,7 @@ class ByAlignment(_ByScore):
 
     cohort_size: int = 10
     by_examples: bool = False
+    scores_by_examples: bool = True
 
     def __post_init__(self) -> None:
         count("cohort_size", self.cohort_size)
@@ -104,12 +108,14 @@ class ByGradientNorm(_ByScore):
     Args:
         cohort_size: draws in a round (K).
         by_examples: clients count by their examples.
+        scores_by_examples: False leaves examples out of the probability, as the paper writes it.
     """
 
     measurements: ClassVar[tuple[Measurement, ...]] = (GradientNorm(),)
 
     cohort_size: int = 10
     by_examples: bool = False
+    scores_by_examples: bool = True
 
     def __post_init__(self) -> None:
         count("cohort_size", self.cohort_size)
@@ -130,6 +136,7 @@ class ByAlignmentAndInexactness(_ByScore):
         psi: how much inexactness counts.
         cohort_size: draws in a round (K).
         by_examples: clients count by their examples.
+        scores_by_examples: False leaves examples out of the probability, as the paper writes it.
     """
 
     measurements: ClassVar[tuple[Measurement, ...]] = (StartGradient(), Inexactness())
@@ -137,6 +144,7 @@ class ByAlignmentAndInexactness(_ByScore):
     psi: float = 1.0
     cohort_size: int = 10
     by_examples: bool = False
+    scores_by_examples: bool = True
 
     def __post_init__(self) -> None:
         not_negative("psi", self.psi)

@@ -109,9 +109,9 @@ def schedule(
         count("cohort_size", cohort_size)
     dropout = None if population.dropout is None else population.dropout.bind(seed)
     availability = population.availability.bind(num_clients, label_counts, seed)
-    scheduler, choice = at_random(pace, availability, population.seconds_per_round, cohort_size, seed)
+    scheduler, choice = at_random(pace, availability, population.round_seconds, cohort_size, seed)
     work = WorkTimes(population.speed.bind(num_clients, seed), dropout, num_steps, bytes_up, bytes_down)
-    virtual = VirtualTime(scheduler, choice, work, population.seconds_per_round)
+    virtual = VirtualTime(scheduler, choice, work, population.round_seconds)
     while (steps is None or virtual.pace.version < steps) and virtual.advance(until) is not None:
         pass
     tasks, times = virtual.log.take()

@@ -122,7 +122,7 @@ class Simulation:
         """Return the pace and whom it asks; by a clock they are drawn from those who are there, by what comes with it."""
         experiment, selection = self.experiment, self.experiment.algorithm.selection
         if clock:
-            phases, seconds = experiment.algorithm.phases, experiment.population.seconds_per_round
+            phases, seconds = experiment.algorithm.phases, experiment.population.round_seconds
             continues = experiment.algorithm.continues
             return at_random(experiment.pace, self.availability, seconds, selection, experiment.seed, phases, continues)
         n = experiment.data.num_clients
@@ -170,7 +170,7 @@ class Simulation:
                 alone = phase == "measure" and gradient_alone
                 others[phase] = Effort(1 if alone else steps, *self.message_bytes(phase))
         work = WorkTimes(self.speed, dropout, steps, *self.message_bytes("train"), others)
-        return ByTheClock(VirtualTime(scheduler, choice, work, population.seconds_per_round))
+        return ByTheClock(VirtualTime(scheduler, choice, work, population.round_seconds))
 
     def _secure_efforts(self) -> dict[Phase, Effort]:
         """Return what the phases of a secure sum take: nothing but messages, as long as with all clients in it."""
@@ -272,7 +272,7 @@ class Simulation:
         if not isinstance(self.driver, InStep):
             return row
         if self.speed is not None:
-            algorithm, least = self.experiment.algorithm, self.experiment.population.seconds_per_round or 0.0
+            algorithm, least = self.experiment.algorithm, self.experiment.population.round_seconds or 0.0
             row["simulated_seconds"] = round_seconds(
                 self.speed, algorithm, stepped.reports, stepped.version, self.bytes_down(), least
             )

@@ -98,12 +98,23 @@ class Correction(Piece, ABC):
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the direction to descend: `gradient` at `params`, of lanes that started at `start`, all ``[B, P]``."""
 
-    def changes(self) -> State:
-        """By how much what it keeps has changed with the steps since `begin`, ``[B, P]`` by name, in the lanes' order."""
+    def changes(self, delta: torch.Tensor) -> State:
+        """Return by how much the vectors in `keeps` change after the local steps, ``[B, P]`` by name, in the lanes' order.
+
+        Args:
+            delta: parameters after the last local step minus parameters before the first, ``[B, P]``, in the lanes' order;
+                with a personal part, its columns come last.
+        """
+        del delta
         return {}
 
-    def remembered(self) -> State:
-        """Return the rows of its `memory` after the steps since `begin`, ``[B, ...]`` by name, in the lanes' order."""
+    def remembered(self, delta: torch.Tensor) -> State:
+        """Return the rows of `memory` after the local steps, ``[B, ...]`` by name, in the lanes' order.
+
+        Args:
+            delta: as in `changes`.
+        """
+        del delta
         return {}
 
 

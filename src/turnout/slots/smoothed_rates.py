@@ -11,6 +11,31 @@ from turnout.core.checks import ConfigurationError, positive, refuse
 from turnout.core.types import Federation, State
 
 
+def check_shares(shares: tuple[float, ...]) -> None:
+    """Refuse shares of clients in the objective that are not positive or do not sum to 1."""
+    if not shares or not min(shares) > 0 or not abs(sum(shares) - 1) <= 1e-6:
+        raise refuse(
+            "shares",
+            given=shares,
+            needed="a positive number for each client, which sum to 1",
+            instead="None is 1/N",
+        )
+
+
+def check_number_of_shares(shares: tuple[float, ...], num_clients: int) -> None:
+    """Refuse shares of another number of clients."""
+    if len(shares) != num_clients:
+        raise ConfigurationError(f"shares has a number for {len(shares)} clients, but there are {num_clients}")
+
+
+def new_clients_without_shares(shares: tuple[float, ...]) -> ConfigurationError:
+    """Return the error for clients who enrol where shares are fixed."""
+    return ConfigurationError(
+        f"shares has a number for each of {len(shares)} clients, and more have come: write shares=None where clients may enrol "
+        "at any time"
+    )
+
+
 @dataclass(frozen=True)
 class SmoothedRates:
     """``r_k <- (1 - beta) r_k + beta 1{k takes part}`` in every round, from ``r_k = 1/N``.
@@ -34,28 +59,20 @@ class SmoothedRates:
         positive("beta", self.beta)
         if self.beta > 1:
             raise refuse("beta", given=self.beta, needed="a number > 0 and <= 1")
-        if self.shares is not None and (min(self.shares) <= 0 or abs(sum(self.shares) - 1) > 1e-6):
-            raise refuse(
-                "shares",
-                given=self.shares,
-                needed="a positive number for each client, which sum to 1",
-                instead="None is 1/N",
-            )
+        if self.shares is not None:
+            check_shares(self.shares)
 
     def first(self, federation: Federation) -> State:
         """Return the rates before the first round."""
         n = federation.num_clients
-        if self.shares is not None and len(self.shares) != n:
-            raise ConfigurationError(f"shares has a number for {len(self.shares)} clients, but there are {n}")
+        if self.shares is not None:
+            check_number_of_shares(self.shares, n)
         return {"rate": torch.full((n,), 1.0 / n, dtype=torch.float64), "last": torch.full((n,), -1)}
 
     def enlarged(self, state: State, after: Federation, version: int) -> State:
         """Return the rates with those of new clients, whose first round is the present one."""
         if self.shares is not None:
-            raise ConfigurationError(
-                f"shares has a number for each of {len(self.shares)} clients, and more have come: write shares=None where "
-                "clients may enrol at any time"
-            )
+            raise new_clients_without_shares(self.shares)
         fresh, before = self.first(after), len(state["rate"])
         fresh["last"].fill_(version - 1)
         rate = torch.where(state["last"] < 0, fresh["rate"][:before], state["rate"])  # who never took part: 1/N of all

@@ -30,8 +30,11 @@ def swarm(
     availability: flags.Availability = None,
     speedup: Annotated[float, typer.Option(metavar="X", help="Simulated seconds in a real one.")] = 1.0,
     seconds_per_round: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Length of a round of availability, in simulated seconds.")
-    ] = 60.0,
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Length of a round of availability, in simulated seconds (default: its own, or 60)."
+        ),
+    ] = None,
     seconds: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so many real ones.")] = None,
     experiment: Annotated[
         str | None,
