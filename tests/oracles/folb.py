@@ -92,8 +92,8 @@ def data_weighted_two_set(round):
 def probabilities(G, by, gamma=None, psi=0.0, n=None, scores_by_examples=True):
     """With which each client is drawn: eq. 7, the estimate by norms, eq. 16, or uniform; also if all are zero.
 
-    With sizes n it is as if everyone were there once for each of its examples, and drawn as each of them; or drawn as eq. 7 has
-    it as written, with no size in it but that of grad f.
+    With sizes n it is as if everyone were there once for each of its examples, and drawn as each of them; or drawn as
+    eq. 7 has it as written, with no size in it but that of grad f.
     """
     if n is not None and not scores_by_examples:
         f = mean([G[k] for k in range(len(G)) for _ in range(n[k])])

@@ -20,7 +20,7 @@ def clip(vector, norm):
     return vector if np.linalg.norm(vector) <= norm else vector * norm / np.linalg.norm(vector)
 
 
-def theirs(present, global_lr, lr=lambda t: 0.1, max_norm=np.inf):
+def theirs(present, global_lr, lr=lambda _: 0.1, max_norm=np.inf):
     """Parameters after every round ``[T, P]``: what each client keeps, and how many rounds it has missed, in lists.
 
     Models and innovations are averaged separately, as in the authors' code, which clips the latter.
@@ -77,7 +77,7 @@ def test_it_equals_the_authors_code_with_its_clip_and_its_schedule_by_the_presen
 
 @pytest.mark.parametrize("norm", [0, -1.0, float("inf")])
 def test_a_limit_that_is_no_norm_is_refused(norm):
-    with pytest.raises(ConfigurationError, match="max_norm: got .*, needed a finite number > 0"):
+    with pytest.raises(ConfigurationError, match=r"max_norm: got .*, needed a finite number > 0"):
         ALGORITHMS["fedawe"](max_norm=norm)
 
 

@@ -118,7 +118,8 @@ def test_bad_attacks(options, message):
 def test_attacks_that_overflow_leave_the_mean_of_control_variates_that_of_the_clients(attack):
     """What attackers send is finite, so that the server keeps what they keep."""
     data = classification()
-    run = Simulation(Experiment(data, models.Logistic(), scaffold(Sgd(lr=0.1, steps=2), cohort_size=5), Population(behaviour=attack)))
+    algorithm, population = scaffold(Sgd(lr=0.1, steps=2), cohort_size=5), Population(behaviour=attack)
+    run = Simulation(Experiment(data, models.Logistic(), algorithm, population))
     clients = np.arange(data.num_clients)
     for _ in range(3):
         run.round()

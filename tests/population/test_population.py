@@ -60,8 +60,8 @@ def test_availability_by_the_clock_has_one_length_of_a_round(availability):
     assert Population(availability, Speed(), seconds_per_round=300.0).round_seconds == 300
     kind = type(availability).__name__
     message = (
-        rf"seconds_per_round: got 60 beside {kind}\(seconds_per_round=300\), so that the pattern would pass 5 times as fast as "
-        rf"the clock: leave it out, and write {kind}\(seconds_per_round=60\)"
+        rf"seconds_per_round: got 60 beside {kind}\(seconds_per_round=300\), so that the pattern would pass 5 times as fast "
+        rf"as the clock: leave it out, and write {kind}\(seconds_per_round=60\)"
     )
     with pytest.raises(ValueError, match=message):
         Population(availability, Speed(), seconds_per_round=60)
@@ -74,7 +74,9 @@ def test_availability_that_counts_rounds_has_the_length_that_it_is_given():
 
 def test_tasks_go_to_clients_who_are_there_in_that_second_of_the_recording():
     rng = np.random.default_rng(0)
-    rows = [(n, int(t), int(t) + 900) for n in range(40) for t in rng.choice(np.arange(0, 80_000, 2000), 8, replace=False)]
+    rows = [
+        (n, int(t), int(t) + 900) for n in range(40) for t in rng.choice(np.arange(0, 80_000, 2000), 8, replace=False)
+    ]
     trace = TimedTrace(tuple(rows), seconds_per_round=60)
     found = schedule(Buffered(4), Population(trace, Speed(delay.Constant(20.0))), 40, until=40_000)
     bound = trace.bind(40)

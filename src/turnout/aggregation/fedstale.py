@@ -22,8 +22,8 @@ from turnout.weighting.normalise import DivideByClients
 class FedStale(KeepsUpdates):
     """``u = sum_b w_b (Delta_b - beta Y_b) + beta mean_N(Y)``, then ``Y_b = Delta_b`` for those who are there.
 
-    With `shares` p, client n counts ``N p_n`` times in both terms: ``w_b`` is multiplied by ``N p_b``, and ``mean_N(Y)`` becomes
-    ``sum_n p_n Y_n``. The authors' code has ``p_n = n_n / n``, each client's share of all examples; the paper has 1/N.
+    With `shares` p, client n counts ``N p_n`` times in both terms: ``w_b`` is multiplied by ``N p_b``, and ``mean_N(Y)``
+    becomes ``sum_n p_n Y_n``. The authors' code has ``p_n = n_n / n``, each client's share of all examples; the paper 1/N.
 
     With the weights ``w_b = 1 / (N p_b)`` it is ``(1 - beta)`` times the unbiased FedAvg plus ``beta`` times FedVARP for
     unequal rates: at 0 stale updates are left out, and at 1 they count as much as fresh ones. An empty round changes nothing.
@@ -36,8 +36,8 @@ class FedStale(KeepsUpdates):
     State: as FedVARP's, ``table [N, P]`` (Y, zero at first) and ``mean [P]``.
 
     Raises:
-        ConfigurationError: for a beta outside [0, 1], shares that are not a positive number for each client which sum to 1, or
-            weights that are not divided by N.
+        ConfigurationError: for a beta outside [0, 1], shares that are not a positive number for each client which sum to 1,
+            or weights that are not divided by N.
 
     Reference: Rodio and Neglia, "FedStale: leveraging stale client updates in federated learning", ECAI 2024.
     """

@@ -29,8 +29,8 @@ class KeptModels(Aggregation):
             the authors' code has 0.5 times the global step size.
 
     Raises:
-        ConfigurationError: for a norm that is not > 0, and where clients measure at the present model, correct their steps by what the server knows of
-            all, or are drawn several times in a round.
+        ConfigurationError: for a norm that is not > 0, and where clients measure at the present model, correct their steps
+            by what the server knows of all, or are drawn several times in a round.
 
     Reference: Xiang et al., "Efficient federated learning against heterogeneous and non-stationary client unavailability",
     NeurIPS 2024.

@@ -34,7 +34,8 @@ def fedawe(
 
     Args:
         global_lr: eta_g, the step size of updates.
-        max_norm: the largest norm of the mean innovation, before `global_lr` multiplies it; None is no limit, as in the paper.
+        max_norm: the largest norm of the mean innovation, before `global_lr` multiplies it; None is no limit, as in the
+            paper.
     """
     if max_norm is not None:
         positive("max_norm", max_norm)

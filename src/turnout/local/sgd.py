@@ -244,7 +244,9 @@ class Sgd(Local):
 def _corrected(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor]) -> tuple[State, State]:
     """Return what all corrections changed and what they remember, by name, part after part."""
     ended = [(one, delta) for own, delta in zip(begun, deltas, strict=True) for one in own]
-    return _joined([one.changes(delta) for one, delta in ended]), _joined([one.remembered(delta) for one, delta in ended])
+    return _joined([one.changes(delta) for one, delta in ended]), _joined(
+        [one.remembered(delta) for one, delta in ended]
+    )
 
 
 def _joined(parts: Sequence[State]) -> State:

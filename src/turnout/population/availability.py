@@ -49,8 +49,8 @@ def one_round_length(availability: Availability, seconds_per_round: float | None
     if own != seconds_per_round:
         name = type(availability).__name__
         raise ConfigurationError(
-            f"seconds_per_round: got {seconds_per_round:g} beside {name}(seconds_per_round={own:g}), so that the pattern would "
-            f"pass {own / seconds_per_round:.3g} times as fast as the clock: leave it out, and write "
+            f"seconds_per_round: got {seconds_per_round:g} beside {name}(seconds_per_round={own:g}), so that the pattern "
+            f"would pass {own / seconds_per_round:.3g} times as fast as the clock: leave it out, and write "
             f"{name}(seconds_per_round={seconds_per_round:g}) where rounds are to be of that length"
         )
     return own

@@ -76,7 +76,8 @@ class Byzantine(Attack):
     e is Gaussian, of expected squared length 1 (variance 1/P for each of the P coordinates). They are honest until then:
     they train as everybody does, on their own data. What they send they change after all guards, because an attacker does
     not clip itself; so guards on the client do not stop one, and what a server does to reports may. Numbers that overflow are
-    sent as the largest finite ones. What is only summed (control variates) they leave alone. They are always in the pool of an `Opting` population.
+    sent as the largest finite ones. What is only summed (control variates) they leave alone. They are always in the pool of
+    an `Opting` population.
 
     The defaults are MaxFL's attack (table 2), whose size the paper leaves open. ``scale=-1`` with nothing else flips the
     sign of updates, ``scale=10`` enlarges them. Clients whose labels are flipped are a matter of the data
@@ -112,7 +113,9 @@ class Byzantine(Attack):
         """Return the reports with updates changed and losses inflated."""
         index = to_device(rows, report.delta.device)
         delta, seen = report.delta.clone(), dict(report.seen)
-        delta[index] = _finite(self._changed(delta[index], report.client[rows], report.version[rows], key), delta[index])
+        delta[index] = _finite(
+            self._changed(delta[index], report.client[rows], report.version[rows], key), delta[index]
+        )
         for name in seen.keys() & set(_LOSSES):
             loss = seen[name][index]
             seen[name] = seen[name].index_copy(0, index, _finite((loss.double() + self.inflation).to(loss.dtype), loss))

@@ -31,8 +31,8 @@ def check_number_of_shares(shares: tuple[float, ...], num_clients: int) -> None:
 def new_clients_without_shares(shares: tuple[float, ...]) -> ConfigurationError:
     """Return the error for clients who enrol where shares are fixed."""
     return ConfigurationError(
-        f"shares has a number for each of {len(shares)} clients, and more have come: write shares=None where clients may enrol "
-        "at any time"
+        f"shares has a number for each of {len(shares)} clients, and more have come: write shares=None where clients may "
+        "enrol at any time"
     )
 
 
