@@ -33,11 +33,11 @@ def clip(row, norm):
 
 @pytest.mark.parametrize("correlation", [None, to.BandedSquareRoot(2)], ids=["independent", "correlated"])
 def test_both_sums_are_those_of_a_slow_transcription(correlation):
-    """Over random cohorts, an empty one among them, in which a chain of noise goes on and independent noise does not."""
+    """Over random cohorts, an empty one among them, which has noise like all others."""
     rng, known = np.random.default_rng(5), federation(N, P)
     algorithm = private(correlation)
     state, w, c = algorithm.init(torch.zeros(P, dtype=torch.float64), known), np.zeros(P), np.zeros(P)
-    z, released = np.sqrt(2.0) * 3.0, 0
+    z = np.sqrt(2.0) * 3.0
     column = np.array([1.0]) if correlation is None else correlation.coefficients(2, 2, None)
     past = {"model": [], "controls": []}
     for t in range(ROUNDS):
@@ -45,16 +45,13 @@ def test_both_sums_are_those_of_a_slow_transcription(correlation):
         delta, change = (rng.normal(size=(len(cohort), P)) * size for size in (3.0, 0.6))
         sent = report(cohort, torch.from_numpy(delta), version=t)
         state, _ = server_step(algorithm, state, replace(sent, extra={"control": torch.from_numpy(change)}), known)
-        if not len(cohort) and correlation is None:
-            continue
         noise = {}
         for name, rows in past.items():
-            y = gaussian(f"noise of the {name}", known, released, P).numpy()
+            y = gaussian(f"noise of the {name}", known, t, P).numpy()
             for j in range(1, min(len(column), len(rows) + 1)):
                 y = y - column[j] * rows[-j]
             rows.append(y)
             noise[name] = y
-        released += 1
         step = z * 2.0 * noise["model"]
         for row in delta:
             step = step + clip(3 / len(cohort) * row, 2.0)
@@ -132,13 +129,14 @@ def test_what_does_not_go_together_is_refused():
         to.ClipControls(0.0)
 
 
-def test_a_step_with_a_bad_report_leaves_the_noise_as_one_without_it_does():
-    """Noise is written over in place: the step that finds NaN is taken back before it is taken without the bad report."""
+def test_a_step_with_a_bad_report_leaves_the_noise_as_one_with_zeros_does():
+    """Noise is written over in place: the step that finds NaN is taken back before it is taken with zeros in its place."""
     algorithm, known = private(to.BandedSquareRoot(3)), federation(N, P)
     rows = torch.from_numpy(np.random.default_rng(1).normal(size=(ROUNDS, 3, P)))
     states = [algorithm.init(torch.zeros(P, dtype=torch.float64), known) for _ in range(2)]
     for t in range(ROUNDS):
-        good = replace(report(range(3), rows[t], version=t), extra={"control": rows[t]})
+        zeros = torch.cat([rows[t], torch.zeros_like(rows[t, :1])])
+        good = replace(report(range(4), zeros, version=t), extra={"control": zeros})
         bad = replace(report(range(4), torch.cat([rows[t], rows[t, :1] * float("nan")]), version=t))
         bad = replace(bad, extra={"control": torch.cat([rows[t], rows[t, :1]])})
         states = [server_step(algorithm, s, one, known)[0] for s, one in zip(states, (good, bad), strict=True)]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load
 
 from turnout import (
     BandedSquareRoot,
@@ -20,12 +21,14 @@ from turnout import (
 from turnout.core.types import Federation
 from turnout.deployment.replay import replay
 from turnout.deployment.setting import check
+from turnout.deployment.wire import encode
 from turnout.experiment import Experiment
 from turnout.models import Logistic
 from turnout.privacy.noise import gaussian
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL
+from .test_hostile import put, task_of
 
 ROUNDS = 4
 
@@ -83,3 +86,22 @@ def test_what_clients_could_work_out_from_the_seed_is_refused():
         check(private(PrivateSum(sampling_rate=0.5), Poisson(0.5), recipe=average_all))
     with pytest.raises(ConfigurationError, match="NoiseShare: the noise of a client follows from the run's seed"):
         check(private(PrivateSum(cohort=8, noise_shares=8), NoiseShare(shares=8), recipe=average_participating))
+
+
+def test_a_report_with_nan_stays_in_the_step(world):
+    """One that is refused would change the weights of all others, by what the client's data are."""
+    deployed = world(private(PrivateSum(noise_multiplier=2.0, cohort=8), recipe=average_participating))
+    for home in deployed.homes:
+        home.step(deployed.host)
+    home = deployed.homes[0]
+    home.train(deployed.host)
+    assert home.state.pending is not None
+    tensors = load(home.state.pending.body)
+    body, task = encode(tensors | {"delta": tensors["delta"] * torch.nan}), task_of(deployed, 0)
+    assert put(deployed, 0, task, body).status == 201
+    home.state.pending = None
+    while deployed.host.driver.version < 1:
+        deployed.round()
+    driver = deployed.host.driver
+    assert driver.params.isfinite().all()
+    assert driver.ledger.history.participation["client"].to_pylist()[:8] == list(range(8))

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Federation
+from turnout.core.device import to_device
+from turnout.core.types import Federation, Report
 from turnout.privacy.noise import gaussian
 
 
@@ -39,9 +40,18 @@ def _count_deviation(piece: Any, divisor: int) -> float:
     return divisor / 20 if piece.count_deviation is None else piece.count_deviation
 
 
-def moved_norm(piece: Any, whole: torch.Tensor, divisor: int, release: int, federation: Federation) -> float:
-    """Return what C is multiplied by, given which updates were not clipped (bool ``[B]``)."""
-    counted = float(whole.double().sum()) - len(whole) / 2  # each adds 1/2 or -1/2
+def moved_norm(
+    piece: Any, whole: torch.Tensor, report: Report, divisor: int, release: int, federation: Federation
+) -> float:
+    """Return what C is multiplied by, given which updates were not clipped (bool ``[B]``).
+
+    Each client adds 1/2 or -1/2 to the count, and one whose report was dropped 0, as a neighbour's does: one client moves the
+    count by 1/2 at most.
+    """
+    votes = whole.double() - 0.5
+    if report.good is not None:
+        votes = votes * to_device(report.good, votes.device, torch.float64)
+    counted = float(votes.sum())
     if piece.noise_multiplier:
         counted += float(gaussian("noise of the count", federation, release, 1)) * _count_deviation(piece, divisor)
     share = counted / len(whole) + 0.5  # of those who are there, which is public

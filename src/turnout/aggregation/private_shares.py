@@ -15,22 +15,28 @@ from turnout.slots import Slots, Weights
 from turnout.weighting import DivideByClients, DivideByParticipants
 
 
-def completed_sum(piece: Any, weights: Weights, report: Report, release: int, federation: Federation) -> torch.Tensor:
+def completed_sum(
+    piece: Any, weights: Weights, report: Report, divisor: int, release: int, federation: Federation
+) -> torch.Tensor:
     """Return ``w (sum_b r_b + z C sqrt(max(n - B, 0) / n) y)``, float64 ``[P]``: r_b is clipped and has its share.
 
-    The noise of B < n clients and of the server together has the deviation z C; that of more clients has more.
+    The noise of B < n clients and of the server together has the deviation z C; that of more clients has more. A report that
+    held NaN or infinity brings no noise.
 
     Args:
         piece: a `PrivateSum`, which has z, C and n.
-        weights: w, the same for all, ``[B]``, B > 0.
+        weights: w, the same for all, ``[B]``.
         report, federation: as for `PrivateSum.apply`.
+        divisor: 1/w where there is no report.
         release: how many there were.
     """
     total = report.updates.weighted_sum(weights)
-    missing = max(piece.noise_shares - len(report), 0) / piece.noise_shares
+    arrived = len(report) if report.good is None else int(report.good.sum())
+    missing = max(piece.noise_shares - arrived, 0) / piece.noise_shares
     if missing:
         noise = gaussian("noise of the missing", federation, release, federation.num_params).double()
-        total += weights[0] * piece.noise_multiplier * piece.norm * math.sqrt(missing) * noise
+        scale = weights[0] if len(weights) else 1.0 / divisor
+        total += scale * piece.noise_multiplier * piece.norm * math.sqrt(missing) * noise
     return total
 
 

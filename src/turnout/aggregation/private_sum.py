@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -52,7 +53,9 @@ class PrivateSum(Aggregation):
     would save the sqrt(2), but how much of dc_b is left would depend on the weight that the server gives Delta_b, which the
     client, whose c_b must move by what counts, does not know. The noise of c adds up over rounds; correlated noise less.
 
-    Weights may depend on who took part when, which is public, and on the client's own report; not on what others hold.
+    Weights may depend on who took part when, which is public, and on the client's own report; not on what others hold. A
+    report that holds NaN or infinity counts as one that adds nothing (`turnout.privacy.accounting` defines neighbours), and
+    a round without reports has the noise of any other.
 
     Args:
         norm: C, the length of an update; with `quantile`, the first.
@@ -65,11 +68,11 @@ class PrivateSum(Aggregation):
         most: participations of a client at most (k), enforced likewise; None is what `separation` leaves room for.
         sampling_rate: of `Poisson`, where the privacy that sampling adds is to be counted. That needs clients who are all
             there in every round, for who comes when it likes is not sampled by the server, and weights that are divided
-            by N, for how many were drawn is private, too. Neighbours then differ by one client.
+            by N, for how many were drawn is private, too.
         sampled_from: N, where the privacy is to be counted that ``Uniform(cohort)`` adds, which draws equally many of all
             clients without replacement. It needs clients as `sampling_rate` does, and updates that do not depend on the
             rounds in which a client was drawn before. Neighbours then differ in the data of one client, whatever these are,
-            so that the sum moves by up to 2 C: without sampling and for one client put to zero it would be C.
+            so that the sum moves by up to 2 C: without sampling, where one client has no data, it would be C.
         quantile: gamma; C moves so that this share of updates is not clipped, ``C <- C exp(-rate (b - gamma))``, b the noised
             share. None leaves C as it is.
         quantile_rate: of that, eta_C.
@@ -92,6 +95,8 @@ class PrivateSum(Aggregation):
     References: McMahan et al., "Learning differentially private recurrent language models", ICLR 2018; Andrew et al.,
     "Differentially private learning with adaptive clipping", NeurIPS 2021, Algorithm 1.
     """
+
+    nulls_dropped: ClassVar[bool] = True
 
     norm: float = 1.0
     noise_multiplier: float = 1.0
@@ -171,12 +176,12 @@ class PrivateSum(Aggregation):
 
     @property
     def acts_alone(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Tell whether the noise of a round is a link of a chain, which goes on in an empty one."""
-        return not isinstance(self.correlation, Independent)
+        """Tell whether there is noise, which every counted round has, with reports or without."""
+        return self.noise_multiplier > 0
 
     @property
     def noises_controls(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Tell whether that of control variates is."""
+        """Tell whether control variates have noise, too."""
         return self.control_norm is not None and self.acts_alone
 
     def move(
@@ -187,7 +192,7 @@ class PrivateSum(Aggregation):
         total = torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)
         if len(report):
             changes = Updates.of(report.extra[name])
-            total = changes.weighted_sum(weights * _shortened(changes.norms(), self.control_norm))
+            total = changes.weighted_sum(_clipped(weights, changes.norms(), self.control_norm))
         if self.noise_multiplier:
             noise, state = self._noise(_CONTROL, state, federation)
             deviation = update_multiplier(self, self._divisor(federation)) * self.control_norm
@@ -200,17 +205,17 @@ class PrivateSum(Aggregation):
         """Return the noised direction, and the state after it."""
         release = int(state["releases"])
         if self.noise_shares is not None:
-            total = completed_sum(self, weights, report, release, federation)
+            total = completed_sum(self, weights, report, self._divisor(federation), release, federation)
             return total.to(federation.dtype), state | {"releases": torch.tensor(release + 1)}
         divisor, norm, after = self._divisor(federation), float(state["norm"]), state
         lengths = divisor * weights.abs() * report.updates.norms()
-        total = report.updates.weighted_sum(weights * _shortened(lengths, norm))
+        total = report.updates.weighted_sum(_clipped(weights, lengths, norm))
         if self.noise_multiplier:
             noise, after = self._noise("", state, federation)
             total += noise.double() * update_multiplier(self, divisor) * norm / divisor
         after = after | {"releases": torch.tensor(release + 1)}
         if self.quantile is not None and len(report):
-            after["norm"] = state["norm"] * moved_norm(self, lengths <= norm, divisor, release, federation)
+            after["norm"] = state["norm"] * moved_norm(self, lengths <= norm, report, divisor, release, federation)
         return total.to(federation.dtype), after
 
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
@@ -245,6 +250,6 @@ class PrivateSum(Aggregation):
         return noise, state | {prefix + name: value for name, value in kept.items()}
 
 
-def _shortened(lengths: torch.Tensor, norm: float) -> torch.Tensor:
-    """What vectors of these lengths are multiplied by, so that none is longer than `norm`."""
-    return torch.where(lengths > norm, norm / lengths, 1.0)
+def _clipped(weights: Weights, lengths: torch.Tensor, norm: float) -> Weights:
+    """Return weights that bring vectors down to `norm`, from those that give them these lengths; 0 for an infinite length."""
+    return torch.where(lengths > norm, weights * (norm / lengths), weights).nan_to_num(0.0, 0.0, 0.0)

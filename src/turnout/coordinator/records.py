@@ -52,8 +52,9 @@ def weights_of(reports: Report, info: Info, clients: np.ndarray) -> np.ndarray:
     """
     if info["num_dropped"] == len(reports):
         return np.full(len(clients), np.nan)
-    kept = reports.client[reports.finite()] if info["num_dropped"] else reports.client
-    place, weights = np.searchsorted(clients, kept), info["weights"].cpu().numpy()
+    weights = info["weights"].cpu().numpy()
+    kept = reports.client[reports.finite()] if len(weights) < len(reports) else reports.client
+    place = np.searchsorted(clients, kept)
     counted = np.bincount(place, minlength=len(clients)) > 0
     return np.where(counted, np.bincount(place, weights, len(clients)), np.nan)
 

@@ -198,6 +198,20 @@ class Report:
         known = [total.to(self.delta.device) for total in found if total is not None]
         return None if measured is None or len(known) < len(found) else known + measured
 
+    def nulled(self) -> tuple[Report, int]:
+        """Return the reports with zeros for the vectors and scalars of those that hold NaN or infinity; and their number.
+
+        ``good`` says which ones are left as they were. Numbers of examples and of steps stay.
+        """
+        good = self.finite()
+        if good.all():
+            return self, 0
+        kept = to_device(torch.from_numpy(good), self.delta.device)
+        delta = _zeroed(self.delta, kept)
+        extra, seen = ({name: _zeroed(value, kept) for name, value in each.items()} for each in (self.extra, self.seen))
+        measured = None if self.measured is None else self.measured.screened()[0]
+        return replace(self, delta=delta, extra=extra, seen=seen, measured=measured, good=good), int((~good).sum())
+
     def screened(self) -> tuple[Report, int]:
         """Return the reports without those that hold NaN or infinity, also among the measured; and how many were left out."""
         good = self.finite()

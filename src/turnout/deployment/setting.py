@@ -239,7 +239,8 @@ def _tried(computer: Computer, phase: Phase, initial: torch.Tensor) -> ReportFor
     done = worker.do(row, task, model, worker.first_memory())
     if done is None:
         raise ConfigurationError("a client's first update holds NaN or infinity: write a smaller lr")
-    return ReportFormat(read_manifest(done[0]), Coding.of(algorithm, computer.experiment.seed, computer.objective))
+    coding = Coding.of(algorithm, computer.experiment.seed, computer.objective)
+    return ReportFormat(read_manifest(done[0]), coding, algorithm.aggregation.nulls_dropped)
 
 
 def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | None:

@@ -1,14 +1,21 @@
 """The epsilon that a run has spent, and the noise that keeps it within a budget: by the package dp-accounting.
 
-Without sampling, neighbours are two federations of which one has the updates of one client put to zero: who takes part when
-is public, the data alone are private. What is spent after t rounds is that of one Gaussian mechanism, since the noise is
-that of a matrix mechanism: its multiplier over the sensitivity of t rounds.
+Neighbours are two federations of N clients of which one client has no data in the second (zero-out): it takes part in the
+same rounds and adds nothing, neither to a sum of updates nor to a count. A client with an update adds a vector of length
+C at most to a sum of updates, 1/2 or -1/2 to the count of a quantile, and up to its bound to a divisor, and so has these
+sensitivities. A report that holds NaN or infinity is that of a client without data. N is public, and without sampling who
+takes part when is public, too.
 
-Where the server draws each client by a coin (`Poisson`), neighbours differ by one client, and each round is a Gaussian
-mechanism of a Poisson sample. Where it draws a cohort of fixed size without replacement (`Uniform`), neighbours have equally
-many clients and differ in the data of one, whatever these are. In the place of an update of length C there may then be its
-opposite, so that a sum moves by up to 2 C: rounds are counted with half the multiplier, for which dp-accounting's Renyi
-divergence of such samples (Wang, Balle and Kasiviswanathan, AISTATS 2019, Theorem 27) takes that ratio to be.
+Without sampling, what is spent after t rounds is that of one Gaussian mechanism, since the noise is that of a matrix
+mechanism: its multiplier over the sensitivity of t rounds. Where the server draws each client by a coin (`Poisson`), each
+round is a Gaussian mechanism of a Poisson sample. As a client that was drawn and has no data adds as much as one that was
+not drawn, neighbours may as well differ in whether the client is there at all.
+
+Where the server draws a cohort of fixed size without replacement (`Uniform`), the bound is one for neighbours that differ
+in the data of one client, whatever these are, none among them. In the place of an update of length C there may then be
+its opposite, so that a sum moves by up to 2 C and a count by up to 1: rounds are counted with half the multiplier, for
+which dp-accounting's Renyi divergence of such samples (Wang, Balle and Kasiviswanathan, AISTATS 2019, Theorem 27) takes
+that ratio.
 """
 
 from __future__ import annotations

@@ -39,9 +39,9 @@ class Plan(NamedTuple):
         """Say in words which federations are neighbours, and what is counted."""
         rate = self.release.sampling_rate
         if rate is None:
-            return "no sampling counted; the updates of one client are put to zero"
+            return "no sampling counted; one client has no data"
         if self.release.sampling == "poisson":
-            return f"each client drawn by a coin of {rate:g}; one client is there or not"
+            return f"each client drawn by a coin of {rate:g}; one client has no data"
         return f"a sample of {rate:.3g} of the clients without replacement; one client is replaced by another"
 
     def check(self, rounds: int) -> None:

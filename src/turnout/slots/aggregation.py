@@ -71,6 +71,11 @@ class Aggregation(Stateful):
     acts_alone: ClassVar[bool] = False
     """True if there is a direction even in a round without reports."""
 
+    nulls_dropped: ClassVar[bool] = False
+    """Whether a report that holds NaN or infinity stays in the step as zeros (`Report.nulled`) instead of being left out.
+
+    A report that is left out changes the weights of the others, which differential privacy does not allow."""
+
     continues: ClassVar[bool] = False
     """Whether a client trains from the model that the last step it took part in led to, which it keeps, and not from the
     present one."""

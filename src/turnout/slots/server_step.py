@@ -24,16 +24,16 @@ def server_step(
 ) -> tuple[ServerState, Info]:
     """Take a server step with the reports of a round or of a full buffer: screen, weigh, aggregate, step.
 
-    A report with NaN or infinity is dropped and counted, and so are all of a round whose step overflows. Without a usable
-    report the model stays as it is, unless the aggregation acts alone (MIFA). Weights are float64, whatever the type of
-    the updates.
+    A report with NaN or infinity is dropped and counted, and so are all of a round whose step overflows. An aggregation that
+    `nulls_dropped` takes it as zeros. Without a usable report the model stays as it is, unless the aggregation acts alone
+    (MIFA, PrivateSum). Weights are float64, whatever the type of the updates.
 
     On a GPU this waits once, at its end. The step is taken as though all reports were good, and whether they were is read
     together with what is recorded of it; if not, it is taken back, and taken without the bad ones.
     """
     taken, dropped = _tried(algorithm, state, reports, federation), 0
     if taken is None:
-        reports, dropped = reports.screened()
+        reports, dropped = reports.nulled() if algorithm.aggregation.nulls_dropped else reports.screened()
         taken = _read(*_step(algorithm, state, reports, federation), [])
     after, info, finite, _ = taken
     if not finite:  # finite updates whose weighted sum overflows

@@ -14,6 +14,7 @@ from turnout.privacy.accounting import Release
 from turnout.privacy.noise import gaussian
 from turnout.slots import Weighting, Weights
 from turnout.weighting.fairness import DivideByCurvature
+from turnout.weighting.noisy_sum import sum_of_good
 from turnout.weighting.normalise import ByOneNumber
 
 
@@ -76,7 +77,7 @@ class DivideByNoisyCurvature(DivideByCurvature, ByOneNumber):
         del version
         release, loss = int(state["releases"]), self._loss(report)
         slope = 1.0 + self._relative_curvature(report, loss)  # h_b / (w_b F_b^q)
-        bounded = (weights * loss**self.q * slope).clamp(max=self.most)
+        bounded = (weights * loss**self.q * slope).nan_to_num(0.0).clamp(-self.most, self.most)
         noise = self.most * self.noise_multiplier * gaussian("noise of the divisor", federation, release, 1).double()
-        divisor = (bounded.sum() + noise.to(weights.device)).clamp(min=self.least)
+        divisor = (sum_of_good(bounded, report) + noise.to(weights.device)).clamp(min=self.least)
         return bounded / slope / divisor, {"releases": torch.tensor(release + 1)}

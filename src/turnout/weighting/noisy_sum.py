@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import positive
+from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.privacy.accounting import Release
 from turnout.privacy.noise import gaussian
@@ -19,6 +20,8 @@ from turnout.weighting.normalise import ByOneNumber
 @dataclass(frozen=True)
 class DivideByNoisySum(ByOneNumber):
     """``w_b <- min(w_b, most) / max(sum_b min(w_b, most) + most z y, least)``, y a Gaussian number of each step.
+
+    Negative weights are bounded likewise, by -most.
 
     It goes in the place of MaxFL's divisor, which is a sum over the clients' losses: one client adds at most `most` to it.
     What it costs is counted together with the noise of `PrivateSum`.
@@ -60,8 +63,13 @@ class DivideByNoisySum(ByOneNumber):
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:
         """Divide by the noised sum."""
-        del report, version
-        release, bounded = int(state["releases"]), weights.clamp(max=self.most)
+        del version
+        release, bounded = int(state["releases"]), weights.nan_to_num(0.0).clamp(-self.most, self.most)
         noise = self.most * self.noise_multiplier * gaussian("noise of the divisor", federation, release, 1).double()
-        divisor = (bounded.sum() + noise.to(weights.device)).clamp(min=self.least)
+        divisor = (sum_of_good(bounded, report) + noise.to(weights.device)).clamp(min=self.least)
         return bounded / divisor, {"releases": torch.tensor(release + 1)}
+
+
+def sum_of_good(values: torch.Tensor, report: Report) -> torch.Tensor:
+    """Return the sum of what reports add to a divisor, ``[B]``; a report that held NaN or infinity adds nothing."""
+    return values.sum() if report.good is None else values.where(to_device(report.good, values.device), 0.0).sum()
