@@ -79,7 +79,7 @@ def test_a_folder_holds_all_of_a_run(tiny, tmp_path):
     history = experiment.run(tmp_path / "a" / "run").history
     names = {path.name for path in (tmp_path / "a" / "run").iterdir()}
     assert names == {
-        "checkpoint.safetensors", "config.json", "environment.json", "SHA256SUMS", ".lock",
+        "checkpoint.safetensors", "config.json", "environment.json", "SHA256SUMS",
         "rounds.parquet", "clients.parquet", "participation.parquet",
     }  # fmt: skip
     config = json.loads((tmp_path / "a" / "run" / "config.json").read_text())

@@ -1,5 +1,6 @@
 """The folder of a run: files replaced whole, digests, one process at a time, nothing left of what was killed."""
 
+import errno
 import itertools
 import os
 import shutil
@@ -15,14 +16,14 @@ from hypothesis import strategies as st
 
 import turnout as to
 from turnout import AfterRound, CheckpointError, checkpoint, storage
-from turnout.comparison import load_record
+from turnout.comparison import is_finished, load_record
 
 from .tiny import classification, recipe
 
 LOGISTIC = to.models.Logistic()
 
 
-def experiment(rounds=2):
+def experiment(rounds=3):
     data = classification(sizes=(6, 4, 8))
     return to.Experiment(
         data=data, model=LOGISTIC, algorithm=recipe("mifa", to.Sgd(lr=0.1, steps=1)), rounds=rounds, evaluate_every=2
@@ -51,11 +52,16 @@ class Killed(BaseException):
 
 
 class Disk:
-    """Counts what is done to the disk, and kills the process at a certain time, with the end of what is being synced lost."""
+    """Counts what is done to the disk, and kills the process at a certain time, with the end of what is being synced lost.
 
-    def __init__(self, monkeypatch, dies_at):
-        self.count, self.dies_at = 0, dies_at
-        for owner, name in ((os, "replace"), (os, "fsync"), (shutil, "rmtree"), (Path, "unlink"), (Path, "chmod")):
+    A disk that is `full` from then on takes no more files, and the process lives.
+    """
+
+    def __init__(self, monkeypatch, dies_at, full=False):
+        self.count, self.dies_at, self.full = 0, dies_at, full
+        written = ((os, "replace"), (os, "fsync"), (Path, "touch"))
+        others = ((shutil, "rmtree"), (Path, "unlink"), (Path, "chmod"))
+        for owner, name in written if full else (*written, *others):
             monkeypatch.setattr(owner, name, self.watched(name, getattr(owner, name)))
 
     def watched(self, name, function):
@@ -64,7 +70,7 @@ class Disk:
             if self.count >= self.dies_at:
                 if name == "fsync" and self.count == self.dies_at:
                     lose_the_end(arguments[0])
-                raise Killed
+                raise OSError(errno.ENOSPC, "No space left on device") if self.full else Killed
             return None if name == "fsync" else function(*arguments, **options)  # which takes time and changes nothing
 
         return call
@@ -76,24 +82,53 @@ def lose_the_end(number):
         os.ftruncate(number, max(0, os.fstat(number).st_size - 10))
 
 
-def test_a_run_that_is_killed_at_any_write_goes_on_to_the_same_result(finished, tmp_path, monkeypatch):
+def ends_at(folder, dies_at, monkeypatch, full):
+    """Run, or go on with a run, on a disk that fails; whether it came to its end."""
+    with monkeypatch.context() as patch:
+        Disk(patch, dies_at, full)
+        try:
+            experiment().run(folder, resume=True, checkpoint_every=1)
+        except (Killed, CheckpointError):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["killed", "full disk"])
+def test_a_run_that_ends_at_any_write_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, full):
+    """It ends twice, so that what it left is met by a run that goes on and ends as well."""
     whole, names = outcome(finished), sorted(path.name for path in finished.iterdir())
     for dies_at in range(1, 1000):
         folder = tmp_path / str(dies_at)
-        with monkeypatch.context() as patch:
-            Disk(patch, dies_at)
-            try:
-                experiment().run(folder, checkpoint_every=1)
-            except Killed:
-                pass
-            else:
-                assert dies_at > 40, "nothing was killed"
-                break
+        ended = ends_at(folder, dies_at, monkeypatch, full)
+        if not ended:
+            agrees_with_itself(folder, whole)
+            ends_at(folder, dies_at // 2, monkeypatch, full)
+            agrees_with_itself(folder, whole)
         experiment().run(folder, resume=True, checkpoint_every=1)
         assert outcome(folder) == whole, dies_at
-        assert sorted(path.name for path in folder.iterdir()) == names, dies_at
+        assert sorted(path.name for path in folder.iterdir() if path.name != checkpoint.PREVIOUS) == [
+            name for name in names if name != checkpoint.PREVIOUS
+        ], dies_at
+        if ended:
+            assert dies_at > 30, "nothing was killed"
+            return
+    raise AssertionError("no run came to its end")
+
+
+def agrees_with_itself(folder, whole):
+    """A run is finished where the model of its last round is saved, and what is loaded is of one round."""
+    if not checkpoint.exists(folder):
+        assert not is_finished(folder, experiment())
+        return
+    loaded, version = to.load(folder), checkpoint.version(folder)
+    assert loaded.history.last_round == version
+    assert loaded.clients["participations"].null_count == 0
+    assert is_finished(folder, experiment()) == (version == 3 and len(loaded.clients) > 0)
+    if is_finished(folder, experiment()):
+        assert outcome(folder) == whole
     else:
-        raise AssertionError("no run came to its end")
+        with pytest.raises(CheckpointError, match=rf"is not finished \({version} of 3 rounds\)"):
+            load_record(folder)
 
 
 def test_a_file_that_was_being_replaced_is_whole_before_and_after(tmp_path, monkeypatch):
@@ -117,7 +152,7 @@ def test_digests_are_what_sha256sum_says(finished):
         pytest.skip("needs sha256sum")
     subprocess.run(["sha256sum", "--check", "--quiet", storage.DIGESTS], cwd=finished, check=True)
     listed = {line.split()[1] for line in (finished / storage.DIGESTS).read_text().splitlines()}
-    assert listed == {path.name for path in finished.iterdir()} - {storage.DIGESTS, ".lock"}
+    assert listed == {path.name for path in finished.iterdir()} - {storage.DIGESTS}
 
 
 FILES = (
@@ -145,6 +180,31 @@ def test_a_flipped_bit_is_refused_in_one_sentence(finished, tmp_path, name, plac
     except CheckpointError as error:
         found = str(error)
     assert not listed or found == outcome(finished) or name in found or storage.DIGESTS in found
+
+
+DOORS = {
+    "load": to.load,
+    "report": load_record,
+    "compare": lambda folder: is_finished(folder, experiment()),
+    "resume": lambda folder: experiment(rounds=4).run(folder, resume=True),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_flipped_bit_in_any_file_is_noticed_at_every_door(finished, tmp_path, door):
+    names = [path.name for path in finished.iterdir() if path.name != storage.DIGESTS]
+    assert len(names) == 7
+    for name in names:
+        folder = tmp_path / name
+        shutil.copytree(finished, folder)
+        content = bytearray((folder / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (folder / name).write_bytes(content)
+        if name in (checkpoint.FILE, checkpoint.PREVIOUS) and door in ("compare", "resume"):
+            assert not is_finished(folder, experiment()) or name == checkpoint.PREVIOUS
+            continue  # and goes on from the other one: see below
+        with pytest.raises(CheckpointError, match=f"{name} is damaged"):
+            DOORS[door](folder)
 
 
 def test_a_flipped_bit_in_the_rounds_of_a_run_that_goes_on(tmp_path):
@@ -218,6 +278,54 @@ def test_a_lock_ends_with_its_process_and_what_that_left_is_cleared(tmp_path):
     (tmp_path / ".tmpX1").write_bytes(b"what an older version left")
     with storage.locked(tmp_path), storage.locked(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path, monkeypatch):
+    """Another process removes the file and makes a new one between opening and locking it."""
+    path, attempts = tmp_path / ".lock", []
+    acquire = storage.FileLock.acquire
+
+    def late(self, *arguments, **options):
+        found = acquire(self, *arguments, **options)
+        if not attempts:
+            path.rename(tmp_path / "removed")
+            path.touch()
+        attempts.append(path)
+        return found
+
+    monkeypatch.setattr(storage.FileLock, "acquire", late)
+    with storage.locked(tmp_path):
+        assert len(attempts) == 2
+
+
+def test_an_empty_folder_is_left_only_where_it_was_there_before(tmp_path):
+    (tmp_path / "before").mkdir()
+    for name in ("before", "new"):
+        with storage.locked(tmp_path / name):
+            assert (tmp_path / name / ".lock").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["before"]
+
+
+@pytest.mark.parametrize("way", ["removed", "moved", "replaced"])
+def test_a_folder_that_goes_away_ends_the_run_at_the_next_write(tmp_path, way):
+    folder = tmp_path / "run"
+
+    def take_away(row):
+        if row["round"] == 2:
+            folder.rename(tmp_path / "elsewhere")
+            if way == "removed":
+                shutil.rmtree(tmp_path / "elsewhere")
+            if way == "replaced":
+                folder.mkdir()
+
+    with pytest.raises(
+        CheckpointError, match="run was removed or replaced while the run was going on, so nothing more"
+    ):
+        experiment().run(folder, checkpoint_every=1, callbacks=[AfterRound(take_away)])
+    assert not folder.exists() or not list(folder.iterdir())
+    if way == "moved":
+        experiment().run(tmp_path / "elsewhere", resume=True)
 
 
 def test_files_have_the_permissions_of_new_files(tmp_path):
@@ -226,7 +334,7 @@ def test_files_have_the_permissions_of_new_files(tmp_path):
         experiment(rounds=1).run(tmp_path)
     finally:
         os.umask(before)
-    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir() if path.name != ".lock"}
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
     assert set(modes.values()) == {"0o640"}, modes
 
 

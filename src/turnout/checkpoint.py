@@ -1,10 +1,11 @@
-"""Checkpoints: named tensors and a few plain values in one safetensors file; the last two are kept."""
+"""Write checkpoints, named tensors and a few plain values in one safetensors file, and keep the last two."""
 
 from __future__ import annotations
 
 import json
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,14 @@ def save(folder: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, 
     Raises:
         CheckpointError: where it cannot be written, e.g. on a full disk; the last checkpoint is still there then.
     """
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    whole: dict[str, torch.Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        value = tensor.detach().cpu().contiguous()
+        memory = value.untyped_storage().data_ptr()
+        # A step that changes nothing leaves a tensor that older versions share, and safetensors refuses shared memory.
+        whole[name] = value.clone() if memory in taken else value
+        taken.add(memory)
 
     def write(path: Path) -> None:
         try:
@@ -41,8 +49,17 @@ def save(folder: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, 
 
 
 def exists(folder: Path) -> bool:
-    """Return whether the folder holds a checkpoint, be it damaged."""
+    """Return whether the folder holds a checkpoint, damaged or not."""
     return any((folder / name).exists() for name in (FILE, PREVIOUS))
+
+
+def version(folder: Path) -> int | None:
+    """Return the round of the checkpoint that a run would go on from; None where there is none that is whole."""
+    for name in (FILE, PREVIOUS):
+        with suppress(CheckpointError):
+            if (path := folder / name).exists():
+                return _read(path, tensors=False)[1].get("version")
+    return None
 
 
 def load(folder: Path, or_previous: bool = False) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -74,13 +91,14 @@ def load(folder: Path, or_previous: bool = False) -> tuple[dict[str, torch.Tenso
         return found
 
 
-def _read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Read one file."""
+def _read(path: Path, tensors: bool = True) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Read one file: its facts, and its tensors if they are needed."""
     try:
         storage.check(path)
         with safe_open(path, framework="pt") as file:
             facts = json.loads((file.metadata() or {}).get("facts", "{}"))
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 - not a mapping
+            names = file.keys() if tensors else ()
+            return {name: file.get_tensor(name) for name in names}, facts
     except (OSError, SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged ({error}): delete it to start the run anew") from error
 

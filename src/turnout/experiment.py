@@ -125,6 +125,7 @@ class Experiment(Configuration):
                 raise CheckpointError(
                     f"{folder} already holds a run: write resume=True (--resume {folder}) to go on, or another folder"
                 )
+            storage.check_all(folder, but=(checkpoint.FILE, checkpoint.PREVIOUS))  # `restore` goes on from either
             restore(simulation, folder)
         if collectives.rank() > 0:
             return

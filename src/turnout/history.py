@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from turnout import storage
 from turnout.columns import CLIENT_COLUMNS, ROUND_COLUMNS
-from turnout.core.checks import ConfigurationError, count, refuse
+from turnout.core.checks import CheckpointError, ConfigurationError, count, refuse
 from turnout.journal import FILE as JOURNAL
-from turnout.journal import Journal, Rounds
+from turnout.journal import Rounds
+from turnout.journal import read as read_journal
 from turnout.recorded import Recorded
 from turnout.recorded_rounds import PARTICIPATION, RecordedRounds
 from turnout.tables import build, damaged, read, write
@@ -82,12 +83,12 @@ class History(Recorded):
         self._clients = build(given, CLIENT_COLUMNS)
 
     def append(self, folder: str | Path) -> None:
-        """Append what was recorded since the last call to the journal of a run that goes on; none of it stays in memory.
+        """Append the rounds recorded since the last call to the journal of a run that goes on, and forget them.
 
         Raises:
-            CheckpointError: where it cannot be written.
+            CheckpointError: where they cannot be written.
         """
-        self._rounds.move_to(Journal(Path(folder) / JOURNAL))
+        self._rounds.move_to(Path(folder) / JOURNAL)
 
     def save(self, folder: str | Path) -> None:
         """Write rounds.parquet, clients.parquet and participation.parquet into `folder`, each whole or not at all.
@@ -118,42 +119,60 @@ class History(Recorded):
         (Path(folder) / JOURNAL).unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, folder: str | Path) -> History:
-        """Read what `save` wrote, or what `append` has written since, ready to be continued.
+    def load(cls, folder: str | Path, last: int | None = None) -> History:
+        """Read the tables that `save` wrote, or the rounds that `append` has written since, ready to be continued.
+
+        Args:
+            folder: of a run.
+            last: the round of its checkpoint: rounds after it do not count. None reads all rounds.
 
         Raises:
-            CheckpointError: where a file is missing, damaged or something else.
+            CheckpointError: where a file is missing, damaged or something else, or ends before the round `last`.
         """
         folder = Path(folder)
-        journal, tables = Journal(folder / JOURNAL), (folder / "rounds.parquet").exists()
-        going_on = RecordedRounds.of(journal.entries())
-        if len(going_on) and not tables:
-            return cls(going_on)
+        tables = (folder / "rounds.parquet").exists()
+        if last is None:
+            going_on = RecordedRounds.of(read_journal(folder / JOURNAL))
+            if len(going_on) and not tables:
+                return cls(going_on)
+            finished = cls._of_tables(folder)
+            return finished if finished.last_round >= going_on.last else cls(going_on)
+        if tables and (finished := cls._of_tables(folder)).last_round == last:
+            return finished
+        return cls.resume(folder, last)
+
+    @classmethod
+    def resume(cls, folder: Path, last: int) -> History:
+        """Read the rounds up to the round `last` of a run that goes on in `folder`, without the table of clients.
+
+        Raises:
+            CheckpointError: where they are not there.
+        """
+        damage = damaged(folder / JOURNAL, f"it ends before round {last}, which the checkpoint is of")
+        try:
+            if (found := RecordedRounds.in_journal(folder / JOURNAL, last)).last >= last:
+                return cls(found)
+        except CheckpointError as error:
+            damage = error
+        if not (folder / "rounds.parquet").exists():
+            raise damage
+        if (history := cls._of_tables(folder)).last_round < last:
+            raise damage
+        return cls(history._rounds.up_to(last))
+
+    @classmethod
+    def _of_tables(cls, folder: Path) -> History:
+        """Read what `save` wrote."""
         rounds = read(folder / "rounds.parquet", ROUND_COLUMNS)
         clients = read(folder / "clients.parquet", CLIENT_COLUMNS)
         participation = read(folder / "participation.parquet", PARTICIPATION)
         if (np.diff(rounds["round"]) <= 0).any() or (np.diff(participation["round"]) < 0).any():
             raise damaged(folder, "its rounds do not ascend")
-        # Participation is replaced first: what it has beyond the rounds was being saved when the process was killed.
+        # Participation is replaced first: a process that was killed while it saved leaves rows of later rounds.
         found = Rounds(rounds, participation)
-        finished = RecordedRounds.of([found.up_to(found.last)] if len(rounds) else [])
-        history = cls(finished if finished.last >= going_on.last else going_on)
+        history = cls(RecordedRounds.of([found.up_to(found.last)] if len(rounds) else []))
         history._clients = clients
         return history
-
-    @classmethod
-    def resume(cls, folder: Path, last: int) -> History:
-        """Take up the rounds up to the round `last` of a run that goes on in `folder`.
-
-        Raises:
-            CheckpointError: where they are not there.
-        """
-        if (found := RecordedRounds.in_journal(Journal(folder / JOURNAL), last)) is not None:
-            return cls(found)
-        history = cls.load(folder)
-        if history.last_round < last:
-            raise damaged(folder / JOURNAL, f"it ends before round {last}, which the checkpoint is of")
-        return cls(history._rounds.up_to(last))
 
 
 def _scalar(name: str, value: Any) -> int | float | None:

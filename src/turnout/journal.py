@@ -1,15 +1,16 @@
-"""The rounds of a run that goes on, appended to a file a few at a time: neither memory nor a save grows with the run."""
+"""Append the rounds of a run to a file, a few at a time, so that neither memory nor a save grows with the run."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
+from turnout import storage
 from turnout.core.checks import CheckpointError
 
 FILE = "history.journal"
@@ -39,79 +40,106 @@ class Rounds(NamedTuple):
 
 
 class Journal:
-    """A file of entries, each some rounds: ``length (8 bytes) | SHA-256 of the rest (32) | two Arrow IPC streams``.
+    """A file of entries: ``length (8 bytes) | SHA-256 of the tables (32) | two Arrow IPC streams``, each some rounds.
 
-    An entry that the file is too short for was being written when the process was killed, and is none.
+    An entry that the file is too short for was being written when the process was killed. It is not read.
 
     Args:
         path: the file; it need not exist.
+        end: where the next entry begins, in bytes. Whatever the file holds after it is overwritten.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._end: int | None = None  # where the next entry begins, if not at the end of the file
+    def __init__(self, path: Path, end: int = 0) -> None:
+        self.path, self.end = path, end
 
-    def append(self, entries: Iterable[Rounds]) -> None:
-        """Add entries, and have them on the disk; what came after the last one that counts is overwritten.
+    @classmethod
+    def cut(cls, path: Path, last: int) -> tuple[Journal, list[Rounds]]:
+        """Open a journal that ends with the round `last`; nothing after that round is read.
+
+        Returns:
+            The journal with all entries up to that round, and the rounds up to it of an entry that goes beyond.
 
         Raises:
-            CheckpointError: where they cannot be written.
+            CheckpointError: where an entry is damaged.
+        """
+        journal, reached = cls(path), 0
+        for entry, end in _entries(path) if last else ():
+            if (reached := entry.last) > last:
+                rest = entry.up_to(last)
+                return journal, [rest] if len(rest.table) else []
+            journal.end = end
+            if reached == last:
+                break
+        return journal, []
+
+    def append(self, entry: Rounds) -> None:
+        """Add an entry and flush it to the disk.
+
+        Raises:
+            CheckpointError: where it cannot be written.
         """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            storage.create(self.path.parent)
             self.path.touch()
             with self.path.open("r+b") as file:
-                file.seek(*((0, os.SEEK_END) if self._end is None else (self._end,)))
+                file.seek(self.end)
                 file.truncate()
-                for entry in entries:
-                    file.write(_packed(entry))
+                file.write(_packed(entry))
                 file.flush()
                 os.fsync(file.fileno())
-                self._end = file.tell()
+                self.end = file.tell()
         except OSError as error:
             raise CheckpointError(
                 f"cannot write {self.path}: {error}. The last checkpoint is unchanged: free some space or give another folder"
             ) from error
 
     def entries(self) -> Iterator[Rounds]:
-        """Read all whole entries, one after another.
+        """Read the entries, one after another.
 
         Raises:
             CheckpointError: where one is damaged.
         """
-        if self.path.exists():
-            with self.path.open("rb") as file:
-                while file.tell() != self._end and (entry := self._next(file)) is not None:
-                    yield entry
+        if self.end:
+            for entry, end in _entries(self.path):
+                yield entry
+                if end >= self.end:
+                    return
 
-    def cut(self, last: int) -> Iterator[Rounds]:
-        """Read the entries up to the round `last`; those after them count no more."""
-        end = reached = 0
-        if self.path.exists():
-            with self.path.open("rb") as file:
-                while reached < last and (entry := self._next(file)) is not None:
-                    if (reached := entry.last) <= last:
-                        end = file.tell()
-                        yield entry
-        self._end = end
 
-    def _next(self, file: BinaryIO) -> Rounds | None:
-        """Read an entry; None at the end."""
-        head = file.read(_LENGTH + _DIGEST)
-        length = int.from_bytes(head[:_LENGTH], "little")
-        if len(head) < _LENGTH + _DIGEST or length > self.path.stat().st_size - file.tell():
-            return None
-        tables = file.read(length)
-        if hashlib.sha256(tables).digest() != head[_LENGTH:]:
-            raise CheckpointError(
-                f"{self.path} is damaged (an entry does not have its digest): restore it from a copy, or run again"
-            )
-        source = pa.BufferReader(tables)
-        return Rounds(*(pa.ipc.open_stream(source).read_all() for _ in Rounds._fields))
+def read(path: Path) -> Iterator[Rounds]:
+    """Read all whole entries of a file, which need not exist.
+
+    Raises:
+        CheckpointError: where one is damaged.
+    """
+    return (entry for entry, _ in _entries(path))
+
+
+def _entries(path: Path) -> Iterator[tuple[Rounds, int]]:
+    """Read all whole entries of a file, each with the place where it ends."""
+    if path.exists():
+        with path.open("rb") as file:
+            while (entry := _next(path, file)) is not None:
+                yield entry, file.tell()
+
+
+def _next(path: Path, file: BinaryIO) -> Rounds | None:
+    """Read an entry; None at the end."""
+    head = file.read(_LENGTH + _DIGEST)
+    length = int.from_bytes(head[:_LENGTH], "little")
+    if len(head) < _LENGTH + _DIGEST or length > path.stat().st_size - file.tell():
+        return None
+    tables = file.read(length)
+    if hashlib.sha256(tables).digest() != head[_LENGTH:]:
+        raise CheckpointError(
+            f"{path} is damaged (an entry does not have its digest): restore it from a copy, or run again"
+        )
+    source = pa.BufferReader(tables)
+    return Rounds(*(pa.ipc.open_stream(source).read_all() for _ in Rounds._fields))
 
 
 def _packed(entry: Rounds) -> bytes:
-    """Return an entry as it is written."""
+    """Return the bytes of an entry."""
     sink = pa.BufferOutputStream()
     for table in entry:
         with pa.ipc.new_stream(sink, table.schema) as stream:

@@ -1,8 +1,9 @@
-"""The rounds that a run has recorded: the last ones as plain numbers, earlier ones as tables, in memory or in a journal."""
+"""Hold the rounds that a run has recorded: the last ones as numbers, earlier ones as tables, in memory or in a journal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,14 +45,13 @@ class RecordedRounds:
         return found
 
     @classmethod
-    def in_journal(cls, journal: Journal, last: int) -> RecordedRounds | None:
-        """Take over the rounds of a journal up to the round `last`; None where it does not reach it."""
+    def in_journal(cls, path: Path, last: int) -> RecordedRounds:
+        """Take over the rounds of a journal up to the round `last`, or as far as it goes."""
+        journal, rest = Journal.cut(path, last)
         found = cls()
-        for entry in journal.cut(last):
-            found._count(entry)
-        if found.last < last:
-            return None
-        found._journal = journal
+        found._journal, found._tables = journal, rest
+        for part in found.parts():
+            found._count(part)
         return found
 
     def __len__(self) -> int:
@@ -83,15 +83,15 @@ class RecordedRounds:
         parts = (part.up_to(last) for part in self.parts())
         return RecordedRounds.of(part for part in parts if len(part.table))
 
-    def move_to(self, journal: Journal) -> None:
-        """Append to a journal what is in memory, where nothing of it stays; a new journal gets all there is."""
-        if self._journal is not None and self._journal.path != journal.path:
-            self._tables = [*self._journal.entries(), *self._tables]
-            self._journal = None
-        if self._journal is None:
-            journal.path.unlink(missing_ok=True)
-        here = [*self._tables, *self._taken()]
-        journal.append([self._joined(here)] if here else [])
+    def move_to(self, path: Path) -> None:
+        """Append the rounds in memory to a journal, and forget them; the journal of another path gets all rounds."""
+        journal = self._journal
+        self._tables += self._taken()
+        if journal is None or journal.path != path:
+            self._tables = list(self.parts())
+            self._journal, journal = None, Journal(path)
+        if self._tables:
+            journal.append(self._joined(self._tables))
         self._journal, self._tables = journal, []
 
     def parts(self) -> Iterator[Rounds]:

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from turnout import models
+from turnout import models, storage
 from turnout.core.checks import CheckpointError, ConfigurationError, counted, refuse
 from turnout.core.display import html_table
 from turnout.history import History
@@ -174,21 +174,23 @@ class Result:
 
 
 def load(folder: str | Path, model: nn.Module | None = None) -> Result:
-    """Return the result of a run folder, finished or not: the model of its checkpoint, and its tables.
+    """Return the result of a run folder, finished or not: the model of its last checkpoint, and the tables up to then.
 
     Args:
         folder: where a run was saved, e.g. ``"runs/fedau-digits-0"``.
         model: a module of the class that was trained, if it was one of one's own; a ready-made one is rebuilt.
 
     Raises:
-        CheckpointError: where there is no run, or it is damaged.
+        CheckpointError: where there is no run, or a file of it is damaged.
         ConfigurationError: for a model that is none.
     """
-    trained = Trained.load(Path(folder))
+    folder = Path(folder)
+    trained, version = Trained.load(folder)
+    storage.check_all(folder)
     if model is not None and not isinstance(model, nn.Module):
         raise refuse("model", given=model, needed="a torch.nn.Module, or None where the run trained a ready-made model")
     build = _build(trained.spec) if model is None else lambda: model
-    return Result(History.load(folder), trained, build, Path(folder).resolve().name)
+    return Result(History.load(folder, version), trained, build, folder.resolve().name)
 
 
 def _build(spec: Mapping[str, Any] | None) -> Callable[[], nn.Module] | None:

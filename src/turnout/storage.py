@@ -1,4 +1,4 @@
-"""The folder of a run: files that are replaced whole or not at all, their digests, and one process at a time."""
+"""Replace the files of a run's folder whole or not at all, list their digests, and keep other processes out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from turnout.core.checks import CheckpointError
 
@@ -21,6 +21,8 @@ DIGESTS = "SHA256SUMS"
 
 _PARTS, _LOCK = ".parts", ".lock"
 _LINE = re.compile(rb"([0-9a-f]{64})  ([\w.-]+)")
+_locks: dict[Path, os.stat_result] = {}
+"""The lock files that this process holds, by folder."""
 
 Write = Callable[[Path], object]
 """Writes a file at the path it is given."""
@@ -63,7 +65,7 @@ def save(folder: Path, writers: Mapping[str, Write], previous: Mapping[str, str]
     """
     parts, earlier = {name: folder / _PARTS / name for name in writers}, previous or {}
     with _refused(folder / name for name in writers):
-        folder.mkdir(parents=True, exist_ok=True)
+        create(folder)
         known, fresh = _digests(folder), {}
         (folder / _PARTS).mkdir(exist_ok=True)
         try:
@@ -81,6 +83,36 @@ def save(folder: Path, writers: Mapping[str, Write], previous: Mapping[str, str]
             _sync_folder(folder)
         finally:
             shutil.rmtree(folder / _PARTS, ignore_errors=True)
+
+
+def create(folder: Path) -> None:
+    """Create a folder for files of a run, unless it is there; never again one that this process holds and was removed.
+
+    Raises:
+        CheckpointError: where it was removed or replaced while this process held it.
+    """
+    if (held := _locks.get(folder.resolve())) is None:
+        folder.mkdir(parents=True, exist_ok=True)
+    elif not _is(folder / _LOCK, held):
+        raise CheckpointError(
+            f"{folder} was removed or replaced while the run was going on, so nothing more can be saved there: run again, "
+            "or put the folder back and resume"
+        )
+
+
+def check_all(folder: Path, but: Collection[str] = ()) -> None:
+    """Refuse a folder where a file does not have its listed digest.
+
+    Args:
+        folder: of a run.
+        but: names of files that are not checked.
+
+    Raises:
+        CheckpointError: naming the damaged file.
+    """
+    for name in _digests(folder):
+        if name not in but:
+            check(folder / name)
 
 
 def check(path: Path) -> None:
@@ -131,19 +163,22 @@ def json_writer(value: Any) -> Write:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep all other processes out of a folder, and clear what one that was killed has left half written.
+    """Keep all other processes out of a folder, and clear what a killed process has left half written.
 
-    The system releases the lock when the process ends, however it ends. Asked for again by the same thread, it is given.
+    The system releases the lock when the process ends, however it ends. The same thread may lock a folder again. A folder
+    that is empty at the end is removed if it was created here.
 
     Raises:
         CheckpointError: where another run has it, or it cannot be written.
     """
     with _refused([folder]):
+        created = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock((folder / _LOCK).resolve(), mode=0o666, is_singleton=True)
+        place = folder.resolve()
+        lock = FileLock(place / _LOCK, is_singleton=True)
         first = not lock.is_locked
         try:
-            lock.acquire(timeout=0)
+            _acquire(lock, place / _LOCK)
         except Timeout as error:
             raise CheckpointError(
                 f"{folder} is in use by another run that is going on: wait until it ends, or give another folder"
@@ -153,10 +188,44 @@ def locked(folder: Path) -> Iterator[None]:
             return
     try:
         if first:
+            _locks[place] = (place / _LOCK).stat()
             _clear(folder)
         yield
     finally:
+        try:
+            if first and _is(place / _LOCK, _locks.pop(place)):
+                (place / _LOCK).unlink()
+                if created:
+                    place.rmdir()
+        except OSError:  # files are left in the folder, or the system does not remove one that is open
+            pass
+        finally:
+            lock.release()
+
+
+def _acquire(lock: BaseFileLock, path: Path) -> None:
+    """Acquire a lock at once, or not at all.
+
+    Whoever holds a lock removes its file before releasing it, so a file that was opened before and locked after that is
+    nobody's any more: another process may hold a new one of that name.
+
+    Raises:
+        Timeout: where another process holds it.
+    """
+    for _ in range(100):
+        lock.acquire(timeout=0)
+        number = lock._context.lock_file_fd  # what was locked; there is no public name for it
+        if lock.lock_counter > 1 or number is None or _is(path, os.fstat(number)):
+            return
         lock.release()
+    raise Timeout(str(path))
+
+
+def _is(path: Path, file: os.stat_result) -> bool:
+    """Return whether a path still leads to a file."""
+    with suppress(OSError):
+        return os.path.samestat(path.stat(), file)
+    return False
 
 
 def digest(path: Path) -> str:

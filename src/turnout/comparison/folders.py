@@ -1,4 +1,4 @@
-"""What run folders hold: whether a run may go on there, whether it is finished, and its record."""
+"""Read run folders: whether a run may go on there, whether it is finished, and its record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from turnout.core.checks import CheckpointError, DataError
 from turnout.describe import describe, differences
 from turnout.experiment import Experiment
 from turnout.history import History
-from turnout.journal import FILE as JOURNAL
 from turnout.reporting.records import RunRecord
 from turnout.running import STOPPED
 
@@ -19,13 +18,14 @@ CONFIG, TABLE, ORDER = "config.json", "rounds.parquet", "comparison.json"
 
 
 def is_finished(folder: Path, experiment: Experiment) -> bool:
-    """Whether `folder` holds all rounds of `experiment`.
+    """Return whether `folder` holds all rounds of `experiment`: tables and checkpoint, both of the last round.
 
     Raises:
-        CheckpointError: where it holds another experiment, or more rounds.
+        CheckpointError: where it holds another experiment, or more rounds, or is damaged.
     """
     if not (folder / CONFIG).exists() or not (checkpoint.exists(folder) or (folder / TABLE).exists()):
         return False  # nothing of whatever was begun here is worth keeping
+    storage.check_all(folder, but=(checkpoint.FILE, checkpoint.PREVIOUS))  # a run may go on from one of the two
     there = {**_config(folder), "rounds": None}
     here = {**describe(experiment), "rounds": None}
     if different := list(differences(there, here)):
@@ -33,13 +33,14 @@ def is_finished(folder: Path, experiment: Experiment) -> bool:
             f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}. Give another folder, or "
             "delete this one"
         )
-    history = _history(folder)
-    if history.last_round > experiment.rounds:
+    if (saved := checkpoint.version(folder)) is None:
+        return False
+    if saved > experiment.rounds:
         raise CheckpointError(
-            f"{folder} holds {history.last_round} rounds, more than the {experiment.rounds} asked for: ask for "
-            f"{history.last_round} or more, or give another folder"
+            f"{folder} holds {saved} rounds, more than the {experiment.rounds} asked for: ask for {saved} or more, or give "
+            "another folder"
         )
-    return history.last_round == experiment.rounds and len(history.clients) > 0
+    return saved == experiment.rounds and len(History.load(folder, saved).clients) > 0
 
 
 def load_record(folder: str | Path) -> RunRecord:
@@ -49,11 +50,12 @@ def load_record(folder: str | Path) -> RunRecord:
         CheckpointError: where there is no run, it is damaged, or it is not finished.
     """
     folder = Path(folder)
-    config, history = _config(folder), _history(folder)
-    ended = history.last_round >= config["rounds"] or history.last_round == _stopped_after(folder)
-    if not ended or not len(history.clients):
+    storage.check_all(folder)
+    config, saved = _config(folder), checkpoint.version(folder) or 0
+    history = History.load(folder, saved) if saved else History()
+    if not (saved >= config["rounds"] or saved == _stopped_after(folder)) or not len(history.clients):
         raise CheckpointError(
-            f"the run in {folder} is not finished ({history.last_round} of {config['rounds']} rounds): go on with "
+            f"the run in {folder} is not finished ({saved} of {config['rounds']} rounds): go on with "
             f"`turnout run --resume {folder}`, or leave it out"
         )
     return RunRecord(config["algorithm"]["name"], config["seed"], history, config)
@@ -101,12 +103,6 @@ def _place(folder: Path, run: Path) -> tuple[int, str]:
     name, order = str(run.relative_to(folder)), folder / ORDER
     names = storage.read_json(order, instead="compare again").get("runs", []) if order.exists() else []
     return (names.index(name) if name in names else len(names), name)
-
-
-def _history(folder: Path) -> History:
-    """Return what the run in a folder has recorded so far."""
-    recorded = (folder / TABLE).exists() or (folder / JOURNAL).exists()
-    return History.load(folder) if recorded else History()
 
 
 def _config(folder: Path) -> dict[str, Any]:

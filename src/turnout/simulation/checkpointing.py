@@ -1,4 +1,4 @@
-"""A simulation on disk: its tables, and a checkpoint from which it goes on."""
+"""Save a simulation, its tables and a checkpoint, and go on from there."""
 
 from __future__ import annotations
 

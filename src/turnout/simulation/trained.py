@@ -97,8 +97,8 @@ class Trained:
         return {"model.fixed": dict(self.fixed), "model.first": first}, facts
 
     @classmethod
-    def load(cls, folder: Path) -> Trained:
-        """Read the model that the checkpoint of a run folder holds.
+    def load(cls, folder: Path) -> tuple[Trained, int]:
+        """Read the model that the checkpoint of a run folder holds, and after which round it is.
 
         Raises:
             CheckpointError: where there is none, or it is damaged.
@@ -112,7 +112,7 @@ class Trained:
         if "row" in first:
             own = ClientMemory(model["num_clients"], {_OWN: first["row"]})
             own.restore({name: memory[name] for name in ("clients", f"table.{_OWN}")})
-        return cls(
+        trained = cls(
             Layout(tuple(model["names"]), tuple(map(tuple, model["shapes"])), model["num_shared"]),
             tensors["model/params"],
             first["parameters"],
@@ -122,6 +122,7 @@ class Trained:
             checkpoint.unflatten(tensors, "model.fixed"),
             model["spec"],
         )
+        return trained, facts["version"]
 
 
 def _state_dict(module: nn.Module, keep_fixed: bool) -> tuple[dict[str, str], dict[str, torch.Tensor]]:

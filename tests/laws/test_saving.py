@@ -1,0 +1,58 @@
+"""Every step can be saved and resumed from, also one that changes nothing while older versions are still in use."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from turnout import Buffered, ConfigurationError, Population, Speed, Trace, delay
+from turnout.simulation import Simulation, checkpointing, divergence
+
+from .recipes import DATA, RECIPES, N, assert_same_bits, experiment
+
+BAD = (3, 4, 5, 6, 7)
+"""Clients whose updates overflow, so that every report of theirs is dropped."""
+
+SCHEDULE = (*((client, 0, 2) for client in range(N)), *((client, 3, 5) for client in BAD), (0, 4, 5))
+"""All clients are there in two rounds, nobody in the third, clients with bad updates alone in the fourth."""
+
+PACES = {
+    "rounds": {"population": Population(Trace(SCHEDULE))},
+    "buffered": {
+        "population": Population(speed=Speed(compute=delay.Uniform(1, 2), spread=1.0, per="task")),
+        "pace": Buffered(2),
+    },
+}
+
+
+def data():
+    """Return data in which some clients have inputs with which updates overflow."""
+    train = DATA.train
+    x = train.x.clone()
+    for client in BAD:
+        x[train.offsets[client] : train.offsets[client + 1]] = 3e38
+    return replace(DATA, train=replace(train, x=x))
+
+
+OVERFLOWING = data()
+
+
+@pytest.mark.parametrize("pace", PACES)
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_step_of_every_recipe_is_saved_and_resumed_from(name, pace, tmp_path, monkeypatch):
+    monkeypatch.setattr(divergence, "MOST_STEPS_LOST", 100)
+    run = replace(experiment(name, rounds=7), data=OVERFLOWING, **PACES[pace])
+    try:
+        whole = Simulation(run)
+    except ConfigurationError:
+        return  # this pace refuses the recipe
+    for version in range(1, 8):
+        whole.round()
+        checkpointing.save(whole, tmp_path / "run")
+        if version == 4:
+            shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    resumed = Simulation(run)
+    checkpointing.restore(resumed, tmp_path / "copy")
+    for _ in range(3):
+        resumed.round()
+    assert_same_bits(resumed, whole)
