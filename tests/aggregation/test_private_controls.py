@@ -79,7 +79,7 @@ def test_without_noise_the_mean_stays_that_of_what_clients_keep():
 def test_the_pair_costs_what_one_gaussian_mechanism_costs():
     plan = private().privacy
     assert plan is not None
-    assert plan.spent(4) == to.privacy.epsilon(to.privacy.Release(3.0), 4, 1e-5)
+    assert plan.spent(4, 4) == to.privacy.epsilon(to.privacy.Release(3.0), 4, 1e-5)
 
 
 def test_a_count_is_paid_for_beside_both():

@@ -102,6 +102,22 @@ def test_a_budget_is_never_exceeded():
     experiment(PrivateSum(noise_multiplier=4.6, cohort=8, budget=2.6))
 
 
+def test_a_delta_that_one_client_in_full_would_pass_is_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"delta: got 0\.125 with 8 clients, needed less than 1/8.* delta=0\.01$"
+    ):
+        experiment(PrivateSum(cohort=8, delta=0.125)).run()
+    experiment(PrivateSum(cohort=8, delta=0.12), rounds=1).run()
+
+
+def test_no_row_exceeds_the_accepted_budget():
+    piece = PrivateSum(noise_multiplier=0.8, sampling_rate=0.3)
+    total = to.privacy.epsilon(piece.release(), 37, 1e-5)
+    algorithm = to.average_all(to.Sgd(lr=0.1, steps=1), also=(replace(piece, budget=total), to.Poisson(0.3)))
+    result = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=37).run()
+    assert max(result.rounds["epsilon"].to_pylist()) == result.rounds["epsilon"][-1].as_py() == total
+
+
 @pytest.mark.parametrize("correlation", [to.BandedSquareRoot(), to.BufferedToeplitz(2)])
 def test_clients_rest_and_a_resumed_run_goes_on_bit_for_bit(correlation, tmp_path):
     piece = PrivateSum(noise_multiplier=1.0, cohort=4, correlation=correlation, rounds=8, separation=3)

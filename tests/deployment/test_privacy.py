@@ -20,7 +20,7 @@ from turnout import (
 )
 from turnout.core.types import Federation
 from turnout.deployment.replay import replay
-from turnout.deployment.setting import check
+from turnout.deployment.setting import Setting, check
 from turnout.deployment.wire import encode
 from turnout.experiment import Experiment
 from turnout.models import Logistic
@@ -105,3 +105,12 @@ def test_a_report_with_nan_stays_in_the_step(world):
     driver = deployed.host.driver
     assert driver.params.isfinite().all()
     assert driver.ledger.history.participation["client"].to_pylist()[:8] == list(range(8))
+
+
+def test_no_more_clients_enrol_than_delta_allows():
+    setting = Setting.of(private(PrivateSum(delta=0.05)))
+    assert setting.check_clients(8, None) == 19
+    with pytest.raises(ConfigurationError, match=r"max_clients: got 20, and delta=0.05 .* --max-clients 19"):
+        setting.check_clients(8, 20)
+    with pytest.raises(ConfigurationError, match=r"delta: got 0\.05 with 20 clients"):
+        setting.check_clients(20, None)

@@ -1,8 +1,12 @@
 """What is spent, against the package that counts it, and the noise that a budget needs."""
 
 import math
+import re
 import sys
+import tomllib
 from dataclasses import replace
+from itertools import pairwise, product
+from pathlib import Path
 
 import dp_accounting
 import numpy as np
@@ -10,9 +14,10 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 from scipy.stats import norm
 
+from turnout import DivideByNoisyCurvature, DivideByNoisySum, NoiseShare, PrivateSum
 from turnout.core.checks import ConfigurationError
 from turnout.privacy import Release, epsilon, noise_multiplier_for, rounds_within
-from turnout.privacy.accounting import at_most
+from turnout.privacy.accounting import _gaussian, at_most
 
 
 def test_rounds_without_sampling_cost_what_one_gaussian_mechanism_costs():
@@ -87,12 +92,73 @@ def test_a_row_of_the_table_never_tells_too_little():
     assert exact[0] < at_most(release, 75, 1e-6) == exact[1]
 
 
+def test_no_row_tells_more_than_the_epsilon_of_the_whole_run():
+    release = Release(1.0, sampling_rate=0.05)
+    rows = [at_most(release, rounds, 1e-6, total=75) for rounds in range(63, 76)]
+    assert rows == sorted(rows)
+    assert rows[-1] == epsilon(release, 75, 1e-6)
+
+
+def test_lost_releases_are_spent_with_those_of_the_run():
+    """Of independent noise each counts once; a correlated one moves no further than the dense matrix of both runs says."""
+    plain = Release(2.0)
+    assert at_most(plain, 6, 1e-5, 9, ((2, 5),)) == epsilon(plain, 9, 1e-5)
+    assert at_most(replace(plain, separation=4), 8, 1e-5, 8, ((3, 5),)) == pytest.approx(epsilon(plain, 3, 1e-5))
+    assert at_most(replace(plain, noise_multiplier=0.0), 6, 1e-5, 9, ((2, 5),)) == math.inf
+    sampled = Release(2.0, sampling_rate=0.1)
+    assert at_most(sampled, 6, 1e-5, 9, ((2, 5),)) == epsilon(sampled, 9, 1e-5)
+
+
+@pytest.mark.parametrize("separation", [1, 2, 3])
+@pytest.mark.parametrize("window", [(2, 6), (3, 4), (0, 6)])
+def test_no_client_moves_a_run_and_its_lost_releases_further_than_is_counted(separation, window):
+    """Against all pairs of participation patterns, equal before the copy was made and free behind it."""
+    n, (first, last) = 6, window
+    column = np.array([1.0, 0.5, 0.375, 0.3125, 0.2734375, 0.24609375])
+    c = np.array([[column[i - j] if i >= j else 0.0 for j in range(n)] for i in range(n)])
+    patterns = [
+        np.array(pattern)
+        for pattern in product((0.0, 1.0), repeat=n)
+        if all(b - a >= separation for a, b in pairwise(np.flatnonzero(pattern)))
+    ]
+    moved = max(
+        (c @ one) @ (c @ one) + (c @ other)[first:last] @ (c @ other)[first:last]
+        for one, other in product(patterns, patterns)
+        if (one[:first] == other[:first]).all()
+    )
+    release = Release(5.0, tuple(column), separation)
+    assert at_most(release, n, 1e-5, n, (window,)) >= epsilon(Release(5.0 / math.sqrt(moved)), 1, 1e-5) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("value", [1e-300, 1e-9, -1.0, 1e300, math.inf, math.nan, True, "2"])
+def test_noise_that_no_number_can_hold_is_refused(value):
+    for piece in (PrivateSum, DivideByNoisySum, DivideByNoisyCurvature, NoiseShare):
+        with pytest.raises(ConfigurationError, match=r"noise_multiplier: got .*a number from 0\.001 to 1,000,000"):
+            piece(noise_multiplier=value)
+    with pytest.raises(ConfigurationError, match="count_deviation: got"):
+        PrivateSum(count_deviation=value)
+
+
+@pytest.mark.parametrize("sampling", [{}, {"sampling_rate": 0.1}, {"sampling_rate": 0.1, "sampling": "fixed_size"}])
+def test_almost_no_noise_costs_all(sampling):
+    assert epsilon(Release(1e-300, **sampling), 10, 1e-5) == math.inf
+    assert 1e4 < epsilon(Release(1e-2, **sampling), 10, 1e-5) < math.inf
+
+
 def test_nothing_done_costs_nothing_and_no_noise_costs_all():
     assert epsilon(Release(1.0), 0, 1e-5) == 0.0
     assert epsilon(Release(0.0), 1, 1e-5) == math.inf
 
 
-def test_the_error_without_the_package_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'turnout\[privacy\]'"):
-        noise_multiplier_for(2.0, 1e-5, 7, Release(0.0))
+@pytest.mark.parametrize(("missing", "named"), [("dp_accounting", "dp-accounting"), ("scipy.optimize", "SciPy")])
+def test_the_error_without_a_package_says_what_to_install(monkeypatch, missing, named):
+    monkeypatch.setitem(sys.modules, missing, None)
+    _gaussian.cache_clear()
+    with pytest.raises(ConfigurationError, match=rf"needs {named}: write pip install 'turnout\[privacy\]'"):
+        noise_multiplier_for(2.0, 1e-5, 7, Release(0.0)) if named != "SciPy" else epsilon(Release(1.0), 7, 1e-5)
+
+
+def test_the_extra_declares_what_counting_imports():
+    settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    declared = {re.split("[>=<]", each)[0] for each in settings["project"]["optional-dependencies"]["privacy"]}
+    assert declared == {"dp-accounting", "scipy"}

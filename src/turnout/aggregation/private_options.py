@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnout.core.checks import ConfigurationError, count, not_negative, positive, refuse
+from turnout.core.checks import ConfigurationError, count, positive, refuse
+from turnout.privacy.accounting import check_deviation
 from turnout.privacy.correlation import Correlation, Independent
 
 _CORRELATIONS = "Independent(), BandedSquareRoot() or BufferedToeplitz()"
@@ -13,13 +14,15 @@ _CORRELATIONS = "Independent(), BandedSquareRoot() or BufferedToeplitz()"
 def check_options(piece: Any) -> None:
     """Refuse options of a `PrivateSum` that are out of range, or mean nothing together."""
     positive("norm", piece.norm)
-    not_negative("noise_multiplier", piece.noise_multiplier)
+    check_deviation("noise_multiplier", piece.noise_multiplier, zero=True)
     positive("quantile_rate", piece.quantile_rate)
     for name in ("cohort", "rounds", "most", "sampled_from", "noise_shares"):
         if getattr(piece, name) is not None:
             count(name, getattr(piece, name))
     count("separation", piece.separation)
-    for name in ("budget", "count_deviation", "control_norm"):
+    if piece.count_deviation is not None:
+        check_deviation("count_deviation", piece.count_deviation)
+    for name in ("budget", "control_norm"):
         if getattr(piece, name) is not None:
             positive(name, getattr(piece, name))
     for name in ("delta", "quantile", "sampling_rate"):
@@ -30,13 +33,23 @@ def check_options(piece: Any) -> None:
     _check_together(piece)
 
 
-def check_clients(sampled_from: int | None, num_clients: int) -> None:
-    """Refuse to count samples of another federation."""
+def check_clients(sampled_from: int | None, delta: float, num_clients: int) -> None:
+    """Refuse to count samples of another federation, and a delta that allows to publish one client in full."""
+    if delta * num_clients >= 1:
+        raise ConfigurationError(
+            f"delta: got {delta:g} with {num_clients:,} clients, needed less than 1/{num_clients}: to publish all data of "
+            f"one client drawn by chance costs epsilon=0 at that delta; write delta={delta_below(num_clients):g}"
+        )
     if sampled_from not in (None, num_clients):
         raise ConfigurationError(
             f"sampled_from: got {sampled_from}, and there are {num_clients} clients to draw from: write "
             f"sampled_from={num_clients}"
         )
+
+
+def delta_below(num_clients: int) -> float:
+    """Return a power of ten that is below ``1 / (10 N)``."""
+    return 10.0 ** -(len(str(num_clients)) + 1)
 
 
 def _check_together(piece: Any) -> None:

@@ -151,10 +151,10 @@ class PrivateSum(Aggregation):
         """Return the first norm, and no noise yet.
 
         Raises:
-            ConfigurationError: where N is so small that the count leaves no noise to spend on the updates, or is another than
-                `sampled_from`.
+            ConfigurationError: where N is so small that the count leaves no noise to spend on the updates, is another than
+                `sampled_from`, or is 1/delta or more.
         """
-        check_clients(self.sampled_from, federation.num_clients)
+        check_clients(self.sampled_from, self.delta, federation.num_clients)
         update_multiplier(self, self._divisor(federation))
         first = torch.tensor(self.norm, dtype=torch.float64)
         kept = {

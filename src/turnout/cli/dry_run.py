@@ -30,7 +30,9 @@ def planned(experiment: Experiment) -> dict[str, int | str]:
     up, down = simulation.message_bytes("train")
     plan, private = experiment.algorithm.privacy, {}
     if plan is not None:
-        private = {f"epsilon at delta {plan.delta:g}": f"{plan.spent(experiment.rounds):.4g} ({plan.relation})"}
+        private = {
+            f"epsilon at delta {plan.delta:g}": f"{plan.spent(experiment.rounds, experiment.rounds):.4g} ({plan.relation})"
+        }
     steps, side_by_side = getattr(experiment.algorithm.local, "steps", None), simulation.workspace.lanes
     return {
         "clients": data.num_clients,

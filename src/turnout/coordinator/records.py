@@ -14,9 +14,9 @@ from turnout.slots.algorithm import Algorithm
 
 
 def of_round(
-    algorithm: Algorithm, state: ServerState, federation: Federation, reports: Report, info: Info
+    algorithm: Algorithm, state: ServerState, federation: Federation, reports: Report, info: Info, rounds: int
 ) -> dict[str, Any]:
-    """Return what a server step used and did; `state` is the one after it."""
+    """Return what a server step of a run of so many rounds used and did; `state` is the one after it."""
     weights = info["weights"].cpu().numpy()
     row: dict[str, Any] = {"num_dropped": info["num_dropped"], "weight_sum": float(weights.sum())}
     if len(weights):
@@ -34,7 +34,7 @@ def of_round(
     if "num_too_early" in info:
         row["num_too_early"] = info["num_too_early"]
     if (plan := algorithm.privacy) is not None:
-        row |= plan.columns(state.version)
+        row |= plan.columns(state.version, rounds, federation.lost_releases)
     slots = (tensor for slot in state.slots.values() for tensor in slot.values())
     return row | {"server_bytes": state.params.nbytes + sum(tensor.nbytes for tensor in slots)}
 

@@ -270,6 +270,8 @@ class Federation:
         seed: the run's seed.
         secret: random bits that the server alone knows, which the noise of differential privacy is made of between real
             machines; None, in a simulation, has it made of the seed.
+        lost_releases: noised releases that were made by a server whose run this one was restored from, as far as it does not
+            know them: (how many came before the first, how many with the last) for each such server.
     """
 
     num_clients: int
@@ -279,6 +281,7 @@ class Federation:
     dtype: torch.dtype = torch.float32
     seed: int = 0
     secret: int | None = field(default=None, repr=False)
+    lost_releases: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,7 @@ class Ledger:
         """Record a server step."""
         algorithm, state, federation = coordinator.algorithm, coordinator.state, coordinator.federation
         reports, version = stepped.reports, state.version
-        row = records.of_round(algorithm, state, federation, reports, stepped.info)
+        row = records.of_round(algorithm, state, federation, reports, stepped.info, self._setting.rounds)
         row |= {"seconds": time - self.begun, "num_unused": self._unused}
         if stepped.prepared is not None:
             more = records.traffic(algorithm, state, federation, stepped.prepared, state.params.nbytes)

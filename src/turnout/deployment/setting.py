@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -126,6 +127,7 @@ class Setting:
                 raise ConfigurationError(f"max_clients: got {max_clients}, but {error}: leave it out") from None
             return min_clients
         most = 100_000 if max_clients is None else max_clients
+        most = _within_delta(algorithm, most, given=max_clients is not None)
         if most < min_clients:
             raise ConfigurationError(f"max_clients: got {most}, needed at least min_clients, {min_clients}")
         room = memory() // 2
@@ -210,6 +212,23 @@ def _check_privacy(algorithm: Algorithm) -> None:
             "NoiseShare: the noise of a client follows from the run's seed, which all are told, so that they could take it "
             "off: simulate it, or leave it and noise_shares out, so that the server adds noise"
         )
+
+
+def _within_delta(algorithm: Algorithm, most: int, given: bool) -> int:
+    """Return how many clients may enrol so that the delta of a private run stays below 1/N.
+
+    Raises:
+        ConfigurationError: where more were asked for.
+    """
+    if (plan := algorithm.privacy) is None or plan.delta * most < 1:
+        return most
+    fit = math.ceil(1 / plan.delta) - 1
+    if given:
+        raise ConfigurationError(
+            f"max_clients: got {most:,}, and delta={plan.delta:g} means something below 1/N alone: write "
+            f"--max-clients {fit}, or a smaller delta"
+        )
+    return fit
 
 
 def choose_engine(computer: Computer) -> None:

@@ -13,6 +13,7 @@ from turnout.core.random import fold, stream, uniform
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.guard.clip import clipped
+from turnout.privacy.accounting import check_deviation
 from turnout.slots import Guard, Slots
 
 
@@ -42,7 +43,7 @@ class NoiseShare(Guard):
 
     def __post_init__(self) -> None:
         positive("norm", self.norm)
-        positive("noise_multiplier", self.noise_multiplier)
+        check_deviation("noise_multiplier", self.noise_multiplier)
         count("shares", self.shares)
 
     def fits(self, algorithm: Slots) -> None:

@@ -24,16 +24,37 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, refuse
 from turnout.privacy.sensitivity import most_participations, sensitivity
 
 Accountant = Literal["pld", "rdp"]
 Sampling = Literal["poisson", "fixed_size"]
 _EXACT = 32  # rounds up to which each has its own figure; from there on 32 in each doubling
+_LEAST, _MOST = 1e-3, 1e6  # noise multipliers; a round with less noise spends more than 500,000
+Windows = tuple[tuple[int, int], ...]
+"""Releases that were made and lost: each is (how many came before the first of them, how many with the last)."""
+
+
+def check_deviation(name: str, value: float, *, zero: bool = False) -> None:
+    """Refuse a deviation of noise that hides nothing, or that no floating-point number can hold.
+
+    Args:
+        name: of the option.
+        value: what was given.
+        zero: whether 0, which is no noise, is allowed.
+
+    Raises:
+        ConfigurationError: for a number out of range.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (_LEAST <= value <= _MOST or (zero and value == 0)):
+        needed = f"{'0 for no noise, or ' * zero}a number from {_LEAST:g} to {_MOST:,.0f}"
+        raise refuse(name, given=value, needed=needed, instead="Useful values are about 0.3 to 30")
 
 
 @dataclass(frozen=True)
@@ -82,15 +103,31 @@ def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant 
     return _gaussian(release.noise_multiplier / _length(release, rounds), delta)
 
 
-def at_most(release: Release, rounds: int, delta: float) -> float:
+def at_most(release: Release, rounds: int, delta: float, total: int | None = None, lost: Windows = ()) -> float:
     """Return an epsilon that so many rounds do not exceed, for the table of rounds: that of a few more rounds.
 
     Sampled rounds are composed anew for each figure, which takes a twentieth of a second, so not every round has its own.
+
+    Args:
+        release: how sums are released.
+        rounds: how many.
+        delta: the probability with which epsilon may fail.
+        total: rounds of the whole run, whose epsilon no earlier round exceeds; None where that is not known.
+        lost: further releases, of which the present run does not know what they said.
     """
-    if release.sampling_rate is None or rounds <= _EXACT:
+    if release.sampling_rate is not None:
+        more = sum(last - first for first, last in lost)  # independent releases, whichever run they belong to
+        if rounds + more <= _EXACT:
+            return epsilon(release, rounds + more, delta)
+        step = 2 ** ((rounds + more).bit_length() - 6)
+        above = epsilon(release, -(-(rounds + more) // step) * step, delta)
+        return above if total is None or rounds > total else min(above, epsilon(release, total + more, delta))
+    if not lost:
         return epsilon(release, rounds, delta)
-    step = 2 ** (rounds.bit_length() - 6)
-    return epsilon(release, -(-rounds // step) * step, delta)
+    if release.noise_multiplier <= 0:
+        return math.inf
+    moved = _length(release, rounds) ** 2 + sum(_moved_by_lost(release, *window) for window in lost)
+    return _gaussian(release.noise_multiplier / math.sqrt(moved), delta) if moved else 0.0
 
 
 def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Release) -> float:
@@ -107,7 +144,7 @@ def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Rele
         14.6
     """
     if release.sampling_rate is None:
-        return float(_package().get_sigma_gaussian(budget, delta)) * _length(release, rounds)
+        return float(library("dp_accounting").get_sigma_gaussian(budget, delta)) * _length(release, rounds)
     low, high = 1e-2, 2.0
     while _of_samples(release, high, rounds, delta, "pld") > budget:
         low, high = high, 2 * high
@@ -123,7 +160,7 @@ def rounds_within(release: Release, budget: float, delta: float, most: int) -> i
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if at_most(release, middle, delta) <= budget else (low, middle - 1)
+        low, high = (middle, high) if epsilon(release, middle, delta) <= budget else (low, middle - 1)
     return low
 
 
@@ -135,6 +172,20 @@ def _length(release: Release, rounds: int) -> float:
     return sensitivity(column, release.separation, release.most)
 
 
+def _moved_by_lost(release: Release, first: int, last: int) -> float:
+    """Return a bound of the squared distance by which one client with updates of length 1 moves lost releases.
+
+    A run was restored after `first` releases, and another one, which began with the same ones, had made `last`. With the
+    noise of both, ``C g`` has the rows of the present run and the rows from `first` to `last` of the other, so that squared
+    distances add up. A row of C adds at most the coefficients that are `separation` apart, whatever the client's rounds.
+    """
+    number = max(last - first, 0)
+    if release.coefficients is None or not number:
+        return float(most_participations(number, release.separation, release.most))
+    apart = release.coefficients[: last : release.separation][: release.most]
+    return min(_length(release, last) ** 2, number * sum(apart) ** 2)
+
+
 @lru_cache(maxsize=4096)
 def _gaussian(multiplier: float, delta: float) -> float:
     """Epsilon of one Gaussian mechanism: ``Phi(m/2 - epsilon/m) - e^epsilon Phi(-m/2 - epsilon/m) = delta``, m its inverse.
@@ -144,8 +195,10 @@ def _gaussian(multiplier: float, delta: float) -> float:
 
     Reference: Balle and Wang, "Improving the Gaussian mechanism for differential privacy", ICML 2018, Theorem 8.
     """
-    from scipy.optimize import brentq
-    from scipy.special import log_ndtr
+    brentq, log_ndtr = library("scipy.optimize").brentq, library("scipy.special").log_ndtr
+
+    if multiplier < _LEAST**2:  # beyond what floating-point numbers tell apart: no protection
+        return math.inf
 
     def excess(found: float) -> float:
         """The logarithm of the delta of an epsilon, minus that of the one asked for."""
@@ -168,13 +221,15 @@ def _gaussian(multiplier: float, delta: float) -> float:
 def _of_samples(release: Release, multiplier: float, rounds: int, delta: float, accountant: Accountant) -> float:
     """Epsilon of sampled rounds with this multiplier in the place of the release's own."""
     assert release.sampling_rate is not None
+    unsampled = multiplier if release.sampling == "poisson" else multiplier / 2
+    plain = _gaussian(unsampled / math.sqrt(rounds), delta)  # a bound for the same neighbours
+    if multiplier < 0.05:  # of so little noise, the distributions of the privacy loss do not fit into memory
+        return plain
     if release.sampling == "poisson":
         return _sampled(multiplier, release.sampling_rate, rounds, delta, accountant)
-    from dp_accounting.rdp import compute_epsilon
-
     orders, once = _replaced(multiplier, release.sampling_rate)
-    sampled = float(compute_epsilon(orders, [rounds * each for each in once], delta)[0])
-    return min(sampled, _gaussian(multiplier / 2 / math.sqrt(rounds), delta))  # both are bounds for the same neighbours
+    sampled = float(library("dp_accounting.rdp").compute_epsilon(orders, [rounds * each for each in once], delta)[0])
+    return min(sampled, plain)
 
 
 @lru_cache(maxsize=64)
@@ -184,9 +239,7 @@ def _replaced(multiplier: float, rate: float) -> tuple[list[int], list[float]]:
     The package's event has the multiplier for a sensitivity of C, its Renyi divergence reads it as that for the whole
     sensitivity, which is 2 C where a client is replaced: so half of it is what it is given.
     """
-    dp = _package()
-    from dp_accounting.rdp import RdpAccountant
-
+    dp = library("dp_accounting")
     orders = [
         *range(2, 25),
         *range(26, 49, 2),
@@ -197,7 +250,7 @@ def _replaced(multiplier: float, rate: float) -> tuple[list[int], list[float]]:
         257,
         512,
     ]  # up to 256, one takes the time of its square
-    found: Any = RdpAccountant(orders, dp.NeighboringRelation.REPLACE_ONE)
+    found: Any = library("dp_accounting.rdp").RdpAccountant(orders, dp.NeighboringRelation.REPLACE_ONE)
     share = Fraction(rate).limit_denominator(10**9)
     event = dp.SampledWithoutReplacementDpEvent(share.denominator, share.numerator, dp.GaussianDpEvent(multiplier / 2))
     found.compose(event)
@@ -207,29 +260,25 @@ def _replaced(multiplier: float, rate: float) -> tuple[list[int], list[float]]:
 @lru_cache(maxsize=4096)
 def _sampled(multiplier: float, rate: float, rounds: int, delta: float, accountant: Accountant) -> float:
     """Epsilon of Gaussian mechanisms of Poisson samples; neighbours differ by one client."""
-    dp = _package()
+    dp = library("dp_accounting")
     if accountant == "pld":
-        from dp_accounting.pld import PLDAccountant
-
-        found: Any = PLDAccountant(value_discretization_interval=1e-3)
+        found: Any = library("dp_accounting.pld").PLDAccountant(value_discretization_interval=1e-3)
     else:
-        from dp_accounting.rdp import RdpAccountant
-
-        found = RdpAccountant()
+        found = library("dp_accounting.rdp").RdpAccountant()
     found.compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(multiplier)), rounds)
     return float(found.get_epsilon(delta))
 
 
-def _package() -> Any:
-    """The package that counts.
+def library(name: str) -> Any:
+    """Import a module of the extra `privacy`.
 
     Raises:
         ConfigurationError: where it is missing.
     """
     try:
-        import dp_accounting
+        return import_module(name)
     except ImportError as error:
+        package = {"scipy": "SciPy"}.get(name.split(".")[0], "dp-accounting")
         raise ConfigurationError(
-            "counting what differential privacy costs needs dp-accounting: write pip install 'turnout[privacy]'"
+            f"counting what differential privacy costs needs {package}: write pip install 'turnout[privacy]'"
         ) from error
-    return dp_accounting

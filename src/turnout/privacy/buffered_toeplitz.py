@@ -11,6 +11,7 @@ import torch
 
 from turnout.core.checks import count
 from turnout.core.types import State
+from turnout.privacy.accounting import library
 from turnout.privacy.correlation import Correlation
 
 
@@ -57,8 +58,7 @@ class BufferedToeplitz(Correlation):
 @lru_cache(maxsize=16)
 def _best(buffers: int, rounds: int, separation: int, most: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Theta and omega ``[d]`` of least error: L-BFGS over the gaps between rates and roots, from a few starts."""
-    from scipy.optimize import minimize
-
+    minimize = library("scipy.optimize").minimize
     slope = partial(_error_and_slope, rounds=rounds, separation=separation, most=most)
     found = (
         minimize(slope, start, jac=True, method="L-BFGS-B", bounds=[_GAPS] * (2 * buffers), options={"maxiter": 300})

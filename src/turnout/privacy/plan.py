@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from turnout.core.checks import ConfigurationError
-from turnout.privacy.accounting import Release, at_most, epsilon, noise_multiplier_for, rounds_within
+from turnout.privacy.accounting import Release, Windows, at_most, epsilon, noise_multiplier_for, rounds_within
 
 
 class Plan(NamedTuple):
@@ -24,15 +24,19 @@ class Plan(NamedTuple):
     delta: float
     budget: float | None
 
-    def spent(self, rounds: int) -> float:
-        """Return an epsilon that so many rounds do not exceed."""
-        return at_most(self.release, rounds, self.delta)
+    def spent(self, rounds: int, total: int, lost: Windows = ()) -> float:
+        """Return an epsilon that so many of a run's `total` rounds do not exceed, together with lost releases."""
+        return at_most(self.release, rounds, self.delta, total, lost)
 
-    def columns(self, rounds: int) -> dict[str, float]:
+    def allows(self, rounds: int, total: int, lost: Windows = ()) -> bool:
+        """Return whether so many rounds stay within the budget."""
+        return self.budget is None or self.spent(rounds, total, lost) <= self.budget
+
+    def columns(self, rounds: int, total: int, lost: Windows = ()) -> dict[str, float]:
         """Return what the table of rounds says: epsilon, and by which sampling it is smaller, with its rate, if by any."""
         rate = self.release.sampling_rate
         sampling = {} if rate is None else {f"{self.release.sampling}_rate": rate}
-        return {"epsilon": self.spent(rounds), **sampling}
+        return {"epsilon": self.spent(rounds, total, lost), **sampling}
 
     @property
     def relation(self) -> str:

@@ -235,7 +235,8 @@ class Simulation:
         stepped = self.step()
         seconds = time.perf_counter() - begin
         algorithm, federation, state = self.experiment.algorithm, self.coordinator.federation, self.state
-        row = records.of_round(algorithm, state, federation, stepped.reports, stepped.info) | {"seconds": seconds}
+        row = records.of_round(algorithm, state, federation, stepped.reports, stepped.info, self.experiment.rounds)
+        row["seconds"] = seconds
         row |= self.driver.figures(stepped) | self._figures(stepped)
         if stepped.prepared is not None and isinstance(self.driver, InStep):
             model = algorithm.broadcast_bytes(state.params)

@@ -10,7 +10,7 @@ import torch
 
 from turnout.core.checks import positive
 from turnout.core.types import Federation, Report, State
-from turnout.privacy.accounting import Release
+from turnout.privacy.accounting import Release, check_deviation
 from turnout.privacy.noise import gaussian
 from turnout.slots import Weighting, Weights
 from turnout.weighting.fairness import DivideByCurvature
@@ -53,8 +53,9 @@ class DivideByNoisyCurvature(DivideByCurvature, ByOneNumber):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("most", "noise_multiplier", "least"):
+        for name in ("most", "least"):
             positive(name, getattr(self, name))
+        check_deviation("noise_multiplier", self.noise_multiplier)
 
     def release(self) -> Release:
         """Return what the accountant has to know."""

@@ -11,7 +11,7 @@ import torch
 from turnout.core.checks import positive
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
-from turnout.privacy.accounting import Release
+from turnout.privacy.accounting import Release, check_deviation
 from turnout.privacy.noise import gaussian
 from turnout.slots import Weighting, Weights
 from turnout.weighting.normalise import ByOneNumber
@@ -42,8 +42,9 @@ class DivideByNoisySum(ByOneNumber):
     least: float = 0.25
 
     def __post_init__(self) -> None:
-        for name in ("most", "noise_multiplier", "least"):
+        for name in ("most", "least"):
             positive(name, getattr(self, name))
+        check_deviation("noise_multiplier", self.noise_multiplier)
 
     def release(self) -> Release:
         """Return what the accountant has to know."""
