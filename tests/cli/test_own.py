@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from turnout import load, storage
 from turnout.cli import own
 from turnout.cli.settings import Settings
+from turnout.comparison import load_record
 from turnout.core.checks import ConfigurationError
 from turnout.pace import Buffered
 from turnout.weighting import DivideBySum
@@ -51,10 +55,82 @@ def test_a_run_of_it_goes_on(turnout: Callable[..., Any], small: tuple[str, ...]
     result = turnout("run", *options, "--rounds", "3", "--folder", tmp_path / "half")
     assert result.exit_code == 0, result.output
     assert turnout("run", *options, "--rounds", "5", "--folder", tmp_path / "whole").exit_code == 0
-    result = turnout("run", "--resume", tmp_path / "half", "--rounds", "5", "--quiet")
+    file = EXAMPLE.rpartition(":")[0]
+    result = turnout("run", "--resume", tmp_path / "half", "--rounds", "5", "--quiet", "--code", file)
     assert result.exit_code == 0, result.output
     half, whole = (pq.read_table(tmp_path / name / "rounds.parquet")["update_norm"] for name in ("half", "whole"))
     assert half.to_pylist() == whole.to_pylist()
+
+
+@pytest.fixture
+def sent(turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path) -> Path:
+    """The folder of a run, sent by somebody who had it name a file that leaves a mark where it is run."""
+    folder = tmp_path / "sent"
+    assert turnout("run", "--rounds", "2", *small, "--quiet", "--folder", folder).exit_code == 0
+    (folder / "evil.py").write_text(
+        f"from pathlib import Path\nPath({str(tmp_path / 'mark')!r}).touch()\n"
+        "from turnout import fedau as recipe, Experiment\n"
+    )
+    settings = json.loads((folder / "settings.json").read_text())
+    settings["algorithm"] = {"name": f"{folder / 'evil.py'}:recipe"}
+    storage.save(folder, {"settings.json": storage.json_writer(settings)})
+    return folder
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        ("run", "--resume", "sent"),
+        ("run", "--resume", "sent", "--rounds", "3"),
+        ("run", "--resume", "sent", "--dry-run"),
+        ("run", "--resume", "sent", "--print-config"),
+        ("run", "--resume", "sent", "--code", "other.py"),
+        ("replay", "sent"),
+        ("report", "sent"),
+        ("export", "sent", "model.safetensors"),
+    ],
+)
+def test_nothing_in_a_folder_runs_code(door: tuple[str, ...], sent: Path, turnout: Callable[..., Any]) -> None:
+    result = turnout(*door)
+    assert not sent.with_name("mark").exists()
+    if door[0] in ("run", "replay"):
+        assert result.exit_code == 2
+        message = (
+            f"names code, '{sent}/evil.py:recipe', and whoever sent a folder could run anything with it: read the file"
+        )
+        assert message in result.stderr.replace("\n", " ")
+        assert f"add --code {sent}/evil.py" in result.stderr
+    else:
+        assert result.exit_code == 0, result.output
+    load(sent)
+    load_record(sent)
+    assert not sent.with_name("mark").exists()
+
+
+def test_the_folder_of_a_server_runs_no_code_either(sent: Path, turnout: Callable[..., Any]) -> None:
+    (sent / "experiment.txt").write_text(f"{sent / 'evil.py'}:recipe\n")
+    assert "names code" in turnout("replay", sent).stderr
+    (sent / "experiment.txt").write_text(f"{sent / 'evil.toml'}\n")
+    (sent / "evil.toml").write_text(f"[algorithm]\nname = '{sent / 'evil.py'}:recipe'\n")
+    assert "experiment.txt is damaged: needed FILE.py:EXPERIMENT" in turnout("replay", sent).stderr
+    assert not sent.with_name("mark").exists()
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_on_a_terminal_it_is_asked_whether_to_run_code(answer: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def confirm(question: str, **_: Any) -> bool:
+        asked.append(question)
+        return answer
+
+    monkeypatch.setattr(own.typer, "confirm", confirm)
+    monkeypatch.setattr(own.sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(own.sys.stderr, "isatty", lambda: True)
+    found = {"algorithm": {"name": "a.py:f"}, "also": ["a.py:g"]}
+    with nullcontext() if answer else pytest.raises(ConfigurationError, match=r"runs/x names code, 'a.py:f'"):
+        own.refuse_code(found, Path("runs/x"), ())
+    assert asked == ["runs/x names code: run a.py?"]
 
 
 def test_all_of_a_comparison_with_late_reports_go_by_the_clock() -> None:

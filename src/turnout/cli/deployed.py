@@ -20,7 +20,7 @@ from turnout.cli.options import Table
 from turnout.cli.run import one_algorithm, saved
 from turnout.cli.sections import SECTIONS
 from turnout.cli.settings import Settings
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.data.federated import FederatedData, Shards
 from turnout.describe import describe, differences
 from turnout.experiment import Experiment
@@ -188,16 +188,26 @@ def _own_data(name: str, announcement: Mapping[str, Any]) -> FederatedData:
     return FederatedData(name, Shards(x, y, np.array([0, len(x)])), announcement["num_classes"])
 
 
-def settings_in(folder: Path) -> tuple[Experiment, Settings | None]:
-    """Return the experiment of a server's folder.
+def settings_in(folder: Path, code: Sequence[Path]) -> tuple[Experiment, Settings | None]:
+    """Return the experiment of a server's folder, and its settings if it has some.
+
+    Args:
+        folder: of the server.
+        code: files that the folder may name.
 
     Raises:
         CheckpointError: where the folder does not say.
+        ConfigurationError: where it names other code.
     """
     source = folder / "experiment.txt"
     if source.exists():
-        return experiment_of(source.read_text().strip(), ())
-    settings = Settings.of(saved(folder))
+        name = source.read_text(encoding="utf-8", errors="replace").strip()
+        if ".py:" not in name:
+            raise CheckpointError(f"{source} is damaged: needed FILE.py:EXPERIMENT")
+        own.refuse_code(name, folder, code)
+        return experiment_of(name, ())
+    own.refuse_code(found := saved(folder), folder, code)
+    settings = Settings.of(found)
     return settings.experiment(), settings
 
 

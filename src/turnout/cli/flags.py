@@ -126,6 +126,10 @@ CheckpointEvery = Annotated[
     int | None,
     typer.Option(metavar="N", help="Rounds between checkpoints (default: about a minute).", rich_help_panel=OUTCOME),
 ]
+Code = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE.py", help="Run this file if the folder names it, without asking; may be repeated."),
+]
 PrintConfig = Annotated[
     bool,
     typer.Option("--print-config", help="Print all settings as TOML, for --config, and train nothing."),

@@ -1,19 +1,22 @@
-"""Algorithms of one's own on the command line: a recipe in a Python file, named ``FILE.py:FUNCTION``.
+"""Load algorithms from Python files: a recipe that the command line names as ``FILE.py:FUNCTION``.
 
-The function is a recipe like those of `turnout.algorithms`: it takes ``local: Sgd | None`` and ``also``, has options of its
-own if it likes, and returns what `compose` makes. It is run wherever its name is read: in every process of a comparison,
-and when a run is resumed, where the file has to be in the same place.
+The function is a recipe like those of `turnout.algorithms`: it takes ``local: Sgd | None`` and ``also``, may have options of
+its own, and returns what `compose` makes. Every process of a comparison runs the file. The settings of a folder may name a
+file too, which somebody else may have written: `refuse_code` has the user name it as well.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
+import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from turnout.algorithms import ALGORITHMS
 from turnout.cli.options import Table
@@ -54,6 +57,43 @@ def recipe(name: str) -> Callable[..., Algorithm] | None:
     if not inspect.isfunction(found) or not {"local", "also"} <= inspect.signature(found).parameters.keys():
         raise ConfigurationError(f"{name} is no recipe: write def {function}(local: Sgd | None = None, also=())")
     return found
+
+
+def refuse_code(found: Any, folder: Path, named: Sequence[Path]) -> None:
+    """Refuse what a folder says if it names code that the user has not named; ask where there is a terminal.
+
+    Args:
+        found: plain values from the folder.
+        folder: where they are from.
+        named: files that the user has named on the command line.
+
+    Raises:
+        ConfigurationError: saying which file to name.
+    """
+    trusted = {path.resolve() for path in named}
+    for name in dict.fromkeys(_code_in(found)):
+        file = name.rpartition(":")[0]
+        if Path(file).resolve() in trusted:
+            continue
+        if sys.stdin.isatty() and sys.stderr.isatty() and typer.confirm(f"{folder} names code: run {file}?", err=True):
+            trusted.add(Path(file).resolve())
+            continue
+        raise ConfigurationError(
+            f"{folder} names code, {name!r}, and whoever sent a folder could run anything with it: read the file, and add "
+            f"--code {shlex.quote(file)}"
+        )
+
+
+def _code_in(found: Any) -> Iterator[str]:
+    """Yield the names ``FILE.py:NAME`` within plain values."""
+    if isinstance(found, Mapping):
+        found = [*found.keys(), *found.values()]
+    if isinstance(found, str):
+        if ".py:" in found:
+            yield found
+    elif isinstance(found, list | tuple):
+        for value in found:
+            yield from _code_in(value)
 
 
 def loaded(name: str) -> Any:

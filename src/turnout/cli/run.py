@@ -13,6 +13,7 @@ import typer
 
 from turnout import checkpoint, storage
 from turnout.callbacks import AfterRound, Callback, EarlyStopping
+from turnout.cli import own
 from turnout.cli.errors import RunFailed
 from turnout.cli.options import Table
 from turnout.cli.output import console, say, show, warn_of_dropped
@@ -136,17 +137,24 @@ def callbacks_of(trackers: Sequence[str] | None, patience: int | None, stop_at: 
     return found if patience is None and stop_at is None else [*found, EarlyStopping(patience, stop_at)]
 
 
-def resumed(folder: Path, layers: Sequence[Table], *, alone: bool) -> Settings:
-    """Return the settings of a run that is to go on, with layers over them; `alone`, nothing else names settings or a place.
+def resumed(folder: Path, layers: Sequence[Table], code: Sequence[Path], *, alone: bool) -> Settings:
+    """Return the settings of a run that is to go on, with layers over them.
+
+    Args:
+        folder: of the run.
+        layers: of settings.
+        code: files that its settings may name.
+        alone: whether no other flag names settings or a folder.
 
     Raises:
-        ConfigurationError: where something does.
+        ConfigurationError: where one does, or the settings name other code.
     """
     if not alone:
         raise ConfigurationError(
             f"{folder} has its settings: leave --config, --folder and --algorithm out beside --resume"
         )
-    return Settings.of(saved(folder), *layers)
+    own.refuse_code(found := saved(folder), folder, code)
+    return Settings.of(found, *layers)
 
 
 def conclude(folder: Path) -> None:

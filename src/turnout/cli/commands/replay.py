@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from turnout.cli import flags
 from turnout.cli.errors import RunFailed, guarded
 
 EPILOG = r"""[bold]Examples[/bold]
@@ -31,6 +32,7 @@ def replay(
     database: Annotated[
         str | None, typer.Option(metavar="URL", help="Where its journal is, if not in the folder.")
     ] = None,
+    code: flags.Code = None,
 ) -> None:
     """Recompute a deployment's model from its journal, and hold it against the one that was saved, bit for bit."""
     from turnout.cli.deployed import needs, settings_in
@@ -41,7 +43,7 @@ def replay(
     from turnout.deployment.replay import write_trace
     from turnout.deployment.setting import Setting
 
-    experiment, settings = settings_in(folder)
+    experiment, settings = settings_in(folder, code or ())
     found = again(Setting.of(experiment), folder, database)
     version = found.driver.version
     typer.echo(f"{found.entries:,} entries, {version} steps, {found.seconds:,.1f} seconds, model {found.driver.digest}")

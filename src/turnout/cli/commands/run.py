@@ -59,6 +59,7 @@ def run(
         Path | None,
         typer.Option(metavar="FOLDER", help="Go on with a run that was stopped or killed, or add --rounds to it."),
     ] = None,
+    code: flags.Code = None,
     checkpoint_every: flags.CheckpointEvery = None,
     stop_at: Annotated[
         float | None, typer.Option(metavar="X", help="End the run once its test accuracy is X, e.g. 0.9.")
@@ -97,7 +98,7 @@ def run(
     if resume is None:
         settings = one_algorithm([*([layers.read(config)] if config else []), *own], algorithm)
     else:
-        settings = resumed(resume, own, alone=not (config or folder or algorithm))
+        settings = resumed(resume, own, code or (), alone=not (config or folder or algorithm))
     if print_config:
         typer.echo(toml(completed(settings.table)), nl=False)
         return
