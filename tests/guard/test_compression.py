@@ -137,6 +137,30 @@ def test_unbiased_ones_are_right_on_average(guard):
         assert (arrived[0] - row[0]).abs().max() <= size / (2 ** (guard.bits - 1) - 1)
 
 
+@pytest.mark.parametrize(("norm", "size"), [("max", 1.0), ("l2", 1.0), ("max", 2e38)])
+def test_qsgd_sends_tiny_numbers_as_often_as_their_mean_needs(norm, size):
+    """Numbers of about 2^-18 of a level, of both signs, beside one of the bucket's size: 16 of 4 million."""
+    number = 1 << 22
+    row = torch.full((1, number), size * 2.0**-18)
+    row[0, ::2] *= -1
+    row[0, 0] = size
+    code = Qsgd(bits=2, norm=norm, bucket=number).encode(row, torch.tensor([5]))
+    assert code["level"].nbytes == number // 4
+    level = unpack(code["level"], 2, number)[0, 1:].long() - 1
+    expected = float((row[0, 1:].double().abs() / code["size"].double()).sum())
+    assert abs(level.abs().sum() - expected) < 3.5 * expected**0.5
+    assert abs(level.sum()) < 3.5 * expected**0.5
+
+
+@pytest.mark.parametrize("guard", EVERY, ids=str)
+@pytest.mark.parametrize("size", [1e-44, 1e-30, 1e18, 1e30], ids=str)
+def test_small_and_large_numbers_arrive_as_numbers(guard, size):
+    found, _ = sent(guard, random_rows() * size)
+    assert found.delta.isfinite().all()
+    if size > 1e-40:
+        assert (found.delta != 0).any()
+
+
 def test_random_places_are_others_in_every_round_and_for_every_client():
     rows = torch.ones(2, 100)
     first, later = (sent(RandomK(share=0.1), rows, version=t)[0].updates.gathered() for t in (0, 1))

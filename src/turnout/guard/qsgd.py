@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from turnout.core.checks import count, refuse
-from turnout.core.random import fold
+from turnout.core.random import fold, uniform
 from turnout.core.types import State
 from turnout.guard.compression import Compression, pack, unpack
 
@@ -46,18 +46,21 @@ class Qsgd(Compression):
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
         """Return packed levels and the size of each bucket, ``[B, ceil(P / bucket)]``."""
         buckets = self._bucketed(rows)
-        size = torch.linalg.vector_norm(buckets, ord=float("inf") if self.norm == "max" else 2, dim=2, keepdim=True)
+        size = buckets.abs().amax(dim=2, keepdim=True)
+        if self.norm == "l2":  # of numbers between -1 and 1, so that no square overflows or is lost
+            length = torch.linalg.vector_norm(buckets / size.where(size > 0, 1.0), dim=2, keepdim=True)
+            size = (size * length).clamp(max=torch.finfo(rows.dtype).max)
         levels = 2 ** (self.bits - 1) - 1
-        exact = buckets * torch.where(size > 0, levels / size, 0.0)
-        rounded = (exact.flatten(1)[:, : rows.shape[1]] + _uniform(keys, rows.shape[1])).floor_()
-        return {"level": pack(rounded.add_(levels).clamp_(0, 2 * levels), self.bits), "size": size[:, :, 0]}
+        exact = (buckets / size.where(size > 0, 1.0) * levels).flatten(1)[:, : rows.shape[1]]
+        level = _rounded(exact.abs(), keys).copysign_(exact)
+        return {"level": pack(level.add_(levels), self.bits), "size": size[:, :, 0]}
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the levels times the size of their bucket."""
         del keys
         levels = 2 ** (self.bits - 1) - 1
-        signed = unpack(code["level"], self.bits, num_params).to(dtype).sub_(levels)
-        return (self._bucketed(signed) * (code["size"].to(dtype)[:, :, None] / levels)).flatten(1)[:, :num_params]
+        signed = unpack(code["level"], self.bits, num_params).to(dtype).sub_(levels).div_(levels)
+        return (self._bucketed(signed) * code["size"].to(dtype)[:, :, None]).flatten(1)[:, :num_params]
 
     def _bucketed(self, rows: torch.Tensor) -> torch.Tensor:
         """Rows ``[B, P]`` as ``[B, ceil(P / bucket), bucket]``, with zeros behind them."""
@@ -65,7 +68,17 @@ class Qsgd(Compression):
         return padded.view(len(rows), -1, self.bucket)
 
 
-def _uniform(keys: torch.Tensor, number: int) -> torch.Tensor:
-    """Random numbers in (0, 1), float32 ``[B, number]``, multiples of 2^-16 and a half: four of each 64 random bits."""
-    bits = fold(keys[:, None], torch.arange(-(-number // 4), device=keys.device))
-    return (bits.view(torch.int16)[:, :number].float() + 32768.5) / 65536.0
+def _rounded(values: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Round numbers >= 0, ``[B, P]``, up with the probability of their fraction, and down otherwise.
+
+    A fraction is compared with a random number, whose first 16 bits come four at a time. Only where they equal those of the
+    fraction, at 1 of 65,536 numbers, 53 more are drawn, so that small numbers keep their mean: it is exact to 2^-69.
+    """
+    down = values.floor()
+    fraction = (values - down).mul_(65536.0)  # exact, as every step but the comparison
+    bits = fold(keys[:, None], torch.arange(-(-values.shape[1] // 4), device=keys.device))
+    first, whole = bits.view(torch.int16)[:, : values.shape[1]].to(values.dtype) + 32768.0, fraction.floor()
+    up = first < whole
+    row, column = (first == whole).nonzero(as_tuple=True)
+    up[row, column] = uniform(fold(~keys[row], column)) < (fraction - whole)[row, column]
+    return down.add_(up)
