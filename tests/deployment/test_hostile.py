@@ -25,6 +25,7 @@ from .world import World
 EXAMPLES = int(os.environ.get("TURNOUT_FUZZ", "150"))
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=2, evaluate_every=2)
 STRANGER = "x" * 43
+NEWCOMER = "y" * 43  # may enrol
 
 
 @pytest.fixture(scope="module")
@@ -66,27 +67,61 @@ PATHS = st.one_of(
         (
             "/ /metrics /v1/status /v1/run /v1/enrol /v1/checkin /v1/leave /v1/tasks/0 /v1/tasks/1 /v1/tasks/0/report "
             "/v1/tasks/0/heartbeat /v1/tasks/0/fail /v1/tasks/99999999999999999999/report /v1/models/../../etc/passwd "
-            f"/v1/models/{'0' * 64} /v1/models/..%2f..%2fcheckpoint.safetensors"
+            f"/v1/models/{'0' * 64} /v1/models/..%2f..%2fcheckpoint.safetensors /v1/tasks/{'9' * 5000} /v1/tasks/-1 "
+            f"/v1/tasks/{'9' * 5000}/fail /v1/tasks/1e5/heartbeat /v1/tasks/٣ /v1/models/{'m' * 5000}"
         ).split()
     ),
     st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=30).map(lambda text: "/" + text),
 )
+TEXTS = st.text(st.characters(), max_size=20) | st.sampled_from(
+    ["\ud800", "a\x00b", "\x1b[2J\x1b]0;x\x07", "\u202eevil", "\r\nset-cookie: x", "\\u0000", "left"]
+)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.just(10**400),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
 KNOWN = st.fixed_dictionaries(
-    {}, optional=dict.fromkeys(("protocol", "name", "code", "wait", "after", "reason"), VALUES)
+    {"protocol": st.just(1) | VALUES},
+    optional=dict.fromkeys(("name", "code", "wait", "after", "reason"), TEXTS | VALUES),
+)
+
+
+def spliced(drawn):
+    """A document with something in its middle that JSON or this server does not know."""
+    text, foreign, place = drawn
+    place %= len(text)
+    return (text[:place] + foreign + text[place:]).encode("utf-8", "surrogatepass")
+
+
+DOCUMENTS = (VALUES | KNOWN).map(json.dumps)
+FOREIGN = st.sampled_from(
+    [
+        '"protocol":1,',
+        "[" * 3000,
+        '{"a":' * 1000,
+        "1e999",
+        "-Infinity",
+        "NaN",
+        "9" * 5000,
+        "\ud800",
+        "\\ud800",
+        "\x00",
+        "\ufeff",
+    ]
 )
 BODIES = st.one_of(
-    st.binary(max_size=300), VALUES.map(lambda v: json.dumps(v).encode()), KNOWN.map(lambda v: json.dumps(v).encode())
+    st.binary(max_size=300),
+    DOCUMENTS.map(str.encode),
+    KNOWN.map(lambda value: json.dumps(value).encode()),
+    DOCUMENTS.map(lambda text: text.encode("utf-16")),
+    st.tuples(DOCUMENTS, FOREIGN, st.integers(0, 1000)).map(spliced),
 )
 HEADER = st.text(st.characters(codec="latin-1", exclude_categories=["Cc"]), max_size=40)
 HEADERS = st.fixed_dictionaries(
     {},
     optional={
-        "authorization": HEADER | st.just(f"Bearer {STRANGER}"),
+        "authorization": HEADER | st.just(f"Bearer {NEWCOMER}") | HEADER.map(lambda text: f"Bearer {text:*<40}"),
         "repr-digest": HEADER | st.just(named("0" * 64)["repr-digest"]),
         "upload-offset": HEADER | st.integers(0, 10**16).map(str),
         "upload-length": HEADER | st.integers(0, 10**16).map(str),

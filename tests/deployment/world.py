@@ -53,7 +53,13 @@ class Host:
         if self.loop.is_closed():
             return
         self.store.close()
+        unfinished = asyncio.all_tasks(self.loop)
+        for task in unfinished:
+            task.cancel()
+        if unfinished:
+            self.loop.run_until_complete(asyncio.wait(unfinished))
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 
     def pump(self):

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from turnout.deployment.requests import DIGEST, Gate, body_of, digest_named, pieces, task_of
+from turnout.deployment.downloads import download
+from turnout.deployment.edge import Malformed, number, text, whole
+from turnout.deployment.limits import Limits
+from turnout.deployment.masked_sum import MaskedFormat
+from turnout.deployment.messages import ReportFormat
+from turnout.deployment.requests import DIGEST, Gate, body_of, digest_of, header, task_of
 from turnout.deployment.requests import answer as answer_with
 from turnout.deployment.service import Service
 from turnout.deployment.status import metrics, page, status
 from turnout.deployment.store import StoreUnavailable
 from turnout.deployment.uploads import Uploads
 from turnout.deployment.verdicts import Refused, Verdict
-from turnout.deployment.wire import PROTOCOL, WireError
+from turnout.deployment.wire import PROTOCOL, Assignment, WireError
 
 log = logging.getLogger("turnout.http")
 
@@ -47,7 +52,7 @@ class Http:
         service: what they ask.
         announcement: what a client is told of the run before it enrols, as plain values.
         rate: requests a second of each client and of each address without a token; 0 is no limit.
-        slowest: seconds that the next piece of a body may take.
+        limits: of bodies; `sockets` applies those of connections and headers.
         patience: seconds that an answer may take to be written.
     """
 
@@ -57,11 +62,12 @@ class Http:
         announcement: dict[str, Any],
         *,
         rate: float = 50.0,
-        slowest: float = 20.0,
+        limits: Limits | None = None,
         patience: float = 30.0,
     ) -> None:
         self.service, self._announcement = service, announcement
-        self._gate, self._uploads, self._patience = Gate(service, rate), Uploads(service, slowest), patience
+        self._limits, self._patience = limits or Limits(), patience
+        self._gate, self._uploads = Gate(service, rate), Uploads(service, self._limits)
         self._waiting: dict[int, asyncio.Future[None]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.counts: dict[int, int] = {}
@@ -75,10 +81,10 @@ class Http:
             ("/v1/checkin", "POST", self._checkin),
             ("/v1/leave", "POST", self._leave),
             ("/v1/models/{digest}", "GET", self._model),
-            ("/v1/tasks/{task:int}", "GET", self._task),
-            ("/v1/tasks/{task:int}/report", "PUT", self._report),
-            ("/v1/tasks/{task:int}/heartbeat", "POST", self._heartbeat),
-            ("/v1/tasks/{task:int}/fail", "POST", self._fail),
+            ("/v1/tasks/{task}", "GET", self._task),
+            ("/v1/tasks/{task}/report", "PUT", self._report),
+            ("/v1/tasks/{task}/heartbeat", "POST", self._heartbeat),
+            ("/v1/tasks/{task}/fail", "POST", self._fail),
             ("/v1/status", "GET", self._status),
             ("/metrics", "GET", self._metrics),
             ("/", "GET", self._page),
@@ -104,12 +110,17 @@ class Http:
             response = await handler(request)
         except Refused as refused:
             response = answer_with(refused.verdict)
+        except Malformed as malformed:
+            response = answer_with(Verdict(400, {"reason": str(malformed)}))
         except (StoreUnavailable, OSError, TimeoutError) as error:
             log.error("unavailable", extra={"reason": str(error)})
             response = answer_with(Verdict(503, {"reason": "the server cannot do this now: try again later"}))
             response.headers["retry-after"] = "2"
         except ClientDisconnect:
             response = Response(status_code=400)
+        except Exception:
+            log.exception("a request failed", extra={"route": handler.__name__})
+            response = answer_with(Verdict(500, {"reason": "this request failed: the server's log says why"}))
         self.counts[response.status_code] = self.counts.get(response.status_code, 0) + 1
         return response
 
@@ -121,23 +132,15 @@ class Http:
 
     async def _enrol(self, request: Request) -> Response:
         self._gate.stranger(request)
-        token, body = self._gate.token(request), await body_of(request)
-        if body.get("protocol") != PROTOCOL:
-            raise Refused(
-                426, f"this server speaks protocol {PROTOCOL}, the client {body.get('protocol')!r}: update it"
-            )
-        name, code = body.get("name"), body.get("code")
-        for value in (name, code):
-            if value is not None and (not isinstance(value, str) or len(value) > 100):
-                raise Refused(400, "name and code are texts of at most 100 characters")
-        return answer_with(await self._answered(self.service.enrol(token, code, name)))
+        token, body = self._gate.token(request), await body_of(request, self._limits.body_seconds)
+        if (protocol := whole(body, "protocol", 0, 1 << 31, default=0)) != PROTOCOL:
+            raise Refused(426, f"this server speaks protocol {PROTOCOL}, the client {protocol}: update it")
+        return answer_with(await self._answered(self.service.enrol(token, text(body, "code"), text(body, "name"))))
 
     async def _checkin(self, request: Request) -> Response:
-        client, body = self._gate.client(request), await body_of(request)
-        wait, after = body.get("wait", 0.0), body.get("after", -1)
-        if not isinstance(wait, int | float) or not isinstance(after, int) or not 0 <= wait < 1e9:
-            raise Refused(400, "wait is a number of seconds, and after a version")
-        wait = min(float(wait), self.service.leases.longest_wait)
+        client, body = self._gate.client(request), await body_of(request, self._limits.body_seconds)
+        wait, after = number(body, "wait", 0.0, 1e9, default=0.0), whole(body, "after", -1, 1 << 53, default=-1)
+        wait = min(wait, self.service.leases.longest_wait)
         full = len(self._waiting) >= self.service.leases.max_waiting
         if wait == 0.0 or full or self.service.draining:
             found = self.service.work_of(client, 0.0, after)
@@ -175,60 +178,42 @@ class Http:
         path = self.service.store.model(digest)
         if not DIGEST.fullmatch(digest) or not path.is_file():
             raise Refused(404, "there is no such model, or no longer")
-        headers = {
-            "etag": f'"{digest}"',
-            "cache-control": "public, max-age=31536000, immutable",
-            "accept-ranges": "bytes",
-        }
-        if f'"{digest}"' in request.headers.get("if-none-match", ""):
-            return Response(status_code=304, headers=headers)
-        size = path.stat().st_size
-        start, stop, code = 0, size, 200
-        if (wanted := re.fullmatch(r"bytes=(\d{1,18})-(\d{0,18})", request.headers.get("range", ""))) is not None:
-            start, stop, code = int(wanted[1]), min(int(wanted[2] or size) + 1, size), 206
-            if start >= stop:
-                return Response(status_code=416, headers={**headers, "content-range": f"bytes */{size}"})
-            headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
-        headers["content-length"] = str(stop - start)
-        return StreamingResponse(pieces(path, start, stop), code, headers, "application/octet-stream")
+        return download(request, path, digest)
 
     async def _task(self, request: Request) -> Response:
         client, task = self._gate.client(request), task_of(request)
         verdict = self.service.state_of(client, task)
         if verdict.body["state"] == "open":
-            parts = self.service.store.incoming.glob(f"{client}-{task}-*.part")
-            verdict.body["offset"] = max((part.stat().st_size for part in parts), default=0)
+            verdict.body["offset"] = self._uploads.offset(client, task)
         return answer_with(verdict)
 
     async def _heartbeat(self, request: Request) -> Response:
         return answer_with(self.service.alive(self._gate.client(request), task_of(request)))
 
     async def _fail(self, request: Request) -> Response:
-        client, body = self._gate.client(request), await body_of(request)
-        why = "left" if body.get("reason") == "left" else "died"
+        client, body = self._gate.client(request), await body_of(request, self._limits.body_seconds)
+        why = "left" if text(body, "reason") == "left" else "died"
         await self._answered(self.service.fail(client, task_of(request), why))
         return JSONResponse({})
 
     async def _report(self, request: Request) -> Response:
         client, task = self._gate.client(request), task_of(request)
-        digest = digest_named(request.headers.get("repr-digest", ""))
+        digest = digest_of(request)
         if (ended := self.service.ended(client, task, digest)) is not None:
             return answer_with(ended)
         assignment = self.service.open(client, task)
         assert assignment is not None
-        if request.headers.get("task-fingerprint", assignment.fingerprint) != assignment.fingerprint:
+        if (header(request, "task-fingerprint") or assignment.fingerprint) != assignment.fingerprint:
             raise Refused(410, "this number is another task's by now: the server was restored from a copy")
         expected = self.service.driver.setting.expected(assignment)
-        part = await self._uploads.received(request, client, task, digest, expected.size_limit)
-        try:
-            size = part.stat().st_size
-            check = lambda: expected.read(part.read_bytes(), client, assignment.version, assignment.repeat)  # noqa: E731
-            await asyncio.to_thread(check) if size > 1 << 20 else check()
-        except WireError as error:
-            part.unlink(missing_ok=True)
-            await self._answered(self.service.fail(client, task, "died"))
-            raise Refused(422, str(error)) from None
-        return answer_with(await self._answered(self.service.report(client, task, digest, part)))
+        async with self._uploads.received(request, client, task, digest, expected.size_limit) as file:
+            try:
+                await _checked(expected, file, client, assignment)
+            except WireError as error:
+                file.unlink(missing_ok=True)
+                await self._answered(self.service.fail(client, task, "died"))
+                raise Refused(422, str(error)) from None
+            return answer_with(await self._answered(self.service.report(client, task, digest, file)))
 
     async def _status(self, request: Request) -> Response:
         self._gate.stranger(request)
@@ -263,6 +248,25 @@ class Http:
         for client in clients:
             if (waiting := self._waiting.get(client)) is not None and not waiting.done():
                 waiting.set_result(None)
+
+
+async def _checked(expected: ReportFormat | MaskedFormat, file: Path, client: int, assignment: Assignment) -> None:
+    """Read a report once, a large one in a thread of its own.
+
+    Raises:
+        WireError: where it is not what was asked for.
+    """
+
+    def read() -> None:
+        try:
+            expected.read(file.read_bytes(), client, assignment.version, assignment.repeat)
+        except (WireError, OSError):
+            raise
+        except Exception as error:
+            log.exception("a report cannot be read", extra={"client": client, "task": assignment.task})
+            raise WireError("the report cannot be read") from error
+
+    await asyncio.to_thread(read) if file.stat().st_size > 1 << 20 else read()
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,9 +1,65 @@
-"""How often somebody may ask: a bucket of tokens for everyone, refilled at a steady rate."""
+"""Limits of what anybody may send to a server: sizes, times, connections, and requests a second."""
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, fields
+
+from turnout.core.checks import positive
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server reads, waits for and holds. All of it holds before a token is looked at.
+
+    Attributes:
+        connections: open connections of all clients; more are closed at once. So are those for which the operating system
+            has no file descriptors, two for each.
+        per_address: open connections of one address (IPv6: one /64). Addresses of this machine are not limited, because a
+            proxy or a swarm connects from there.
+        head: bytes of the request line, the headers, chunk sizes and trailers of one request.
+        num_headers: headers of one request.
+        head_seconds: until the headers of a request have come, and until a connection has begun its next request.
+        body_seconds: until a JSON body has come, and until the rest of a body has come that nobody reads.
+        write_seconds: until a client has read what is waiting for it.
+        stall_seconds: until the next piece of a report has come.
+        upload_rate: bytes a second that an upload brings in the long run. A slower one is cut, and keeps no lease alive.
+        upload_seconds: until an upload is cut; it goes on where it ended.
+    """
+
+    connections: int = 50_000
+    per_address: int = 256
+    head: int = 16 * 1024
+    num_headers: int = 64
+    head_seconds: float = 15.0
+    body_seconds: float = 15.0
+    write_seconds: float = 30.0
+    stall_seconds: float = 20.0
+    upload_rate: float = 4096.0
+    upload_seconds: float = 3600.0
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            positive(each.name, getattr(self, each.name))
+
+
+def network_of(address: str) -> str | None:
+    """Return what one peer is counted by: its IPv4 address or its IPv6 network of 64 bits; None for this machine.
+
+    >>> network_of("2001:db8::1:2"), network_of("203.0.113.9"), network_of("127.0.0.1")
+    ('2001:db8::/64', '203.0.113.9', None)
+    """
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is None:
+            return None if parsed.is_loopback else str(ipaddress.ip_network((parsed, 64), strict=False))
+        parsed = parsed.ipv4_mapped
+    return None if parsed.is_loopback else str(parsed)
 
 
 class RateLimit:

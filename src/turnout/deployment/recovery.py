@@ -37,9 +37,9 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
     if (last.number if last else 0) < driver.applied:
         raise CheckpointError(f"the journal of {folder} is behind its checkpoint: restore both from the same copy")
     store.commit([], outcomes=outcomes)
-    held = {held.task for held in map(driver.task_of, driver.present()) if held is not None}
+    held = {str(held.task) for held in map(driver.task_of, driver.present()) if held is not None}
     for part in store.incoming.iterdir():
-        if int(part.name.split("-")[1]) not in held:
+        if held.isdisjoint(part.name.split("-")[1:2]):
             part.unlink()
     return last
 

@@ -1,25 +1,26 @@
-"""What is read of a request: who sends it, its body, its numbers; and how answers are written."""
+"""Readers for the parts of a request: who sends it, its body, its headers, its address."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
-import json
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from turnout.deployment.limits import RateLimit
+from turnout.deployment.edge import read_object
+from turnout.deployment.limits import RateLimit, network_of
 from turnout.deployment.service import Service
 from turnout.deployment.verdicts import Refused, Verdict
 
 CHUNK = 256 * 1024
 DIGEST = re.compile(r"[0-9a-f]{64}")
 _JSON = 16 * 1024  # bytes of the largest JSON body
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{32,200}")
+_TASK = re.compile(r"[0-9]{1,15}")
 
 
 class Gate:
@@ -53,10 +54,12 @@ class Gate:
         Raises:
             Refused: where it has none.
         """
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not 32 <= len(token) <= 200:
+        kind, _, token = (header(request, "authorization") or "").partition(" ")
+        if kind.lower() != "bearer" or not _TOKEN.fullmatch(token):
             self.stranger(request)
-            raise Refused(401, "this takes a token of 32 to 200 characters: Authorization: Bearer TOKEN")
+            raise Refused(
+                401, "this takes a token of 32 to 200 letters, digits or ._~+/=-: Authorization: Bearer TOKEN"
+            )
         return token
 
     @staticmethod
@@ -70,7 +73,8 @@ class Gate:
         Raises:
             Refused: where the address asks too often.
         """
-        self._slow_down(self._strangers, request.client.host if request.client else "")
+        host = request.client.host if request.client else ""
+        self._slow_down(self._strangers, network_of(host) or host)
 
 
 def answer(verdict: Verdict) -> Response:
@@ -79,24 +83,27 @@ def answer(verdict: Verdict) -> Response:
     return JSONResponse(verdict.body, verdict.status, headers)
 
 
-async def body_of(request: Request) -> dict[str, Any]:
-    """Read a body of plain values.
+async def body_of(request: Request, seconds: float) -> dict[str, Any]:
+    """Read a JSON object; an empty body is an empty one.
+
+    Args:
+        request: whose body it is.
+        seconds: which it may take.
 
     Raises:
-        Refused: where it is something else, or too large.
+        Refused: where it is too large or too slow.
+        Malformed: where it is something else.
     """
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _JSON:
-            raise Refused(413, f"a body here has at most {_JSON} bytes")
     try:
-        found = json.loads(body) if body else {}
-    except (ValueError, RecursionError):
-        raise Refused(400, "the body is no JSON") from None
-    if not isinstance(found, dict):
-        raise Refused(400, "the body is no JSON object")
-    return found
+        async with asyncio.timeout(seconds):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > _JSON:
+                    raise Refused(413, f"a body here has at most {_JSON} bytes")
+    except TimeoutError:
+        raise Refused(408, f"the body did not come within {seconds:g} seconds") from None
+    return read_object(body)
 
 
 def task_of(request: Request) -> int:
@@ -105,29 +112,45 @@ def task_of(request: Request) -> int:
     Raises:
         Refused: for a number that no task can have.
     """
-    task = int(request.path_params["task"])
-    if task >= 1 << 53:
+    digits = request.path_params["task"]
+    if not _TASK.fullmatch(digits):
         raise Refused(404, "there is no such task")
-    return task
+    return int(digits)
 
 
-def number(request: Request, name: str) -> int | None:
-    """Read a header that is a whole number."""
-    text = request.headers.get(name)
-    if text is None:
+def header(request: Request, name: str) -> str | None:
+    """Return a header that may be given once.
+
+    Raises:
+        Refused: where it is given more than once.
+    """
+    values = request.headers.getlist(name)
+    if len(values) > 1:
+        raise Refused(400, f"{name} is given {len(values)} times, needed once")
+    return values[0] if values else None
+
+
+def header_number(request: Request, name: str) -> int | None:
+    """Return a header that is a whole number.
+
+    Raises:
+        Refused: for anything else.
+    """
+    digits = header(request, name)
+    if digits is None:
         return None
-    if not re.fullmatch(r"\d{1,15}", text):
-        raise Refused(400, f"{name} is a whole number")
-    return int(text)
+    if not re.fullmatch(r"[0-9]{1,15}", digits):
+        raise Refused(400, f"{name} is a whole number of at most 15 digits")
+    return int(digits)
 
 
-def digest_named(header: str) -> str:
+def digest_of(request: Request) -> str:
     """Return the SHA-256 of a report, in hexadecimal digits, as the header Repr-Digest gives it.
 
     Raises:
         Refused: where it gives none.
     """
-    found = re.search(r"sha-256=:([A-Za-z0-9+/=]{44}):", header)
+    found = re.search(r"sha-256=:([A-Za-z0-9+/=]{44}):", (header(request, "repr-digest") or "")[:1000])
     try:
         digest = base64.b64decode(found[1], validate=True).hex() if found else ""
     except binascii.Error:
@@ -135,15 +158,3 @@ def digest_named(header: str) -> str:
     if not DIGEST.fullmatch(digest):
         raise Refused(400, "a report comes with the header Repr-Digest: sha-256=:BASE64:")
     return digest
-
-
-async def pieces(path: Path, start: int, stop: int) -> AsyncIterator[bytes]:
-    """Read a stretch of a file."""
-    with path.open("rb") as file:
-        file.seek(start)
-        while start < stop:
-            piece = file.read(min(CHUNK, stop - start))
-            if not piece:
-                return
-            start += len(piece)
-            yield piece

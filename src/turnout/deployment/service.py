@@ -210,7 +210,7 @@ class Service(Writer):
             return True
         verdict = self.enrolment.admit(waiting, codes)
         if verdict is not None:
-            waiting.done.set_result(verdict)
+            waiting.answer(verdict)
         return verdict is None
 
     def _apply(self, entry: Entry, waiting: Happening) -> list[int]:
@@ -218,7 +218,7 @@ class Service(Writer):
         applied = self.driver.apply(entry)
         self._note(applied)
         if entry.kind == "enrol":
-            waiting.done.set_result(self.enrolment.written(entry))
+            waiting.answer(self.enrolment.written(entry))
         elif entry.kind == "report":
             assert entry.task is not None
             assert entry.client is not None
@@ -227,9 +227,9 @@ class Service(Writer):
             assert entry.digest is not None
             fresh = outcome in applied.outcomes
             verdict = answer_of(outcome, entry.digest)
-            waiting.done.set_result(Verdict(201, verdict.body) if fresh and verdict.status == 200 else verdict)
+            waiting.answer(Verdict(201, verdict.body) if fresh and verdict.status == 200 else verdict)
         else:
-            waiting.done.set_result(None)
+            waiting.answer(None)
         return applied.asked
 
     def _note(self, applied: Applied) -> None:

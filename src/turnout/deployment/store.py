@@ -7,6 +7,7 @@ written together: the files are brought to the disk side by side, and their entr
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -259,6 +260,20 @@ class Store:
         for path in self.reports.iterdir():
             if path.stem not in kept:
                 path.unlink(missing_ok=True)
+
+    def damaged(self, reports: Sequence[tuple[Path, str]]) -> set[Path]:
+        """Return which of these files, of reports by digest, hold something else; files that were brought are looked up."""
+
+        def differs(report: tuple[Path, str]) -> bool:
+            path, digest = report
+            try:
+                with (path if path.exists() else self.report(digest)).open("rb") as file:
+                    return hashlib.file_digest(file, "sha256").hexdigest() != digest
+            except FileNotFoundError:
+                return True
+
+        found = self._pool.map(differs, reports)
+        return {path for (path, _), differs in zip(reports, found, strict=True) if differs}
 
     def _bring(self, arrived: Sequence[tuple[Path, Path]]) -> None:
         """Bring files to the disk and put them where they belong."""

@@ -15,6 +15,7 @@ from safetensors.torch import load, save
 
 from turnout.core.checks import TurnoutError
 from turnout.core.types import State
+from turnout.deployment.edge import Malformed, read_object
 
 PROTOCOL = 1
 """The version of the protocol; a client and a server of different versions refuse each other."""
@@ -65,7 +66,12 @@ def manifest(tensors: Mapping[str, torch.Tensor]) -> Manifest:
 
 def size_limit(expected: Manifest) -> int:
     """Return the most bytes that a message with these tensors can have: their own, and a header for their names."""
-    return sum(spec.nbytes for spec in expected.values()) + 1024 + 256 * len(expected)
+    return sum(spec.nbytes for spec in expected.values()) + _header_limit(expected)
+
+
+def _header_limit(expected: Manifest) -> int:
+    """Return the most bytes that the header of a message with these tensors can have."""
+    return 1024 + 256 * len(expected)
 
 
 def encode(tensors: Mapping[str, torch.Tensor]) -> bytes:
@@ -79,7 +85,7 @@ def decode(body: bytes, expected: Manifest) -> State:
     Raises:
         WireError: where the bytes are no safetensors, or hold other names, types or shapes.
     """
-    _compare(read_manifest(body), expected)
+    _compare(read_manifest(body, _header_limit(expected)), expected)
     try:
         return load(body)
     except (SafetensorError, ValueError, RuntimeError) as error:
@@ -103,8 +109,12 @@ def digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def read_manifest(body: bytes) -> Manifest:
+def read_manifest(body: bytes, longest: int = 1 << 20) -> Manifest:
     """Return the names, types and shapes that a message says it holds.
+
+    Args:
+        body: the message.
+        longest: bytes that its header may have.
 
     Raises:
         WireError: where it is no safetensors file.
@@ -112,12 +122,28 @@ def read_manifest(body: bytes) -> Manifest:
     length = int.from_bytes(body[:8], "little") if len(body) >= 8 else -1
     if not 0 <= length <= len(body) - 8:
         raise WireError("the body is no safetensors file: it is shorter than its header")
+    if length > longest:
+        raise WireError(f"the body's header has {length:,} bytes, needed at most {longest:,}")
     try:
-        table = json.loads(body[8 : 8 + length])
+        table = read_object(body[8 : 8 + length])
         table.pop("__metadata__", None)
-        return {name: Spec(entry["dtype"], tuple(entry["shape"])) for name, entry in table.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {name: _spec(entry) for name, entry in table.items()}
+    except (Malformed, KeyError, TypeError):
         raise WireError("the body is no safetensors file: its header cannot be read") from None
+
+
+def _spec(entry: dict[str, Any]) -> Spec:
+    """Read the type and shape of one tensor.
+
+    Raises:
+        KeyError: for an unknown type, or where one is missing.
+        TypeError: for a shape that is none.
+    """
+    dtype, shape = entry["dtype"], tuple(entry["shape"])
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise TypeError
+    _TYPES[dtype]
+    return Spec(dtype, shape)
 
 
 def _compare(found: Manifest, expected: Manifest) -> None:
@@ -129,8 +155,9 @@ def _compare(found: Manifest, expected: Manifest) -> None:
             raise WireError(f"{name} is missing: needed {', '.join(sorted(expected))}")
         if found[name] != expected[name]:
             needed = expected[name]
-            given = f"{str(found[name].dtype)[:20]} {str(list(found[name].shape))[:80]}"
-            raise WireError(f"{name} is {given}, needed {needed.dtype} {list(needed.shape)}")
+            given = found[name]
+            shown = f"{given.dtype} {str(list(given.shape))[:80]}"
+            raise WireError(f"{name} is {shown}, needed {needed.dtype} {list(needed.shape)}")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from turnout.deployment.driver import Driver
 from turnout.deployment.happening import Happening
 from turnout.deployment.leases import RunClock
 from turnout.deployment.store import Entry, Outcome, Store, StoreUnavailable
+from turnout.deployment.verdicts import Verdict
 
 log = logging.getLogger("turnout.server")
 
@@ -112,7 +113,7 @@ class Writer(ABC):
         if not batch and not self._outcomes:
             return False
         codes = set[str]()
-        admitted = [waiting for waiting in batch if self._admit(waiting, codes)]
+        admitted = [waiting for waiting in self._unchanged(batch) if self._admitted(waiting, codes)]
         entries = self._commit(admitted)
         woken: list[int] = []
         for entry, waiting in zip(entries, admitted, strict=True):
@@ -123,6 +124,28 @@ class Writer(ABC):
         if self.driver.version > version and (self.driver.over or time.monotonic() - then >= self._every):
             self.finish()
         return True
+
+    def _unchanged(self, batch: list[Happening]) -> list[Happening]:
+        """Answer the reports whose file is not what was checked; return everything else."""
+        reports = [(each.file, each.digest) for each in batch if each.file is not None and each.digest is not None]
+        damaged = self.store.damaged(reports)
+        for each in batch:
+            if each.file in damaged:
+                log.error("report damaged", extra={"client": each.client, "task": each.task})
+                each.file.unlink(missing_ok=True)
+                each.answer(
+                    Verdict(409, {"reason": "the report was damaged on the server: send it again", "offset": 0})
+                )
+        return [each for each in batch if each.file not in damaged]
+
+    def _admitted(self, waiting: Happening, codes: set[str]) -> bool:
+        """Return whether something is to be written; what raises is answered with the error."""
+        try:
+            return self._admit(waiting, codes)
+        except Exception as error:
+            log.exception("an event failed", extra={"kind": waiting.kind, "client": waiting.client})
+            waiting.fail(error)
+            return False
 
     def _commit(self, admitted: list[Happening]) -> list[Entry]:
         """Write happenings to the journal and return its entries; where that fails, they wait on."""
@@ -151,8 +174,8 @@ class Writer(ABC):
         """Write, apply and answer until told to stop."""
         failures = 0
         while True:
-            pause = self.tick()
             try:
+                pause = self.tick()
                 busy = self.flush()
                 failures = 0
             except StoreUnavailable as error:

@@ -1,0 +1,44 @@
+"""Downloads of models: immutable files, whole or from where an earlier attempt ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from turnout.deployment.requests import CHUNK
+
+
+def download(request: Request, path: Path, digest: str) -> Response:
+    """Answer a request for a file of this digest: all of it, the range that is asked for, or that it has not changed."""
+    headers = {
+        "etag": f'"{digest}"',
+        "cache-control": "public, max-age=31536000, immutable",
+        "accept-ranges": "bytes",
+    }
+    if f'"{digest}"' in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    size = path.stat().st_size
+    start, stop, code = 0, size, 200
+    if (wanted := re.fullmatch(r"bytes=([0-9]{1,18})-([0-9]{0,18})", request.headers.get("range", ""))) is not None:
+        start, stop, code = int(wanted[1]), min(int(wanted[2] or size) + 1, size), 206
+        if start >= stop:
+            return Response(status_code=416, headers={**headers, "content-range": f"bytes */{size}"})
+        headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
+    headers["content-length"] = str(stop - start)
+    return StreamingResponse(_pieces(path, start, stop), code, headers, "application/octet-stream")
+
+
+async def _pieces(path: Path, start: int, stop: int) -> AsyncIterator[bytes]:
+    """Read a stretch of a file."""
+    with path.open("rb") as file:
+        file.seek(start)
+        while start < stop:
+            piece = file.read(min(CHUNK, stop - start))
+            if not piece:
+                return
+            start += len(piece)
+            yield piece

@@ -1,0 +1,176 @@
+"""What comes from strangers is read within limits, and what breaks them is refused with the reason."""
+
+import json
+
+import pytest
+
+from turnout.deployment import edge
+from turnout.deployment.edge import Malformed
+from turnout.deployment.happening import Happening
+from turnout.deployment.limits import Limits, network_of
+from turnout.deployment.verdicts import hashed
+from turnout.deployment.wire import WireError, decode, encode, manifest
+
+from .test_hostile import NEWCOMER, auth, deployed  # noqa: F401
+
+DOCUMENTS = {
+    b'{"a":1,"a":1}': "gives a key twice",
+    b'{"a":NaN}': "holds NaN",
+    b'{"a":-Infinity}': "holds -Infinity",
+    b'{"a":1e999}': "a number that is too large",
+    b'{"a":' + b"9" * 5000 + b"}": "a number of 5000 digits, needed at most 20",
+    rb'{"a":"\ud800"}': "half of a surrogate pair",
+    rb'{"\udfff":1}': "half of a surrogate pair",
+    b'{"a":[[[[1]]]]}': "nested too deeply",
+    b"[" * 100_000: "is no JSON",
+    b"\xff\xfe{\x00}\x00": "is no JSON",
+    b'{"a":"\xed\xa0\x80"}': "is no JSON",
+    b"\xef\xbb\xbf{}": "is no JSON",
+    b"{'a':1}": "is no JSON",
+    b"[1]": "is no JSON object",
+}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda body: body[:20].decode("latin-1"))
+def test_json(document):
+    """One reading of JSON and no other: what parsers do not agree on is refused."""
+    with pytest.raises(Malformed, match=DOCUMENTS[document]):
+        edge.read_object(document)
+
+
+def test_json_that_is_fine():
+    """Nothing is an empty object; texts and numbers are what they were."""
+    assert edge.read_object(b"") == {}
+    value = {"a": [1.5, -(2**63), True, None, {"b": "naïve 🙂 名前"}]}
+    assert edge.read_object(json.dumps(value).encode()) == value
+
+
+TEXTS = [
+    "\x1b[31mred",
+    "a\x00",
+    "line\nbreak",
+    "\u202egnp.exe",
+    "\u2066x",
+    "\x9b2J",
+    "\ufeff",
+    "\ue000",
+    "x" * 101,
+    5,
+    ["a"],
+]
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=repr)
+def test_texts_are_printable(text):
+    """Nothing that moves a cursor, hides, or turns the reading direction."""
+    with pytest.raises(Malformed, match="name is a text of at most 100 printable characters"):
+        edge.text({"name": text}, "name")
+    assert edge.text({"name": "Zoë 名前 🙂"}, "name") == "Zoë 名前 🙂"
+    assert edge.text({}, "name") is None
+
+
+@pytest.mark.parametrize("value", [True, "1", 1.5, None, -2, 2**53 + 1])
+def test_whole_numbers(value):
+    with pytest.raises(Malformed, match="after is a whole number from -1 to 9007199254740992"):
+        edge.whole({"after": value}, "after", -1, 1 << 53, default=-1)
+
+
+@pytest.mark.parametrize("value", [True, "1", -0.1, 1e10, None])
+def test_numbers(value):
+    with pytest.raises(Malformed, match=r"wait is a number from 0 to 1e\+09"):
+        edge.number({"wait": value}, "wait", 0.0, 1e9, default=0.0)
+
+
+ENROLMENTS = {
+    rb'{"protocol":1,"name":"\ud800"}': 400,
+    rb'{"protocol":1,"name":"\u0000"}': 400,
+    rb'{"protocol":1,"name":"\u001b]0;x\u0007"}': 400,
+    rb'{"protocol":1,"code":"\ud800"}': 400,
+    b'{"protocol":1,"protocol":1}': 400,
+    b'{"protocol":true}': 400,
+    b'{"protocol":1' + b"0" * 5000 + b"}": 400,
+    b'{"protocol":2}': 426,
+    b"{}": 426,
+    rb'{"protocol":1,"name":"\\u0000 is not NUL"}': 201,
+}
+
+
+@pytest.mark.parametrize("body", ENROLMENTS, ids=lambda body: body[:40].decode())
+def test_enrolment(deployed, body):  # noqa: F811
+    """Anybody may ask; what is no text for a database, a terminal or a page never gets to the journal."""
+    entries, headers = deployed.host.driver.applied, {"authorization": f"Bearer {hashed(body.decode())[:40]}"}
+    answer = deployed.host.send("POST", "/v1/enrol", body, headers)
+    assert answer.status == ENROLMENTS[body], answer.body
+    assert answer.status == 201 or answer.table()["reason"]
+    assert deployed.host.driver.applied == entries + (answer.status == 201)
+    assert deployed.host.service.failure is None
+
+
+def test_addresses_and_headers(deployed):  # noqa: F811
+    """Numbers of thousands of digits, digits of other scripts, headers that are given twice."""
+    for path, status in {
+        f"/v1/tasks/{'9' * 5000}": 404,
+        "/v1/tasks/٣": 404,
+        "/v1/tasks/0x1": 404,
+        "/v1/tasks/": 404,
+    }.items():
+        assert deployed.host.send("GET", path, b"", auth(deployed, 3)).status == status
+    token = auth(deployed, 3)
+    for name, value in {"upload-offset": "²", "upload-length": "9" * 16, "repr-digest": "sha-256=:AAAA:"}.items():
+        assert deployed.host.send("PUT", "/v1/tasks/3/report", b"x", token | {name: value}).status == 400
+    twice = token | {"Authorization": f"Bearer {NEWCOMER}"}
+    answer = deployed.host.send("POST", "/v1/checkin", b"{}", twice)
+    assert (answer.status, answer.table()["reason"]) == (400, "authorization is given 2 times, needed once")
+
+
+def test_events_that_no_database_holds():
+    """They are refused where they are made, not in the journal's thread."""
+    for event, why in [
+        ({"data": {"name": "\ud800"}}, "surrogates not allowed"),
+        ({"data": {"name": "\0"}}, "hold NUL"),
+        ({"data": {"name": "x" * 5000}}, "too long"),
+        ({"task": 1 << 63}, "no number of 64 bits"),
+    ]:
+        with pytest.raises(ValueError, match=why):
+            Happening("enrol", **event)
+    assert Happening("enrol", digest=hashed("x"), data={"name": r"\u0000"}).data
+
+
+def test_headers_of_reports():
+    """Their JSON is read as strictly, and no more of it than the expected tensors need."""
+    import torch
+
+    expected = manifest({"x": torch.zeros(2)})
+    whole = encode({"x": torch.zeros(2)})
+
+    def header(text):
+        return len(text).to_bytes(8, "little") + text + bytes(8)
+
+    for body, why in [
+        (header(b'{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"x":{}}'), "its header cannot be read"),
+        (header(rb'{"x":{"dtype":"\ud800","shape":[2]}}'), "its header cannot be read"),
+        (header(b'{"x":{"dtype":["F32"],"shape":[2]}}'), "its header cannot be read"),
+        (header(b'{"x":{"dtype":"F32","shape":[true,2.0]}}'), "its header cannot be read"),
+        (header(b"[" * 100_000), "100,000 bytes, needed at most 1,280"),
+        (header(b'{"x":{"dtype":"F32","shape":[3]}}'), r"x is F32 \[3\], needed F32 \[2\]"),
+    ]:
+        with pytest.raises(WireError, match=why) as refused:
+            decode(body, expected)
+        str(refused.value).encode()
+    assert decode(whole, expected)["x"].tolist() == [0, 0]
+
+
+def test_peers_are_counted_by_network():
+    """An IPv6 network of 64 bits is one peer, whichever of its addresses is used; this machine is nobody's peer."""
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:0:0:1") == "2001:db8::/64"
+    assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") == "192.0.2.1"
+    assert [network_of(each) for each in ("127.0.0.9", "::1", "::ffff:127.0.0.1")] == [None] * 3
+    assert network_of("fe80::1%eth0") == "fe80::/64"
+    assert network_of("test") == "test"
+
+
+def test_limits_are_positive():
+    from turnout.core.checks import ConfigurationError
+
+    with pytest.raises(ConfigurationError, match=r"upload_rate: got 0, needed a finite number > 0"):
+        Limits(upload_rate=0)
