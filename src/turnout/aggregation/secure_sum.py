@@ -35,6 +35,7 @@ class SecureSum(WeightedSum):
 
     The server is honest but curious: it sees updates of nobody, as long as fewer than the threshold of a client's neighbours
     help it to. What it does see is who took part, the numbers of examples and steps, and what weights are made of (losses).
+    Clients that cheat are left out; the guide to privacy has a table of who is protected against whom.
 
     Args:
         bits: of the modulus, at most 54; masked updates are sent as whole numbers of 8, 16, 32 or 64 bits.
@@ -42,7 +43,9 @@ class SecureSum(WeightedSum):
         largest: that a number of ``f_b Delta_b`` may be, in absolute value.
         too_large: what becomes of a larger one: ``"refuse"`` ends a simulation with what to write (on a GPU, drops the
             report), and has a deployed client give up its task; ``"clip"`` takes the nearest that fits.
-        threshold: the share of a client's neighbours whose help it takes to take off its masks.
+        threshold: the share of a client's neighbours whose help it takes to take off its masks, more than half of them.
+        weights: the least and the largest weight with which a client multiplies its update. A client refuses others, with
+            which a server could single out its update. None allows all that are not negative.
         degree: k, the neighbours of a client; None joins all to all.
         min_clients: with fewer there is no sum; of one client alone it would be its update.
         cohort: clients of a round at most, for which the sum has to have room; None is all N.
@@ -66,6 +69,7 @@ class SecureSum(WeightedSum):
     largest: float = 8.0
     too_large: Literal["refuse", "clip"] = "refuse"
     threshold: float = 0.6
+    weights: tuple[float, ...] | None = None
     degree: int | None = None
     min_clients: int = 3
     cohort: int | None = None
@@ -74,8 +78,15 @@ class SecureSum(WeightedSum):
         if isinstance(self.bits, int) and self.bits > 54:
             raise refuse("bits", given=self.bits, needed="2 to 54, for sums are computed in float64")
         self.code  # noqa: B018  # refuses what is out of range
-        if not 0 < self.threshold <= 1:
-            raise refuse("threshold", given=self.threshold, needed="a share of the neighbours, > 0 and at most 1")
+        if not 0.5 < self.threshold <= 1:
+            raise refuse(
+                "threshold",
+                given=self.threshold,
+                needed="a share of the neighbours, > 0.5 and at most 1: with half of them a server that lies about who left "
+                "gets both secrets of a client",
+            )
+        if self.weights is not None and not (len(self.weights) == 2 and 0 <= self.weights[0] <= self.weights[1]):
+            raise refuse("weights", given=self.weights, needed="the least and the largest, 0 <= least <= largest")
         count("min_clients", self.min_clients, least=2)
         for name in ("degree", "cohort"):
             if (given := getattr(self, name)) is not None:
@@ -157,7 +168,7 @@ class SecureSum(WeightedSum):
         return {
             "train": (_KEYS, 0),
             "share": (k * SEALED_BYTES, k * (number + _KEYS) + number),
-            "mask": (num_params * word(self.bits).itemsize, k * (number + SEALED_BYTES)),
+            "mask": (num_params * word(self.bits).itemsize + k, k * (number + SEALED_BYTES)),
             "open": (k * shamir.SHARE_BYTES, k * number),
         }[phase]
 

@@ -47,6 +47,7 @@ class Coordinator:
         influence: what every client has contributed; None if nobody asked for it.
         measured: what those said who were asked before the cohort of the present round was chosen; None without.
         attendance: who is in the secure sum of the present round; None before one begins.
+        barred: clients that take part in no secure sum any more, because they cheated in one.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Coordinator:
             self.scheduler.cohorts.recall(lambda: self.state.slots["selection"])
         self._secure = algorithm.aggregation if isinstance(algorithm.aggregation, SecureSum) else None
         self.attendance: Attendance | None = None
+        self.barred: set[int] = set()
         if self._secure is not None:
             self.scheduler.through = self._through
         self._enrolled = federation.num_clients
@@ -97,8 +99,8 @@ class Coordinator:
     def batch(self, action: Step | Gather) -> Batch:
         """Return the tasks of a step or of a phase that is over, in the order in which their reports are to be given."""
         self._grow()
-        if isinstance(action, Step) and self.attendance is not None and not self.attendance.opens:
-            action = action._replace(tasks=(), clients=(), versions=())  # a sum that nobody can open
+        if isinstance(action, Step) and self.attendance is not None:
+            action = _of_sum(action, self.attendance)
         phase: Phase = "train" if isinstance(action, Step) else action.phase
         tasks, clients = np.array(action.tasks, dtype=np.int64), np.array(action.clients, dtype=np.int64)
         versions = np.array(
@@ -158,10 +160,12 @@ class Coordinator:
     def _through(self, wanted: Choose, version: int) -> list[int]:
         """Return whom to ask for a phase of the secure sum of this round, of all who got through the phase before."""
         assert self._secure is not None
+        clients = wanted.first
         if wanted.phase == "share":
             self.attendance = self._secure.attendance(self.federation.seed, version)
+            clients = [client for client in clients if client not in self.barred]
         assert self.attendance is not None
-        return getattr(self.attendance, wanted.phase)(wanted.first)
+        return getattr(self.attendance, wanted.phase)(clients)
 
     def no_reports(self) -> Report:
         """Return the reports of nobody."""
@@ -305,3 +309,12 @@ class Coordinator:
         if measured := group("measured"):
             self.measured = report_of_tensors(measured, device)
             self.scheduler.cohorts.measured(self.measured)
+
+
+def _of_sum(step: Step, attendance: Attendance) -> Step:
+    """Return a step with the tasks of those whose updates are in its secure sum; of nobody where it cannot be opened."""
+    summed = set(attendance.masked if attendance.opens else ())
+    rows = [i for i, client in enumerate(step.clients) if client in summed]
+    return step._replace(
+        **{name: tuple(getattr(step, name)[i] for i in rows) for name in ("tasks", "clients", "versions")}
+    )

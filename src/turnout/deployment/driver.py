@@ -6,7 +6,8 @@ and the entries behind it, and `replay` recomputes a run from nothing but its jo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,10 @@ from turnout.deployment.setting import Setting
 from turnout.deployment.store import Entry, Outcome, Store
 from turnout.deployment.wire import Assignment, digest, encode, model_tensors, told
 from turnout.pace import SECURE_PHASES, Ask, Drop, Gather, SetTimer, Step
+from turnout.secure import ProtocolError
+from turnout.secure.attendance import disputed
+
+log = logging.getLogger("turnout.server")
 
 OVER = "the run is over"
 
@@ -59,6 +64,7 @@ class Driver:
         over: why the run has ended; None while it has not.
         started: whether the first task may be given.
         applied: the number of the last entry that was applied.
+        barred: clients that take part in no secure sum any more, and why.
         stepped: called after every server step.
     """
 
@@ -72,6 +78,7 @@ class Driver:
         self.stepped: Callable[[Driver], None] = lambda _: None
         self._tasks: dict[int, Assignment] = {}
         self._bodies: dict[int, str] = {}
+        self.barred: dict[int, str] = {}
         self._sum: dict[
             str, dict[int, tuple[str, Assignment]]
         ] = {}  # of a secure sum: bodies and tasks by phase and client
@@ -232,14 +239,19 @@ class Driver:
         """Give the coordinator the reports that it wants."""
         coordinator = self.coordinator
         assert coordinator is not None
+        secret = isinstance(action, Step) and bool(self.setting.algorithm.aggregation.phases)
+        summed = (
+            self._summed(action.tasks) if secret else None
+        )  # before the batch, which is empty where there is no sum
         batch = coordinator.batch(action)
         if batch.phase in SECURE_PHASES:
+            if batch.phase == "mask":
+                self._settle_disputes(batch.clients.tolist())
             coordinator.gathered(batch, coordinator.no_reports())
             for task in action.tasks:
                 del self._bodies[task]
             return
-        secret = isinstance(action, Step) and bool(self.setting.algorithm.aggregation.phases)
-        reports = self._summed(action.tasks) if secret else self._reports(batch)
+        reports = self._reports(batch) if summed is None else summed
         if isinstance(action, Gather):
             coordinator.gathered(batch, reports)
             return
@@ -262,9 +274,35 @@ class Driver:
             del self._bodies[task]
         reports, attendance = coordinator.no_reports(), coordinator.attendance
         if attendance is not None and attendance.opens:
-            reports = self._masked().report({client: task for client, (_, task) in self._sum["open"].items()})
+            masked = self._masked()
+            try:
+                reports = masked.report({client: task for client, (_, task) in self._sum["open"].items()})
+            except ProtocolError as error:
+                attendance.opens = False
+                log.warning("a secure sum cannot be opened", extra={"version": self.version, "reason": str(error)})
+            self._bar(masked.culprits)
+        elif attendance is not None:
+            log.warning("a secure sum has too few clients", extra={"version": self.version})
         self._sum.clear()
         return reports
+
+    def _settle_disputes(self, clients: Sequence[int]) -> None:
+        """Leave out of the present sum, of two clients of whom one cannot read the shares of the other, the one at fault."""
+        assert self.coordinator is not None
+        attendance = self.coordinator.attendance
+        assert attendance is not None
+        attendance.refused = self._masked().refused(clients)
+        if out := sorted(disputed(attendance.refused)):
+            log.warning("clients are left out of a secure sum, for shares that cannot be read", extra={"clients": out})
+        self._bar(dict.fromkeys(attendance.cheats(), "its neighbours and it cannot read the shares of each other"))
+
+    def _bar(self, culprits: Mapping[int, str]) -> None:
+        """Leave clients that cheated out of all later secure sums."""
+        assert self.coordinator is not None
+        for client, how in culprits.items():
+            log.warning("a client takes part in no secure sum any more", extra={"client": client, "reason": how})
+        self.barred |= culprits
+        self.coordinator.barred |= culprits.keys()
 
     def _body(self, name: str) -> bytes:
         """Read a report.
@@ -355,6 +393,7 @@ class Driver:
             "started": 0 if self.coordinator is None else self.coordinator.federation.num_clients,
             "secret": self._secret,
             "over": self.over,
+            "barred": {str(client): why for client, why in self.barred.items()},
             "num_clients": self.presence.num_clients,
             "names": {str(client): name for client, name in self.names.items() if name},
             "tasks": [[client, held.json()] for client, held in self._tasks.items()],
@@ -406,6 +445,8 @@ class Driver:
             self._secret = facts.get("secret")
             self._bind(facts["started"])
             assert self.coordinator is not None
+            self.barred = {int(client): why for client, why in facts.get("barred", {}).items()}
+            self.coordinator.barred |= self.barred.keys()
             self.coordinator.restore(lambda group: checkpoint.unflatten(tensors, group))
             self._publish()
         self.over = facts["over"] if self.version >= self.setting.rounds else None

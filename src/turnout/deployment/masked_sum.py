@@ -42,7 +42,7 @@ class MaskedFormat:
             case "share":
                 found = {"sealed": Spec("U8", (1, length("neighbours"), SEALED_BYTES))}
             case "mask":
-                found = {"masked": Spec(CODES[word(aggregation.bits).itemsize][0], (1, num_params))}
+                found = _masked(aggregation, num_params, length("senders"))
             case _:
                 asked = {"self_masks": length("there"), "masking_keys": length("gone")}
                 found = {name: Spec("U8", (1, number, shamir.SHARE_BYTES)) for name, number in asked.items()}
@@ -63,6 +63,12 @@ class MaskedFormat:
         return decode(body, self.manifest)
 
 
+def _masked(aggregation: SecureSum, num_params: int, num_senders: int) -> Manifest:
+    """Return the tensors of a masked input: the input, and whose shares its client could not read."""
+    code = CODES[word(aggregation.bits).itemsize][0]
+    return {"masked": Spec(code, (1, num_params)), "refused": Spec("U8", (1, num_senders))}
+
+
 class MaskedSum:
     """The sum of one round.
 
@@ -70,6 +76,9 @@ class MaskedSum:
         coordinator: whose round it is.
         announced: the format of what clients send when they have trained.
         read: the body of a client's report in a phase.
+
+    Attributes:
+        culprits: clients that provably broke the protocol, and how, once `report` was called.
     """
 
     def __init__(self, coordinator: Coordinator, announced: ReportFormat, read: Callable[[str, int], bytes]) -> None:
@@ -79,6 +88,7 @@ class MaskedSum:
         self._coordinator, self._aggregation, self._attendance = coordinator, aggregation, attendance
         self._announced, self._read = announced, read
         self._dealt = sorted(attendance.neighbours)
+        self.culprits: dict[int, str] = {}
 
     def told(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
         """Return what clients are told with their task of a phase, ``[1, ...]`` by name."""
@@ -89,22 +99,34 @@ class MaskedSum:
         sealed = self._shared(server)
         if phase == "mask":
             return {client: _row(_texts(sealed[client + 1])) for client in clients}
-        self._masked(server)
+        self._add_masked(server)
         requests = server.requests()
         return {
             client: _row({name: sorted(getattr(requests[client + 1], name)) for name in ("there", "gone")})
             for client in clients
         }
 
+    def refused(self, clients: Sequence[int]) -> dict[int, list[int]]:
+        """Return whose shares these clients, who have masked their updates, could not read."""
+        found = {}
+        for client in clients:
+            senders = self._senders(client)
+            flags = self._of_mask(client, len(senders))["refused"][0].tolist()
+            found[client] = [sender for sender, flag in zip(senders, flags, strict=True) if flag]
+        return {client: senders for client, senders in found.items() if senders}
+
     def report(self, opened: Mapping[int, Assignment]) -> Report:
         """Return the reports of those who are in the sum, with the sum in place of their updates.
 
         Args:
             opened: the task of each client that helped to take off the masks.
+
+        Raises:
+            ProtocolError: where the masks cannot be taken off, because clients have cheated.
         """
         server, _ = self._begun()
         self._shared(server)
-        self._masked(server)
+        self._add_masked(server)
         server.requests()
         for client, task in opened.items():
             got = MaskedFormat(task, self._aggregation, self._num_params).read(self._read("open", client))
@@ -114,7 +136,10 @@ class MaskedSum:
                 Opening(_shares(told["there"], got["self_masks"]), _shares(told["gone"], got["masking_keys"])),
             )
         state, code = self._coordinator.state, self._aggregation.code
-        total = torch.from_numpy(code.decode(server.total())).to(state.params.device)
+        try:
+            total = torch.from_numpy(code.decode(server.total())).to(state.params.device)
+        finally:
+            self.culprits = {number - 1: how for number, how in server.culprits.items()}
         rows = np.searchsorted(self._dealt, self._attendance.masked)
         reports, factors = self._announcements().take(rows), self._factors()[torch.from_numpy(rows)]
         delta = Summed(total, factors, state.params.dtype)
@@ -164,13 +189,21 @@ class MaskedSum:
             server.shared(client + 1, {other + 1: row.tobytes() for other, row in zip(others, rows, strict=True)})
         return server.sealed()
 
-    def _masked(self, server: SecureServer) -> None:
+    def _add_masked(self, server: SecureServer) -> None:
         """Add up the masked updates."""
         kind = word(self._aggregation.bits)
-        manifest = {"masked": Spec(CODES[kind.itemsize][0], (1, self._num_params))}
         for client in self._attendance.masked:
-            values = decode(self._read("mask", client), manifest)["masked"][0].numpy().view(kind)
-            server.masked(client + 1, values)
+            values = self._of_mask(client, len(self._senders(client)))["masked"][0].numpy().view(kind)
+            refused = frozenset(other + 1 for other in self._attendance.refused.get(client, ()))
+            server.masked(client + 1, values, refused)
+
+    def _senders(self, client: int) -> list[int]:
+        """Return whose shares a client was sent, ascending."""
+        return sorted(set(self._attendance.neighbours[client]).intersection(self._attendance.shared))
+
+    def _of_mask(self, client: int, num_senders: int) -> State:
+        """Return what a client sent when it masked its update."""
+        return decode(self._read("mask", client), _masked(self._aggregation, self._num_params, num_senders))
 
 
 def _keys(neighbours: Mapping[int, Keys]) -> dict[str, object]:

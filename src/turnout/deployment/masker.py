@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 
 import numpy as np
 import torch
@@ -11,10 +12,10 @@ from turnout.aggregation import SecureSum
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Report, State
 from turnout.deployment.masked_sum import CODES
-from turnout.deployment.wire import Assignment, encode
+from turnout.deployment.wire import Assignment, WireError, encode
 from turnout.secure import Keys, ProtocolError, Request, SecureClient
 from turnout.secure.attendance import threshold_of
-from turnout.secure.messages import KEY_BYTES
+from turnout.secure.messages import KEY_BYTES, SEALED_BYTES
 
 log = logging.getLogger("turnout.client")
 
@@ -64,8 +65,8 @@ class Masker:
         if self._round is None or task.version != self._version:
             log.info("the update of this round is gone", extra={"task": task.task})
             return None
-        told = {name: value[0] for name, value in task.tensors().items()}
         try:
+            told = {name: value[0] for name, value in task.tensors().items()}
             match task.phase:
                 case "share":
                     return self._share(told), memory
@@ -73,7 +74,7 @@ class Masker:
                     return self._mask(told), self._round[3]
                 case _:
                     return self._open(told), memory
-        except (ProtocolError, ConfigurationError) as error:
+        except (ProtocolError, ConfigurationError, WireError) as error:
             log.warning("this client drops out of a secure sum", extra={"task": task.task, "reason": str(error)})
             self._round = None
             return None
@@ -82,28 +83,51 @@ class Masker:
         """Share the round's secrets among neighbours, and weigh the update."""
         assert self._round is not None
         client, secret, update, memory = self._round
-        order = told["neighbours"].tolist()
-        rows = [row.tobytes() for row in told["keys"].numpy()]
-        keys = {other: Keys(both[:KEY_BYTES], both[KEY_BYTES:]) for other, both in zip(order, rows, strict=True)}
+        order = _clients(told, "neighbours")
+        rows = _rows(told, "keys", order, 2 * KEY_BYTES)
+        keys = {other: Keys(both[:KEY_BYTES], both[KEY_BYTES:]) for other, both in rows.items()}
+        weight = self._checked(order, told.get("weight"))
         secret.threshold = threshold_of(self._aggregation.threshold, len(order))
         sealed = secret.share(keys)
-        self._round = client, secret, self._aggregation.code.encode(float(told["weight"]) * update), memory
+        self._round = client, secret, self._aggregation.code.encode(weight * update), memory
         return encode({"sealed": torch.tensor([[list(sealed[other]) for other in order]], dtype=torch.uint8)})
+
+    def _checked(self, neighbours: list[int], weight: torch.Tensor | None) -> float:
+        """Return the weight of this client's update, held with its neighbours against what the run's settings say.
+
+        Raises:
+            ProtocolError: for other numbers of neighbours than the graph has, and for weights that are not allowed.
+        """
+        piece, k = self._aggregation, len(neighbours)
+        if not piece.min_clients - 1 <= k <= piece.num_neighbours(k + 1 if piece.degree is None else 1 << 40):
+            raise ProtocolError(
+                f"the server gives this client {k} neighbours; by the run's settings it has "
+                f"{'all others' if piece.degree is None else f'{piece.num_neighbours(1 << 40)} at most'}, and at least "
+                f"{piece.min_clients - 1}"
+            )
+        value = math.nan if weight is None or weight.numel() != 1 else float(weight)
+        low, high = piece.weights or (0.0, math.inf)
+        if not (math.isfinite(value) and low <= value <= high):
+            raise ProtocolError(f"the server gives this client the weight {value:g}, allowed are {low:g} to {high:g}")
+        return value
 
     def _mask(self, told: State) -> bytes:
         """Mask the update."""
         assert self._round is not None
         _, secret, values, _ = self._round
-        senders = told["senders"].tolist()
-        sealed = {other: row.tobytes() for other, row in zip(senders, told["sealed"].numpy(), strict=True)}
+        senders = _clients(told, "senders")
+        sealed = _rows(told, "sealed", senders, SEALED_BYTES)
         kind = CODES[values.dtype.itemsize][1]
         masked = torch.frombuffer(bytearray(secret.mask(values, sealed).tobytes()), dtype=kind)
-        return encode({"masked": masked[None]})
+        if secret.refused:
+            log.warning("the shares of some clients cannot be read", extra={"clients": [c - 1 for c in secret.refused]})
+        refused = torch.tensor([[sender in secret.refused for sender in senders]], dtype=torch.uint8)
+        return encode({"masked": masked[None], "refused": refused})
 
     def _open(self, told: State) -> bytes:
         """Give the shares that were asked for, in the order in which they were."""
         assert self._round is not None
-        there, gone = told["there"].tolist(), told["gone"].tolist()
+        there, gone = _clients(told, "there"), _clients(told, "gone")
         opening = self._round[1].open(Request(frozenset(there), frozenset(gone)))
         found = {
             "self_masks": [opening.self_masks[c] for c in there],
@@ -116,3 +140,27 @@ class Masker:
                 for name, shares in found.items()
             }
         )
+
+
+def _clients(told: State, name: str) -> list[int]:
+    """Return a list of clients that the server sent.
+
+    Raises:
+        ProtocolError: where there is none, or a client is in it twice.
+    """
+    value = told.get(name)
+    if value is None or value.dtype != torch.int64 or value.dim() != 1 or len(value.unique()) != len(value):
+        raise ProtocolError(f"the server's task has no list of different clients called {name}")
+    return value.tolist()
+
+
+def _rows(told: State, name: str, clients: list[int], size: int) -> dict[int, bytes]:
+    """Return the bytes that the server sent for each of these clients.
+
+    Raises:
+        ProtocolError: where there are none, or of another size.
+    """
+    value = told.get(name)
+    if value is None or value.dtype != torch.uint8 or value.shape != (len(clients), size):
+        raise ProtocolError(f"the server's task has no {name} of {size} bytes for each of {len(clients)} clients")
+    return {client: row.tobytes() for client, row in zip(clients, value.numpy(), strict=True)}

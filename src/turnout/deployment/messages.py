@@ -11,6 +11,8 @@ from turnout.core.types import Report, State, Task
 from turnout.deployment.wire import Manifest, WireError, decode, encode, is_finite, size_limit
 from turnout.engine.objective import Objective
 from turnout.guard.compression import Compression, code_bytes, nth
+from turnout.secure.masks import check_public
+from turnout.secure.messages import KEY_BYTES, ProtocolError
 from turnout.slots.algorithm import Algorithm
 
 _MOST = 1 << 40  # examples or steps that a client may claim
@@ -112,9 +114,12 @@ class ReportFormat:
             checked: whether its numbers have been looked at before.
 
         Raises:
-            WireError: where it is not what was asked for: other tensors, NaN or infinity, or impossible counts.
+            WireError: where it is not what was asked for: other tensors, NaN or infinity, impossible counts, or keys of
+                low order.
         """
         tensors, nbytes = decode(body, self.manifest), None
+        if not checked:
+            _check_keys(tensors.get("keys"))
         checked = checked or self.takes_nan
         _check_finite({} if checked else tensors)
         if self.coding is not None and any(name.startswith(_CODE) for name in tensors):
@@ -177,6 +182,17 @@ def _nan(code: State) -> State:
         part: value.new_full(value.shape, torch.nan) if value.is_floating_point() else value
         for part, value in code.items()
     }
+
+
+def _check_keys(keys: torch.Tensor | None) -> None:
+    """Refuse public keys on which everybody would agree."""
+    if keys is None:
+        return
+    both = keys.numpy().tobytes()
+    try:
+        check_public(both[:KEY_BYTES], both[KEY_BYTES:])
+    except ProtocolError as error:
+        raise WireError(f"keys: {error}") from None
 
 
 def _check_finite(tensors: State) -> None:

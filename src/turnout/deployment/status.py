@@ -38,6 +38,7 @@ def status(service: Service, num_waiting: int, counts: dict[int, int]) -> dict[s
         "journal": driver.applied,
         "answers": {str(code): number for code, number in sorted(counts.items())},
         "dropped": {},
+        "barred": {str(client): why for client, why in driver.barred.items()},
         "curves": {},
     }
     if driver.ledger is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -11,8 +12,32 @@ from turnout.secure import graph
 
 
 def threshold_of(share: float, degree: int) -> int:
-    """Return t, how many of k neighbours it takes to give a secret of a client: ``ceil(share k)``, at least 1."""
-    return max(1, math.ceil(share * degree - 1e-9))
+    """Return t, how many of k neighbours it takes to give a secret of a client: ``ceil(share k)``, more than half of k."""
+    return max(degree // 2 + 1, math.ceil(share * degree - 1e-9))
+
+
+def disputed(refused: Mapping[int, Collection[int]]) -> set[int]:
+    """Return whom to leave out so that nobody who is left refuses the shares of another one.
+
+    Whoever is in most disputes goes first, because a client cannot read the shares of one that cheats, and neither can that
+    client's other neighbours. Where two are in equally many, either may have cheated, and both go.
+
+    Args:
+        refused: by client, those whose shares it could not read.
+    """
+    pairs, found = _pairs(refused), set[int]()
+    while pairs:
+        counts = Counter(client for pair in pairs for client in pair)
+        most = max(counts.values())
+        worst = {client for client, number in counts.items() if number == most}
+        found |= worst
+        pairs = {pair for pair in pairs if not pair & worst}
+    return found
+
+
+def _pairs(refused: Mapping[int, Collection[int]]) -> set[frozenset[int]]:
+    """Return the pairs of clients of whom one refuses the shares of the other."""
+    return {frozenset((client, other)) for client, others in refused.items() for other in others}
 
 
 class Attendance:
@@ -30,7 +55,8 @@ class Attendance:
     Attributes:
         neighbours: of each client.
         threshold: t.
-        shared, masked: who got through these phases.
+        shared, masked: who got through these phases; who is left out because of a dispute is not among those who masked.
+        refused: by client, whose shares it could not read; to be set before `open`.
         opens: whether the masks can be taken off, once `opened` was called.
     """
 
@@ -40,6 +66,7 @@ class Attendance:
         self.threshold = 0
         self.shared: list[int] = []
         self.masked: list[int] = []
+        self.refused: dict[int, list[int]] = {}
         self.opens = False
 
     def share(self, clients: Sequence[int]) -> list[int]:
@@ -57,26 +84,35 @@ class Attendance:
         return self.shared if len(clients) >= self._least and self._enough(self.shared, self.shared) else []
 
     def open(self, clients: Sequence[int]) -> list[int]:
-        """Go on with those who sent a masked update."""
-        self.masked = sorted(clients)
-        return self.masked if len(clients) >= self._least and self._enough(self.masked, self.masked) else []
+        """Go on with those who sent a masked update, but for those who are left out because of a dispute."""
+        self.masked = sorted(set(clients) - disputed(self.refused))
+        return self.masked if len(self.masked) >= self._least and self._enough(self.masked, self.masked) else []
+
+    def cheats(self) -> list[int]:
+        """Return who disputes with so many neighbours that fewer than t are left."""
+        number = Counter(client for pair in _pairs(self.refused) for client in pair)
+        return sorted(c for c, disputes in number.items() if len(self.neighbours[c]) - disputes < self.threshold)
 
     def opened(self, clients: Sequence[int]) -> None:
         """Note who helped to take the masks off: of whoever is masked into the sum, t neighbours are needed."""
         gone = set(self.shared) - set(self.masked)
-        there = set(self.masked)
-        into = [*self.masked, *(client for client in gone if there.intersection(self.neighbours[client]))]
+        into = [*self.masked, *(client for client in gone if self._holders(client, self.masked))]
         self.opens = bool(self.masked) and self._enough(into, clients)
 
+    def _holders(self, client: int, helpers: Collection[int]) -> list[int]:
+        """Return which of the helpers hold shares of a client: its neighbours, but for those who refused them."""
+        return [c for c in set(helpers).intersection(self.neighbours[client]) if client not in self.refused.get(c, ())]
+
     def _enough(self, whose: Sequence[int], helpers: Sequence[int]) -> bool:
-        """Whether each of these clients has t neighbours among the helpers."""
-        there = set(helpers)
-        return all(len(there.intersection(self.neighbours[client])) >= self.threshold for client in whose)
+        """Whether each of these clients has t neighbours who hold its shares among the helpers."""
+        return all(len(self._holders(client, helpers)) >= self.threshold for client in whose)
 
     def state(self) -> dict[str, np.ndarray]:
         """Return who got through which phase, as arrays."""
         lists = {"dealt": sorted(self.neighbours), "shared": self.shared, "masked": self.masked}
         found = {name: np.array(clients, dtype=np.int64) for name, clients in lists.items()}
+        pairs = [(client, other) for client, others in self.refused.items() for other in others]
+        found["refused"] = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         return found | {"opens": np.array(self.opens)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
@@ -84,4 +120,6 @@ class Attendance:
         if len(state["dealt"]):
             self.share(state["dealt"].tolist())
         self.shared, self.masked = state["shared"].tolist(), state["masked"].tolist()
+        for client, other in state.get("refused", np.zeros((0, 2))).tolist():
+            self.refused.setdefault(client, []).append(other)
         self.opens = bool(state["opens"])

@@ -8,8 +8,18 @@ from collections.abc import Mapping
 import numpy as np
 
 from turnout.secure import shamir
-from turnout.secure.masks import SEED_BYTES, agree, expand, new_key, pairwise, public, reduce, word
-from turnout.secure.messages import Keys, Opening, ProtocolError, Request, TooFewClients
+from turnout.secure.masks import SEED_BYTES, agree, check_public, expand, new_key, pairwise, public, reduce, word
+from turnout.secure.messages import (
+    COMMITMENT_BYTES,
+    SEALED_BYTES,
+    Keys,
+    Opening,
+    ProtocolError,
+    Request,
+    TooFewClients,
+    commitment,
+    commitments,
+)
 
 
 class SecureClient:
@@ -18,10 +28,17 @@ class SecureClient:
     Keys are fresh in every round. It does no input or output; what its methods return goes to the server, and what they
     take comes from it.
 
+    The client takes part only where t is more than half of its neighbours, so that a server that tells some of them that it
+    stayed and others that it left gets t shares of one of its secrets at most. Neighbours whose shares cannot be read are
+    left out.
+
     Args:
         number: of this client, >= 1 and different from all others.
         threshold: t, shares of its neighbours that give a secret of this client; it sends nothing if fewer are there.
         bits: of the modulus.
+
+    Attributes:
+        refused: the neighbours whose shares it could not read; the server learns of them with its masked input.
 
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, Algorithm 2.
     """
@@ -32,6 +49,7 @@ class SecureClient:
         self._self_mask = secrets.token_bytes(SEED_BYTES)
         self._neighbours: dict[int, Keys] = {}
         self._received: dict[int, bytes] = {}
+        self.refused: frozenset[int] = frozenset()
         self._next = "advertise"
 
     def _enter(self, phase: str, after: str) -> None:
@@ -50,21 +68,37 @@ class SecureClient:
         return Keys(public(self._sealing), public(self._masking))
 
     def share(self, neighbours: Mapping[int, Keys]) -> dict[int, bytes]:
-        """Return shares of the self mask and of the masking key for every neighbour, encrypted for it (AES-GCM)."""
+        """Return shares of the self mask and of the masking key for every neighbour, encrypted for it (AES-GCM).
+
+        Raises:
+            ProtocolError: for a threshold of at most half of the neighbours, for public keys of low order, and for
+                neighbours with impossible numbers.
+        """
         self._enter("share", "mask")
         self._at_least(len(neighbours), "neighbours")
+        if 2 * self.threshold <= len(neighbours):
+            raise ProtocolError(
+                f"a server that lies about who left could open the input of client {self.number}: the threshold is "
+                f"{self.threshold} of {len(neighbours)} neighbours, and has to be more than half of them"
+            )
+        if self.number in neighbours or min(neighbours) < 1:
+            raise ProtocolError(f"client {self.number} got itself, or a number below 1, as a neighbour")
+        for keys in neighbours.values():
+            check_public(keys.masking, keys.sealing)
         self._neighbours = dict(neighbours)
         points = sorted(neighbours)
         masks = shamir.share(self._self_mask, self.threshold, points)
         keys = shamir.share(self._masking, self.threshold, points)
-        return {other: self._seal(other, masks[other] + keys[other]) for other in points}
+        return {other: self._seal(other, masks[other], keys[other]) for other in points}
 
     def mask(self, values: np.ndarray, sealed: Mapping[int, bytes]) -> np.ndarray:
-        """Return the values with the self mask and one mask for every neighbour that shared.
+        """Return the values with the self mask and one mask for every neighbour whose shares can be read.
 
         ::
 
             y_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)   mod 2^bits
+
+        The other neighbours are in `refused` afterwards. The server leaves out one client of each such pair.
 
         Args:
             values: x_u, of type `word`, ``[P]``.
@@ -73,10 +107,12 @@ class SecureClient:
         self._enter("mask", "open")
         if values.dtype != word(self.bits) or not set(sealed) <= set(self._neighbours):
             raise ProtocolError(f"client {self.number} got values of {values.dtype}, or shares of no neighbour")
-        self._at_least(len(sealed), "neighbours that shared")
-        self._received = {other: self._unseal(other, text) for other, text in sealed.items()}
+        read = {other: self._unseal(other, text) for other, text in sealed.items()}
+        self._received = {other: shares for other, shares in read.items() if shares is not None}
+        self.refused = frozenset(read.keys() - self._received.keys())
+        self._at_least(len(self._received), "neighbours that shared")
         total = values + expand(self._self_mask, len(values), self.bits)
-        for other in sealed:
+        for other in self._received:
             seed = pairwise(self._masking, self._neighbours[other].masking, self.number, other)
             one = expand(seed, len(values), self.bits)
             total = np.add(total, one, out=total) if other > self.number else np.subtract(total, one, out=total)
@@ -102,29 +138,27 @@ class SecureClient:
         if found < self.threshold:
             raise TooFewClients(f"client {self.number} has {found} {what}, and the threshold is {self.threshold}")
 
-    def _seal(self, other: int, text: bytes) -> bytes:
-        """Encrypt for a neighbour, who can tell from whom it is."""
+    def _seal(self, other: int, mask: bytes, key: bytes) -> bytes:
+        """Encrypt two shares for a neighbour, who can tell from whom they are, and commit to them."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         purpose, nonce = b"share %d %d" % (self.number, other), secrets.token_bytes(12)
-        key = agree(self._sealing, self._neighbours[other].sealing, purpose)
-        return nonce + AESGCM(key).encrypt(nonce, text, purpose)
+        secret = agree(self._sealing, self._neighbours[other].sealing, purpose)
+        return nonce + AESGCM(secret).encrypt(nonce, mask + key, purpose) + commitment(mask) + commitment(key)
 
-    def _unseal(self, other: int, text: bytes) -> bytes:
-        """Decrypt what a neighbour sent.
-
-        Raises:
-            ProtocolError: if it is not what that neighbour sent to this client.
-        """
+    def _unseal(self, other: int, text: bytes) -> bytes | None:
+        """Decrypt the shares of a neighbour; None where it did not encrypt for this client what it committed to."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+        if len(text) != SEALED_BYTES:
+            return None
         purpose = b"share %d %d" % (other, self.number)
         key = agree(self._sealing, self._neighbours[other].sealing, purpose)
         try:
-            found = AESGCM(key).decrypt(text[:12], text[12:], purpose)
-        except (InvalidTag, ValueError):
-            found = b""
-        if len(found) != 2 * shamir.SHARE_BYTES:
-            raise ProtocolError(f"client {self.number} cannot read what it got as shares of client {other}")
-        return found
+            shares = AESGCM(key).decrypt(text[:12], text[12 : -2 * COMMITMENT_BYTES], purpose)
+        except InvalidTag:
+            return None
+        size = shamir.SHARE_BYTES
+        found = commitment(shares[:size]), commitment(shares[size:])
+        return shares if found == commitments(text) else None

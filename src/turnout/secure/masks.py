@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from turnout.core.checks import ConfigurationError
+from turnout.secure.messages import ProtocolError
 
 SEED_BYTES = 32
 
@@ -60,14 +61,31 @@ def agree(key: bytes, other: bytes, purpose: bytes) -> bytes:
         key: one's own private key.
         other: the other's public key.
         purpose: what the bytes are for; other purposes give other bytes.
+
+    Raises:
+        ProtocolError: for a public key of low order, with which everybody would agree on zeros, or of another length.
     """
     _required()
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    secret = X25519PrivateKey.from_private_bytes(key).exchange(X25519PublicKey.from_public_bytes(other))
+    try:
+        secret = X25519PrivateKey.from_private_bytes(key).exchange(X25519PublicKey.from_public_bytes(other))
+    except ValueError:
+        raise ProtocolError("a public key is of low order, or does not have 32 bytes") from None
     return HKDF(algorithm=SHA256(), length=SEED_BYTES, salt=None, info=b"turnout secagg " + purpose).derive(secret)
+
+
+def check_public(*keys: bytes) -> None:
+    """Check public keys before anybody uses them.
+
+    Raises:
+        ProtocolError: for a key of low order, or of another length than 32 bytes.
+    """
+    mine = new_key()
+    for key in keys:
+        agree(mine, key, b"check")
 
 
 def pairwise(key: bytes, other: bytes, mine: int, theirs: int) -> bytes:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 
 from turnout.secure.shamir import SHARE_BYTES
 
 KEY_BYTES = 32
 """Of a public key."""
-SEALED_BYTES = 2 * SHARE_BYTES + 28
-"""Of two shares that are encrypted for a neighbour, with nonce (12) and tag (16)."""
+COMMITMENT_BYTES = 16
+"""Of the hash of a share, by which the server recognizes the share when a neighbour opens it."""
+SEALED_BYTES = 2 * SHARE_BYTES + 28 + 2 * COMMITMENT_BYTES
+"""Of two shares that are encrypted for a neighbour, with nonce (12), tag (16), and a commitment to each of them."""
+
+
+def commitment(share: bytes) -> bytes:
+    """Return the hash of a share. It reveals nothing, because a share has 256 random bits."""
+    return hashlib.sha256(b"turnout share " + share).digest()[:COMMITMENT_BYTES]
+
+
+def commitments(sealed: bytes) -> tuple[bytes, bytes]:
+    """Return the commitments to the share of the self mask and to that of the masking key, which are not encrypted."""
+    both = sealed[-2 * COMMITMENT_BYTES :]
+    return both[:COMMITMENT_BYTES], both[COMMITMENT_BYTES:]
 
 
 class ProtocolError(Exception):

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from turnout.core.checks import count
+from turnout.core.checks import ConfigurationError, count
 from turnout.secure import graph, shamir
-from turnout.secure.masks import expand, pairwise, public, reduce, word
-from turnout.secure.messages import Keys, Opening, ProtocolError, Request, TooFewClients
+from turnout.secure.masks import SEED_BYTES, check_public, expand, pairwise, public, reduce, word
+from turnout.secure.messages import Keys, Opening, ProtocolError, Request, TooFewClients, commitment, commitments
 
 
 class SecureServer:
@@ -17,6 +17,10 @@ class SecureServer:
 
     Of each phase, messages are taken one by one (`advertised`, `shared`, `masked`, `opened`), and what comes next is asked
     for once (`keys`, `sealed`, `requests`, `total`), which ends it. A masked input is added to the sum and not kept.
+
+    Clients that cheat are found out: public keys of low order are refused on arrival, shares are held against the
+    commitments of who dealt them, and any t valid shares will do. Where the sum cannot be opened, `culprits` says whose fault
+    it is.
 
     Any set of clients that leave after they shared does no harm as long as `threshold` neighbours of each client remain:
     for a graph of degree k, any ``k - threshold`` clients. Below that the round ends by `TooFewClients`.
@@ -27,6 +31,9 @@ class SecureServer:
         threshold: t.
         degree: k, of the graph; None joins all to all.
         seed: of the graph.
+
+    Attributes:
+        culprits: clients that provably broke the protocol, and how.
 
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, Algorithm 2.
     """
@@ -40,13 +47,20 @@ class SecureServer:
         self._neighbours: dict[int, tuple[int, ...]] = {}
         self._sealed: dict[int, dict[int, bytes]] = {}
         self._there: set[int] = set()
+        self._refused: dict[int, frozenset[int]] = {}
+        self.culprits: dict[int, str] = {}
         self._sum = np.zeros(length, dtype=word(bits))
         self._openings: dict[int, Opening] = {}
         self._phase = "advertise"
 
     def advertised(self, client: int, keys: Keys) -> None:
-        """Take the public keys of a client."""
+        """Take the public keys of a client.
+
+        Raises:
+            ProtocolError: for keys of low order, on which everybody would agree.
+        """
         self._take("advertise", client, fresh=client not in self._keys)
+        check_public(keys.sealing, keys.masking)
         self._keys[client] = keys
 
     def keys(self) -> dict[int, dict[int, Keys]]:
@@ -70,11 +84,20 @@ class SecureServer:
         self._enough({c: len(texts) for c, texts in passed.items()})
         return passed
 
-    def masked(self, client: int, values: np.ndarray) -> None:
-        """Add the masked input of a client to the sum."""
+    def masked(self, client: int, values: np.ndarray, refused: frozenset[int] = frozenset()) -> None:
+        """Add the masked input of a client to the sum.
+
+        Args:
+            client: who sent it.
+            values: its masked input.
+            refused: neighbours whose shares it could not read, and with whom it has no mask. Of two clients whose inputs are
+                added, neither may refuse the other: see `turnout.secure.attendance.disputed`.
+        """
         fits = values.dtype == self._sum.dtype and values.shape == self._sum.shape
+        fits = fits and not refused & self._there and not any(client in self._refused[o] for o in self._there)
         self._take("mask", client, fresh=fits and client in self._sealed and client not in self._there)
         self._there.add(client)
+        self._refused[client] = refused
         reduce(np.add(self._sum, values, out=self._sum), self.bits)
 
     def requests(self) -> dict[int, Request]:
@@ -83,29 +106,46 @@ class SecureServer:
         asked = {}
         for client in self._there:
             others = frozenset(other for other in self._neighbours[client] if other in self._sealed)
+            others -= self._refused[client]
             asked[client] = Request(others & self._there, others - self._there)
         self._enough({client: len(request.there) for client, request in asked.items()})
         return asked
 
     def opened(self, client: int, opening: Opening) -> None:
-        """Take the shares with which a client answers its request."""
+        """Take the shares with which a client answers its request; those that nobody dealt it are dropped."""
         self._take("open", client, fresh=client in self._there and client not in self._openings)
-        self._openings[client] = opening
+        kept = [
+            {dealer: share for dealer, share in shares.items() if self._dealt(dealer, client, kind, share)}
+            for kind, shares in enumerate((opening.self_masks, opening.masking_keys))
+        ]
+        if sum(map(len, kept)) < len(opening.self_masks) + len(opening.masking_keys):
+            self.culprits[client] = "it opened other shares than it was dealt"
+        self._openings[client] = Opening(*kept)
+
+    def _dealt(self, dealer: int, client: int, kind: int, share: bytes) -> bool:
+        """Return whether a dealer committed to this share for a client: 0 is of its self mask, 1 of its masking key."""
+        sealed = self._sealed.get(dealer, {}).get(client)
+        return sealed is not None and commitments(sealed)[kind] == commitment(share)
 
     def total(self) -> np.ndarray:
         """Return the sum over `clients` modulo ``2^bits``, ``[P]``, without masks."""
         self._end("open", "nothing")
         total = self._sum.copy()
         for client in sorted(self._there):
-            seed = self._secret(
-                client, {o: p.self_masks[client] for o, p in self._of(client) if client in p.self_masks}
-            )
-            total -= expand(seed, self.length, self.bits)
+            shares = {o: p.self_masks[client] for o, p in self._of(client) if client in p.self_masks}
+            self._enough({client: len(shares)})
+            # Shares of no one secret give a mask that the client did not use: it could as well have sent another input.
+            total -= expand(self._secret(shares), self.length, self.bits)
         for client in sorted(set(self._sealed) - self._there):
-            touched = [other for other in self._neighbours[client] if other in self._there]
+            touched = [
+                other
+                for other in self._neighbours[client]
+                if other in self._there and client not in self._refused[other]
+            ]
             if touched:
                 shares = {o: p.masking_keys[client] for o, p in self._of(client) if client in p.masking_keys}
-                self._take_off(total, client, self._secret(client, shares), touched)
+                self._enough({client: len(shares)})
+                self._take_off(total, client, self._masking_key(client, shares), touched)
         return reduce(total, self.bits)
 
     @property
@@ -115,8 +155,6 @@ class SecureServer:
 
     def _take_off(self, total: np.ndarray, client: int, key: bytes, touched: list[int]) -> None:
         """Take the masks that neighbours share with a client that left off the sum."""
-        if public(key) != self._keys[client].masking:
-            raise ProtocolError(f"the shares of client {client} give another key than it advertised")
         for other in touched:
             one = expand(pairwise(key, self._keys[other].masking, client, other), self.length, self.bits)
             (np.subtract if client > other else np.add)(total, one, out=total)
@@ -125,10 +163,27 @@ class SecureServer:
         """Return what neighbours of a client opened."""
         return [(other, self._openings[other]) for other in self._neighbours[client] if other in self._openings]
 
-    def _secret(self, client: int, shares: dict[int, bytes]) -> bytes:
-        """Return the secret of a client from any t shares."""
-        self._enough({client: len(shares)})
-        return shamir.reconstruct(dict(sorted(shares.items())[: self.threshold]))
+    def _secret(self, shares: dict[int, bytes], first: int = 0) -> bytes:
+        """Return the secret of t shares in a row; zeros where they give none, as shares of no one secret may."""
+        order = sorted(shares)
+        points = (order[first:] + order[:first])[: self.threshold]
+        try:
+            return shamir.reconstruct({point: shares[point] for point in points})
+        except ConfigurationError:
+            return bytes(SEED_BYTES)
+
+    def _masking_key(self, client: int, shares: dict[int, bytes]) -> bytes:
+        """Return the key of a client from t of the shares that it dealt, any that give it.
+
+        Raises:
+            ProtocolError: where it dealt shares of something else.
+        """
+        for first in range(len(shares)):
+            key = self._secret(shares, first)
+            if public(key) == self._keys[client].masking:
+                return key
+        self.culprits[client] = "the shares that it dealt give another key than it advertised"
+        raise ProtocolError(f"the shares of client {client} give another key than it advertised")
 
     def _enough(self, found: Mapping[int, int]) -> None:
         """End the round if a client has fewer neighbours left than the threshold."""

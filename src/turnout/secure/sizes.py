@@ -22,8 +22,9 @@ def sizes(num_clients: int, *, corrupt: float, dropout: float, security: int = 4
     does not depend on the graph, which is dealt at random. Three things may go wrong, and are bounded by a sum over all
     clients:
 
-    - t corrupt neighbours of one client give its secrets away: ``n P[H(n - 1, c, k) >= t] <= 2^-security``, where H is the
-      hypergeometric number of marked ones among k;
+    - a server that tells some neighbours of a client that it stayed, and others that it left, gets t shares of both of its
+      secrets from 2t - k corrupt ones, who give it both: ``n P[H(n - 1, c, k) >= 2t - k] <= 2^-security``, where H is the
+      hypergeometric number of marked ones among k. So t is more than k/2, and fewer than t are corrupt;
     - honest clients who stay fall into two parts, whose sums would be learnt apart: k/2 clients in a row around the circle
       would have to be corrupt or gone, ``n prod_{i < k/2} (c + d - i) / (n - i) <= 2^-security``;
     - fewer than t neighbours of a client stay, and the round has no sum:
@@ -43,9 +44,9 @@ def sizes(num_clients: int, *, corrupt: float, dropout: float, security: int = 4
     Example:
         >>> from turnout.secure import sizes
         >>> sizes(1000, corrupt=0.05, dropout=0.1)
-        Sizes(degree=36, threshold=18)
+        Sizes(degree=74, threshold=49)
         >>> sizes(20, corrupt=0.1, dropout=0.2)
-        Sizes(degree=14, threshold=3)
+        Sizes(degree=14, threshold=9)
 
     Reference: the three events are those of Bell et al., "Secure single-server aggregation with (poly)logarithmic
     overhead", CCS 2020, section 3; the bounds are union bounds for the graph of `turnout.secure.graph`.
@@ -56,7 +57,7 @@ def sizes(num_clients: int, *, corrupt: float, dropout: float, security: int = 4
             raise refuse(name, given=share, needed="a share of the clients, 0 <= share < 1")
     bad, gone = floor(corrupt * num_clients), ceil(dropout * num_clients)
     for degree in range(2, num_clients - 1, 2):
-        threshold = _least_threshold(num_clients, bad, degree, security)
+        threshold = _above_half(degree, _surely_fewer(num_clients, bad, degree, security))
         if (
             threshold <= degree
             and num_clients * _run_of_gone(num_clients, bad + gone, degree // 2) <= 2.0**-security
@@ -64,16 +65,22 @@ def sizes(num_clients: int, *, corrupt: float, dropout: float, security: int = 4
             <= 2.0**-correctness
         ):
             return Sizes(degree, threshold)
-    if bad + 1 > num_clients - 1 - gone:
+    threshold = _above_half(num_clients - 1, bad + 1)
+    if threshold > num_clients - 1 - gone:
         raise ConfigurationError(
-            f"of {num_clients} clients, {bad} corrupt ones may work with the server and {gone} leave, and the {bad + 1} "
+            f"of {num_clients} clients, {bad} corrupt ones may work with the server and {gone} leave, and the {threshold} "
             "who have to help beside a client are more than the others who stay: write a smaller share for corrupt or dropout"
         )
-    return Sizes(num_clients - 1, bad + 1)
+    return Sizes(num_clients - 1, threshold)
 
 
-def _least_threshold(num_clients: int, bad: int, degree: int, security: int) -> int:
-    """Return the least t with ``n P[H >= t] <= 2^-security`` for the corrupt among k neighbours."""
+def _above_half(degree: int, corrupt: int) -> int:
+    """Return the least t with ``2t - k >= corrupt``."""
+    return (degree + corrupt + 1) // 2
+
+
+def _surely_fewer(num_clients: int, bad: int, degree: int, security: int) -> int:
+    """Return the least m >= 1 with ``n P[H >= m] <= 2^-security`` for the corrupt among k neighbours."""
     above = 0.0
     for t in range(min(bad, degree), -1, -1):
         above += _exactly(t, num_clients - 1, bad, degree)
