@@ -246,12 +246,12 @@ def test_an_experiment_that_ignores_its_seed_is_refused(tmp_path: Path) -> None:
         compare({"a": lambda _: make().experiment()}, [1], tmp_path, jobs=1)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_ctrl_c_saves_all_runs_and_the_same_call_goes_on(jobs: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("jobs", "number"), [(1, signal.SIGINT), (2, signal.SIGINT), (2, signal.SIGHUP)])
+def test_a_signal_saves_all_runs_and_the_same_call_goes_on(jobs: int, number: signal.Signals, tmp_path: Path) -> None:
     def stop_once(update: Update, stopped: list[bool] = [False]) -> None:  # noqa: B006 - the list remembers
         if update.status == "running" and update.done > 1 and not stopped[0]:
             stopped[0] = True
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
 
     experiments = {name: make(name, rounds=100_000) for name in ("fedau", "mifa", "fedavg")}
     with pytest.raises(Stopped, match=rf"stopped with 0 of 3 runs finished, all saved in {tmp_path}"):

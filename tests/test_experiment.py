@@ -122,7 +122,7 @@ def test_a_damaged_checkpoint_is_named_and_left_alone(tiny, tmp_path):
         small(tiny).run(tmp_path, resume=True)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_round_saves_and_says_how_to_go_on(tiny, tmp_path, number):
     def stop(row):
         if row["round"] == 3:
@@ -152,6 +152,26 @@ def test_a_second_signal_stops_at_once(tiny):
 
     with pytest.raises(KeyboardInterrupt):
         small(tiny).run(callbacks=[AfterRound(twice)])
+
+
+def test_a_shell_and_the_system_both_say_that_the_terminal_is_closed(tiny, tmp_path):
+    def twice(_):
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    with pytest.raises(Interrupted, match="stopped after round 1 of 6, all saved"):
+        small(tiny).run(tmp_path, callbacks=[AfterRound(twice)])
+    assert checkpoint.load(tmp_path)[1]["version"] == 1
+
+
+def test_a_run_under_nohup_goes_on_when_the_terminal_is_closed(tiny):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        result = small(tiny).run(callbacks=[AfterRound(lambda _: os.kill(os.getpid(), signal.SIGHUP))])
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert result.rounds.num_rows == 6
 
 
 def test_runs_in_another_thread(tiny):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ class _Log:
     def _print(self, *parts: str) -> None:
         """Write a line, with the seconds so far."""
         text = ", ".join(filter(None, [*parts, f"{time.monotonic() - self._begun:,.0f} s"]))
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        with suppress(OSError):  # of a terminal that is closed: the run goes on
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def quality(metric: str, value: float, decimals: int) -> str:
@@ -151,4 +153,5 @@ class Progress(Callback):
         if self._cell is not None:
             self._cell.draw([self._bar], last=True)
         if self._display is not None:
-            self._display.stop()
+            with suppress(OSError):
+                self._display.stop()

@@ -1,8 +1,7 @@
-"""A run from its first round to its last: checkpoints on the way, callbacks, Ctrl-C, and one run in a folder at a time."""
+"""Take a run from its first round to its last: checkpoints, callbacks, signals, and one run in a folder at a time."""
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from turnout import checkpoint, storage
 from turnout.callbacks import Callbacks
+from turnout.core import signals
 from turnout.core.checks import CheckpointError, TurnoutError
 from turnout.distributed import collectives
 from turnout.simulation.checkpointing import save as save_simulation
@@ -138,20 +138,16 @@ def alone_in(folder: Path | None) -> Iterator[None]:
 
 @contextmanager
 def stops_on_signal() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C sets, so that a round is never cut in the middle; a second Ctrl-C stops at once."""
-    stopped = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped  # signals reach the main thread only
-        return
+    """Yield an event that Ctrl-C, SIGTERM and SIGHUP set, so that a round is never cut in the middle.
 
-    def stop(*_: object) -> None:
-        if stopped.is_set():
+    A second Ctrl-C or SIGTERM stops at once. A second SIGHUP does not: a shell and the system both send one.
+    """
+    stopped = threading.Event()
+
+    def stop(number: int) -> None:
+        if stopped.is_set() and number != signals.HANGUP:
             raise KeyboardInterrupt
         stopped.set()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with signals.handled(stop):
         yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,19 +1,23 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import turnout_cli
 from turnout import checkpoint
 from turnout.algorithms import ALGORITHMS
 from turnout.cli import defaults
 from turnout.history import History
 
-from ..children import command_line
+from ..children import Child, command_line
 
 Turnout = Callable[..., Any]
 
@@ -142,6 +146,31 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, turnout: Turnout, sm
     assert done > 0
     assert turnout("run", "--resume", folder, "--rounds", done + 2, "--quiet").exit_code == 0
     assert History.load(folder).last_round == done + 2
+
+
+def on_terminal(terminal: str, arguments: Sequence[str]) -> None:
+    """Run the command line on a terminal of its own, of which a child of a test is told the path."""
+    os.setsid()
+    opened = os.open(terminal, os.O_RDWR)  # the first one that a session opens is its own
+    for number in (0, 1, 2):
+        os.dup2(opened, number)
+    sys.argv = ["turnout", *arguments]
+    turnout_cli.main()
+
+
+def test_a_closed_terminal_saves(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:
+    """The system says so by SIGHUP, and whoever writes to the terminal from then on gets an error."""
+    folder, (near, far) = tmp_path / "stopped", pty.openpty()
+    arguments = ["run", "--folder", str(folder), "--rounds", "100000", "--checkpoint-every", "1", *small]
+    process = Child(tmp_path, on_terminal, os.ttyname(far), arguments)
+    process.wait_for((folder / checkpoint.FILE).exists)
+    os.close(near)
+    os.close(far)
+    assert process.ended()[0] == 130
+    done = checkpoint.load(folder)[1]["version"]
+    assert turnout("run", "--resume", folder, "--rounds", done, "--dry-run").exit_code == 0
+    assert History.load(folder).last_round == done
+    assert turnout("run", "--resume", folder, "--rounds", done + 2, "--quiet").exit_code == 0
 
 
 def test_more_rounds_extend_a_finished_run(tmp_path: Path, turnout: Turnout, small: Sequence[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -48,12 +49,20 @@ def guarded(command: Command) -> Command:
     def wrapped(*arguments: object, **options: object) -> None:
         with leaving_at_once():
             importlib.import_module("turnout.exports")  # PyTorch takes a second or two, in which nothing has begun
+        from turnout.core import signals
+
         try:
-            command(*arguments, **options)
+            with signals.handled(_interrupt, signal.SIGINT):
+                command(*arguments, **options)
         except (TurnoutError, KeyboardInterrupt) as error:
             raise typer.Exit(_ended_by(error)) from None
 
     return wrapped  # type: ignore[return-value]
+
+
+def _interrupt(number: int) -> NoReturn:
+    """End on SIGTERM and SIGHUP as on Ctrl-C: with what every command does at its end."""
+    raise KeyboardInterrupt(number)
 
 
 def _ended_by(error: BaseException) -> int:

@@ -132,11 +132,11 @@ def _unread_main() -> Iterator[None]:
 
 @contextmanager
 def _unheard() -> Iterator[None]:
-    """Keep Ctrl-C from processes that are started here: they are asked to stop when their run can be saved."""
+    """Keep Ctrl-C and SIGHUP from processes that are started here: they are asked to stop when their run can be saved."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
     finally:

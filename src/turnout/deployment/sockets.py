@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from turnout.core import signals
 
 _HEADERS = 15.0  # seconds that the headers of a request may take
 
@@ -20,17 +21,8 @@ class PlainUvicorn(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop on a signal, and do not raise it once more afterwards."""
-        if threading.current_thread() is not threading.main_thread():
+        with signals.handled(lambda number: self.handle_exit(number, None)):
             yield
-            return
-        import signal
-
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 class PromptHttp(HttpToolsProtocol):
