@@ -4,6 +4,7 @@ import threading
 from contextlib import nullcontext
 
 import pytest
+import torch
 
 import turnout as to
 from turnout import AfterRound, Callback, ConfigurationError, Experiment, Interrupted, models
@@ -165,3 +166,57 @@ def test_early_stopping_refuses_what_would_end_nothing(options, message):
 def test_early_stopping_says_what_an_evaluation_has(tiny):
     with pytest.raises(ConfigurationError, match=r"no 'test_acuracy' in an evaluation, which has .*test_accuracy"):
         small(tiny).run(callbacks=[to.EarlyStopping(target=0.5, metric="test_acuracy")])
+
+
+class Watcher(Callback):
+    """Takes the model after each round."""
+
+    def __init__(self):
+        self.states, self.correct = [], []
+
+    def on_round(self, row):
+        result = self.current_result()
+        assert result.rounds.num_rows == row["round"]
+        self.states.append(result.state_dict())
+        self.correct.append(result.model)
+
+    def on_end(self, summary):
+        del summary
+        assert torch.equal(self.current_result().state_dict()["output.weight"], self.states[-1]["output.weight"])
+
+
+def test_callbacks_have_the_model_of_each_round_on_request(tiny, monkeypatch):
+    watcher = Watcher()
+    result = small(tiny).run(callbacks=[watcher])
+    assert len(watcher.states) == 4
+    for name, value in result.state_dict().items():
+        assert torch.equal(watcher.states[-1][name], value)
+        assert not torch.equal(watcher.states[0][name], value)
+        assert torch.equal(watcher.correct[0].state_dict()[name], watcher.states[0][name])
+    with pytest.raises(ConfigurationError, match="Watcher: there is no run at the moment"):
+        watcher.current_result()
+    made = []
+    monkeypatch.setattr("turnout.experiment.Result.of", lambda simulation: made.append(simulation))
+    small(tiny).run(callbacks=[Notebook()])
+    assert len(made) == 1  # what the run returns
+
+
+def test_callbacks_have_the_models_of_clients(tiny):
+    rows = []
+
+    class Personal(Callback):
+        def on_round(self, row):
+            del row
+            rows.append(self.current_result().state_dict(client=0)["output.bias"])
+
+    result = Experiment(tiny, models.Mlp(hidden=(5,)), to.fedper(cohort_size=8), rounds=2).run(callbacks=[Personal()])
+    assert torch.equal(rows[-1], result.state_dict(client=0)["output.bias"])
+    assert not torch.equal(rows[0], rows[-1])
+
+
+@pytest.mark.parametrize("callbacks", [Notebook(), 3])
+def test_callbacks_that_are_no_list_are_refused(tiny, callbacks):
+    with pytest.raises(
+        ConfigurationError, match=r"callbacks: got .*, needed a list of callbacks: write callbacks=\[...\]"
+    ):
+        small(tiny).run(callbacks=callbacks)

@@ -145,6 +145,11 @@ def test_what_cannot_run_is_refused_before_anything_is_trained(tmp_path: Path) -
     for experiments, options, message in (
         ({"good": make(), "bad": too_many}, {}, r"bad: cohort_size: got 99"),
         ({"good": make(), "bad": int}, {}, "bad: got 0, needed an Experiment"),
+        (
+            {"good": make(), "bad": turnout.fedau()},
+            {},
+            r"experiments\['bad'\]: got Algorithm.*needed a function of the seed",
+        ),
     ):
         told: list[Update] = []
         with pytest.raises(ConfigurationError, match=message):

@@ -253,6 +253,18 @@ def test_checkpoints_come_when_they_are_due(tiny, tmp_path):
         ({"engine": "fast"}, r"unknown engine 'fast': known: auto, one_by_one, vectorised"),
         ({"device": "gpu"}, "device 'gpu' cannot be used here"),
         ({"device": "cuda:99"}, "device 'cuda:99' cannot be used here"),
+        (
+            {"device": "meta"},
+            r"device 'meta' cannot be used here: Tensor.item\(\) cannot be called on meta tensors. Write device=",
+        ),
+        (
+            {"label_groups": ((0, 4),)},
+            r"label_groups: got \(\(0, 4\),\), needed groups of one label or more, each from 0 to 3",
+        ),
+        ({"label_groups": ((-1,),)}, "label_groups: got .* each from 0 to 3"),
+        ({"label_groups": ((0,), ())}, "label_groups: got .* of one label or more"),
+        ({"label_groups": (0, 1)}, r"label_groups: got .*Write label_groups=\(\(0, 1\),\)"),
+        ({"rounds": 10**20}, "rounds: got 1000.*, needed a whole number of at most 9223372036854775807"),
     ],
 )
 def test_fields_are_checked_at_once(tiny, options, message):

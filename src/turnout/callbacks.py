@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,36 @@ class Callback:
         >>> experiment.run(callbacks=[GoodEnough()]).rounds.num_rows < 100
         True
     """
+
+    _result: Callable[[], Any] | None = None
+
+    def current_result(self) -> Any:
+        """Return the run so far as a `Result`: its model, `state_dict`, models of clients, and tables.
+
+        It may be called in every method, and holds the model of the moment: the last completed round's. Nothing is
+        copied for callbacks that do not call it.
+
+        Example:
+            >>> import turnout as to
+            >>> class Norms(to.Callback):
+            ...     def on_start(self, config, folder):
+            ...         self.norms = []
+            ...     def on_round(self, row):
+            ...         weights = self.current_result().state_dict().values()
+            ...         self.norms.append(sum(float(each.square().sum()) for each in weights) ** 0.5)
+            >>> data, norms = to.data.digits().split(to.Iid(), num_clients=10), Norms()
+            >>> result = to.Experiment(data=data, model=to.models.Logistic(), rounds=3).run(callbacks=[norms])
+            >>> norms.norms[0] < norms.norms[1] < norms.norms[2]
+            True
+
+        Raises:
+            ConfigurationError: outside of a run.
+        """
+        if self._result is None:
+            raise ConfigurationError(
+                f"{type(self).__name__}: there is no run at the moment: call current_result() from on_round or on_end"
+            )
+        return self._result()
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
         """Take note that a run begins, or goes on.
@@ -159,8 +190,10 @@ class Callbacks(Callback):
         ConfigurationError: for what is no callback.
     """
 
-    def __init__(self, callbacks: Iterable[Callback]) -> None:
-        self._all = tuple(callbacks)
+    def __init__(self, callbacks: Iterable[Callback], *more: Callback) -> None:
+        if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
+            raise ConfigurationError(f"callbacks: got {callbacks!r}, needed a list of callbacks: write callbacks=[...]")
+        self._all = (*callbacks, *more)
         for each in self._all:
             if not isinstance(each, Callback):
                 raise ConfigurationError(
@@ -172,6 +205,17 @@ class Callbacks(Callback):
         """Tell all."""
         for each in self._all:
             each.on_start(config, folder)
+
+    @contextmanager
+    def attached(self, result: Callable[[], Any]) -> Iterator[None]:
+        """Give all of them the results of a run, by a function that takes its present state, while it goes on."""
+        for each in self._all:
+            each._result = result
+        try:
+            yield
+        finally:
+            for each in self._all:
+                each._result = None
 
     @property
     def look_back(self) -> bool:

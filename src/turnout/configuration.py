@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral
 
-import torch
 from torch import nn
 
 from turnout.algorithms import fedavg
 from turnout.core.checks import ConfigurationError, count, known_name, refuse
+from turnout.core.device import check_device
 from turnout.core.display import html_table, short
 from turnout.data.federated import FederatedData
 from turnout.engine.batch_norm import BATCH_NORMS
@@ -58,17 +60,29 @@ class Configuration:
         self._choose_loss()
         if not self.data.has_labels:
             self._check_without_labels()
-        for name, least in {"rounds": 1, "seed": 0, "evaluate_every": 1}.items():
-            count(name, getattr(self, name), least=least)
+        count("rounds", self.rounds)
+        count("evaluate_every", self.evaluate_every)
+        count("seed", self.seed, least=0, most=None)
         if self.evaluation_examples is not None:
             count("evaluation_examples", self.evaluation_examples)
         count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
         known_name("engine", self.engine, ENGINES)
         self._check_privacy()
-        try:
-            torch.zeros(1, device=self.device)
-        except (RuntimeError, AssertionError) as error:
-            raise ConfigurationError(f"device {self.device!r} cannot be used here: {error}") from error
+        self._check_label_groups()
+        check_device(self.device)
+
+    def _check_label_groups(self) -> None:
+        """Refuse groups of labels that are empty or name labels that do not exist."""
+        num_classes = self.data.num_classes or 0
+        for group in self.label_groups or ():
+            labels = group if isinstance(group, Sequence) else ()
+            if not labels or not all(isinstance(label, Integral) and 0 <= label < num_classes for label in labels):
+                raise refuse(
+                    "label_groups",
+                    given=self.label_groups,
+                    needed=f"groups of one label or more, each from 0 to {num_classes - 1}",
+                    instead="Write label_groups=((0, 1),) for one group of two labels",
+                )
 
     def _check_privacy(self) -> None:
         """Refuse runs that would exceed their privacy budget, or whose privacy would not be what is counted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from turnout import checkpoint, storage
@@ -85,7 +86,7 @@ class Experiment(Configuration):
         """
         if checkpoint_every is not None:
             count("checkpoint_every", checkpoint_every, instead="Write None for about once a minute")
-        watched = Callbacks([*callbacks, *([Progress()] if progress else [])])
+        watched = Callbacks(callbacks, *([Progress()] if progress else []))
         simulation = Simulation(self)
         if collectives.rank() > 0:
             watched = Callbacks([])
@@ -97,6 +98,7 @@ class Experiment(Configuration):
                 self._open(target, simulation, resume)
             with (
                 stops_on_signal() as stopped,
+                watched.attached(partial(Result.of, simulation)),
                 watching(simulation, target, watched) as ended,
             ):
                 try:

@@ -11,9 +11,10 @@ from turnout.cli.deployed import announced, clients_experiment
 from turnout.cli.names import AGGREGATIONS, ALSO, PACES, SELECTIONS, SERVER_OPTIMIZERS
 from turnout.cli.settings import Settings
 from turnout.deployment.server import Options, Server
-from turnout.deployment.setting import check, choose_engine
+from turnout.deployment.setting import check
 from turnout.deployment.worker import Computer
 from turnout.describe import describe
+from turnout.engine.trial import try_model
 
 BASE = {"data": {"name": "digits", "num_clients": 8, "partition": "iid"}, "model": "mlp", "rounds": 3}
 OPTIONS = {
@@ -89,7 +90,7 @@ def test_a_client_speaks_the_servers_messages(name, data, mine):
     """What comes with a task, and what a client keeps, has the same form where the client knows nothing of the others."""
     settings = Settings.of(BASE | {"algorithm": {"name": name, **OPTIONS.get(name, {})}})
     there = Computer(settings.experiment(data))
-    choose_engine(there)
+    try_model(there.clients(0, 0), 16)
     here, _ = clients_experiment(sent(settings, there.experiment, there.objective.engine), mine, None, None, "cpu")
     client = Computer(here, there.objective.engine)
     assert client.model == there.model

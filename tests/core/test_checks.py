@@ -70,3 +70,10 @@ def test_probability(bad):
         probability("p", good)
     with pytest.raises(ConfigurationError, match=r"p: got .*, needed a probability, 0 <= value <= 1"):
         probability("p", bad)
+
+
+def test_whole_numbers_fit_into_arrays():
+    count("cutoff", 2**63 - 1)
+    with pytest.raises(ConfigurationError, match="cutoff: got 100000000000000000000, needed a whole number of at most"):
+        count("cutoff", 10**20)
+    count("seed", 10**20, least=0, most=None)

@@ -3,6 +3,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import turnout as to
@@ -39,7 +40,7 @@ def test_outputs_and_statistics_are_those_of_torch(layer, shape):
     steps = torch.autograd.grad((y * torch.randn(shape)).sum(), running)
     torch.testing.assert_close(running[0] - steps[0], layer.running_mean)
     torch.testing.assert_close(running[1] - steps[1], layer.running_var)
-    assert own.state_dict().keys() == layer.state_dict().keys()
+    assert own.state_dict().keys() | {"num_batches_tracked"} == layer.state_dict().keys()
 
 
 def test_padding_is_left_out():
@@ -91,6 +92,19 @@ def test_every_client_is_served_by_its_own_statistics(tmp_path):
     for client in range(4):
         for name, value in result.personal_model(client).state_dict().items():
             assert torch.equal(again.personal_model(client).state_dict()[name], value)
+
+
+def test_trained_models_have_no_count_of_minibatches_and_are_loaded_by_torch(tmp_path):
+    """Torch reads `num_batches_tracked` only without a momentum, which is refused; nobody counts a client's minibatches."""
+    data = classification(sizes=(20, 20), classes=4)
+    net = nn.Sequential(nn.Linear(16, 6), nn.BatchNorm1d(6), nn.Linear(6, 4))
+    result = to.Experiment(data=data, model=net, algorithm=to.fedbn(), rounds=2).run()
+    named = load_file(result.export(tmp_path / "model.safetensors", client=0))
+    assert not [name for name in named if "num_batches" in name]
+    again = nn.Sequential(nn.Linear(16, 6), nn.BatchNorm1d(6), nn.Linear(6, 4))
+    again.load_state_dict(named)
+    x = torch.randn(3, 16)
+    torch.testing.assert_close(again.eval()(x), result.personal_model(0)(x))
 
 
 def test_with_a_personal_head_normalisations_are_averaged_and_statistics_are_not():

@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
+from turnout.core.checks import ConfigurationError
 from turnout.pace import Ask, Buffered, Choose, Drop, Step
 
 from .ledger import Ledger, N
@@ -237,3 +238,12 @@ def test_options_are_refused(options, message):
 def test_options_that_do_not_fit_ten_clients_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Buffered(**options).bind(10)
+
+
+def test_a_buffer_that_clients_would_fill_only_by_thousands_of_reports_each_is_refused():
+    message = r"buffer_size: got 100,000,000, for which each of 4 clients at work would report .* at most 4000"
+    with pytest.raises(ConfigurationError, match=message):
+        Buffered(100_000_000).bind(4)
+    Buffered(4_000).bind(4)
+    with pytest.raises(ConfigurationError, match="each of 2 clients at work"):
+        Buffered(4_000, concurrency=2).bind(4)

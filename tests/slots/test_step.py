@@ -5,11 +5,12 @@ import pytest
 import torch
 
 from turnout import ByAlignmentAndInexactness, ByGradientNorm, Clip, DivideBySum, ServerSgd, Sgd, compose, fedau, models
+from turnout.coordinator.streaming import product_of_factors
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
-from turnout.slots import Guard, Server, Weighting
+from turnout.slots import Aggregation, Guard, Server, Weighting
 from turnout.slots.client_step import client_step
 from turnout.slots.server_step import server_step
 
@@ -170,3 +171,50 @@ def test_trying_before_the_choice_leaves_what_clients_keep_as_it_was(tiny):
     report, memory = client_step(compose(Sgd(), ByAlignmentAndInexactness()), asked, memory, clients)
     assert (report.seen["inexactness"] < 1).all()
     assert memory["steps_done"].tolist() == [4, 0]
+
+
+class ListOfWeights(Weighting):
+    def factors(self, report, version, state, federation):
+        del version, state, federation
+        return [1.0] * len(report)
+
+
+class ByUnknown(Weighting):
+    def factors(self, report, version, state, federation):
+        del version, state, federation
+        return report.seen["acuracy"]
+
+
+class OneNumber(Aggregation):
+    def apply(self, weights, report, state, federation):
+        del report, federation
+        return weights.sum(), state
+
+
+class Half(Server):
+    def apply(self, params, direction, version, state):
+        del direction, version
+        return params[:2], state
+
+
+@pytest.mark.parametrize(
+    ("piece", "message"),
+    [
+        (
+            ListOfWeights(),
+            r"ListOfWeights made weights of type list: needed a tensor of shape \(2,\), one weight for each report",
+        ),
+        (ByUnknown(), r"report.seen has no 'acuracy': clients send loss. Write needs = \('acuracy',\)"),
+        (OneNumber(), r"OneNumber made a direction of \(\): needed a tensor of shape \(5,\), like the model"),
+        (Half(), r"Half made parameters of \(2,\): needed a tensor of shape \(5,\)"),
+    ],
+)
+def test_what_pieces_make_is_checked(piece, message):
+    also = (piece, DivideBySum()) if isinstance(piece, Weighting) else (piece,)
+    algorithm = compose(*also)
+    reports = report([0, 1], seen={"loss": torch.ones(2)})
+    with pytest.raises(ConfigurationError, match=message):
+        server_step(algorithm, state_of(algorithm), reports, federation(num_params=P))
+    if isinstance(piece, Weighting):  # summed as they come in
+        with pytest.raises(ConfigurationError, match=message):
+            product_of_factors(algorithm.weighting, state_of(algorithm), federation(num_params=P), reports)

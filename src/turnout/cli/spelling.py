@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from turnout.cli.names import (
@@ -68,6 +69,7 @@ _OPTIONS = [
 
 _BEGINS = re.compile(r"(?:also=\(|\b(?:steps|speed|lr|behaviour|requirement)=)?(?:delay\.)?\b[A-Z]\w*\(")
 _OPTION = re.compile(r"(?<![\w.'\"])([a-z]\w*)=(?!\()(?:None\b)?")
+_SUBJECT = re.compile(r"([a-z]\w*(?:\.\w+)*)\.(\w+): ")
 _RESUME = re.compile(r"resume=True \((--resume [^)]*)\)")
 
 
@@ -76,24 +78,29 @@ def on_command_line(message: str) -> str:
 
     >>> on_command_line("write Rounds(), or also=(Uniform(10),)")
     'write pace=rounds, or selection=uniform selection.cohort_size=10'
+    >>> on_command_line("algorithm.cutoff: got 0, needed a whole number >= 1. Write cutoff=None for no cutoff")
+    'algorithm.cutoff: got 0, needed a whole number >= 1. Write algorithm.cutoff=none for no cutoff'
     >>> on_command_line("a cohort of 5: write concurrency=None, or steps=TimeBudget(30)")
     'a cohort of 5: write pace.concurrency=none, or local.steps=\'{kind="time_budget", seconds=30}\''
     """
     message = _RESUME.sub(r"\1", message)
+    subject = _SUBJECT.match(message)
     advice = message.find("rite ")
     found, at = [], 0
     for begin, end in [*_expressions(message), (len(message), len(message))]:
         if begin >= at:
             between = message[at:begin]
             if 0 <= advice < begin:
-                between = _OPTION.sub(_with_section, between).replace(" in split()", "")
+                between = _OPTION.sub(partial(_with_section, subject), between).replace(" in split()", "")
             found += [between, _spelt(message[begin:end])]
             at = end
     return "".join(found)
 
 
-def _with_section(match: re.Match[str]) -> str:
-    """Return an option with the one section that has it, if there is one."""
+def _with_section(subject: re.Match[str] | None, match: re.Match[str]) -> str:
+    """Return an option with its section: that of the message, if it is about this option, or the only one that has it."""
+    if subject is not None and subject[2] == match[1]:
+        return f"{subject[1]}.{match[0].replace('=None', '=none')}"
     if match[1] in options_of(Experiment):
         return match[0]
     sections = [section for section, options in _OPTIONS if match[1] in options]

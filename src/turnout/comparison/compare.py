@@ -147,12 +147,19 @@ def runs_of(
         count("seeds", seeds)
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     for seed in numbers:
-        count("seeds", seed, least=0)
+        count("seeds", seed, least=0, most=None)
     if not numbers or len(set(numbers)) < len(numbers):
         raise refuse("seeds", given=numbers, needed="at least one seed, each once")
     if not experiments:
         raise ConfigurationError("there is nothing to compare: give at least one experiment")
-    for name in experiments:
+    for name, make in experiments.items():
+        if not callable(make):
+            raise refuse(
+                f"experiments[{name!r}]",
+                given=make,
+                needed="a function of the seed that makes an experiment",
+                instead="Write lambda seed: Experiment(..., seed=seed)",
+            )
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
             raise refuse("name", given=name, needed="letters, digits, '_', '-' and '.', a letter or digit first")
     return [

@@ -68,13 +68,51 @@ class SelectedCohorts:
             there = candidates.available
             candidates = replace(candidates, available=lambda clients: there(clients) & may(clients, version))
         if wanted.phase == "measure":
-            return self.selection.measuring(candidates)
+            return check_cohort(self.selection, self.selection.measuring(candidates), candidates, "measuring")
         selection = self.selection if wanted.factor == 1.0 else enlarged_selection(self.selection, wanted.factor)
-        return selection.select(replace(candidates, measured=self._measured, record=self._record()))
+        candidates = replace(candidates, measured=self._measured, record=self._record())
+        return check_cohort(selection, selection.select(candidates), candidates, "select")
 
     def measured(self, reports: Report) -> None:
         """Choose the next cohort by these."""
         self._measured = reports
+
+
+def check_cohort(selection: Selection, cohort: np.ndarray, candidates: Candidates, method: str) -> np.ndarray:
+    """Return the clients that a selection chose, int64, if they are such as the server can ask.
+
+    Only selections from outside of this package are looked at: for its own ones, asking again who is there would cost as
+    much as the choice.
+
+    Raises:
+        ConfigurationError: for anything but ascending numbers of clients who are there, and for repeats in a selection
+            that does not declare them.
+    """
+    if getattr(type(selection), method).__module__.partition(".")[0] == "turnout":
+        return cohort
+    name = f"{type(selection).__name__}.{method}"
+    clients = np.asarray(cohort)
+    if clients.ndim != 1 or (clients.size and clients.dtype.kind not in "iu"):
+        raise ConfigurationError(f"{name} returned {cohort!r}: needed client numbers, an int64 array [B]")
+    clients = clients.astype(np.int64)
+    if ((clients < 0) | (clients >= candidates.num_clients)).any():
+        wrong = int(clients[(clients < 0) | (clients >= candidates.num_clients)][0])
+        raise ConfigurationError(f"{name} returned client {wrong}: there are clients 0 to {candidates.num_clients - 1}")
+    steps = np.diff(clients)
+    if (steps < 0).any():
+        raise ConfigurationError(f"{name} returned clients that do not ascend: return np.sort(clients)")
+    if (steps == 0).any() and not selection.repeats:
+        again = int(clients[1:][steps == 0][0])
+        raise ConfigurationError(
+            f"{name} returned client {again} twice: return each client once, or write repeats = True in the class where "
+            "clients count as often as they were drawn"
+        )
+    if not (there := candidates.available(clients)).all():
+        raise ConfigurationError(
+            f"{name} returned client {int(clients[~there][0])}, who is not available in round {candidates.round}: choose "
+            "among clients for which candidates.available(clients) is True"
+        )
+    return clients
 
 
 class AvailableCohorts(SelectedCohorts):

@@ -113,9 +113,7 @@ def product_of_factors(
     good = np.ones(len(report), dtype=bool) if report.good is None else report.good
     product = to_device(good, state.params.device, torch.float64)
     for i, piece in enumerate(chain):
-        factors = to_device(
-            piece.factors(report, state.version, state.slots[f"weighting.{i}"], federation), product.device
-        )
-        check_weights(piece, factors, len(report))
+        factors = piece.factors(report, state.version, state.slots[f"weighting.{i}"], federation)
+        factors = to_device(check_weights(piece, factors, len(report)), product.device)
         product = (product * factors).where(product != 0, 0.0)
     return product

@@ -90,10 +90,16 @@ def not_negative(name: str, value: float) -> None:
         raise refuse(name, given=value, needed="a finite number >= 0")
 
 
-def count(name: str, value: int, *, least: int = 1, instead: str = "") -> None:
-    """Refuse what is not a whole number of at least `least`."""
+LARGEST_COUNT = 2**63 - 1
+"""The largest whole number that arrays hold."""
+
+
+def count(name: str, value: int, *, least: int = 1, most: int | None = LARGEST_COUNT, instead: str = "") -> None:
+    """Refuse what is not a whole number of at least `least` and at most `most`; None is no upper limit."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise refuse(name, given=value, needed=f"a whole number >= {least}", instead=instead)
+    if most is not None and value > most:
+        raise refuse(name, given=value, needed=f"a whole number of at most {most}", instead=instead)
 
 
 def probability(name: str, value: float) -> None:

@@ -5,6 +5,23 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from turnout.core.checks import ConfigurationError
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that does not exist here, or that holds no numbers (``"meta"``).
+
+    Raises:
+        ConfigurationError: with the first sentence of torch's reason.
+    """
+    try:
+        torch.zeros(1, device=name).item()
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")
+        raise ConfigurationError(
+            f"device {name!r} cannot be used here: {reason}. Write device='cpu', or another that this installation has"
+        ) from error
+
 
 def to_device(
     values: np.ndarray | torch.Tensor, device: torch.device, dtype: torch.dtype | None = None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.updates import Updates, join
 
@@ -79,6 +80,16 @@ class Lanes:
         return rows[to_device(self.order, rows.device)]
 
 
+class Seen(Vectors):
+    """What the server reads client by client, by name; an unknown name is an error that lists those that were sent."""
+
+    def __missing__(self, name: str) -> Any:
+        raise ConfigurationError(
+            f"report.seen has no {name!r}: clients send {', '.join(sorted(self)) or 'nothing'}. Write needs = ({name!r},) in "
+            "the piece that reads it, and add what measures it to the algorithm"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Report:
     """What comes back from a client; a batch of reports has the leading axis B everywhere.
@@ -118,6 +129,10 @@ class Report:
     good: np.ndarray | None = None
     vector_bytes: int | None = None
     codes: dict[str, State] | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.seen) is not Seen:
+            object.__setattr__(self, "seen", Seen(self.seen))
 
     def __len__(self) -> int:
         return len(self.client)

@@ -105,7 +105,7 @@ def split_source(
 
 def _check(seed: int, client_test_fraction: float, unseen_clients: int, flip_labels: float, empty: str) -> None:
     """Refuse arguments that no data could meet."""
-    count("seed", seed, least=0)
+    count("seed", seed, least=0, most=None)
     _share("client_test_fraction", client_test_fraction)
     count("unseen_clients", unseen_clients, least=0)
     probability("flip_labels", flip_labels)

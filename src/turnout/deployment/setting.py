@@ -24,6 +24,7 @@ from turnout.deployment.wire import Assignment, model_tensors, read_manifest, to
 from turnout.deployment.worker import Computer, Worker
 from turnout.describe import describe
 from turnout.engine.objective import Objective
+from turnout.engine.trial import try_model
 from turnout.guard import NoiseShare
 from turnout.pace import SECURE_PHASES, Buffered, Pace, Rounds
 from turnout.pace.actions import Phase
@@ -72,8 +73,9 @@ class Setting:
         """
         check(experiment)
         computer = Computer(experiment)
-        choose_engine(computer)
         algorithm, objective = experiment.algorithm, computer.objective
+        measures = bool(algorithm.measurements or algorithm.selection.measurements)
+        try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
         initial = objective.initial[: objective.layout.num_shared].clone()
         phases = algorithm.phases
         return cls(
@@ -229,18 +231,6 @@ def _within_delta(algorithm: Algorithm, most: int, given: bool) -> int:
             f"--max-clients {fit}, or a smaller delta"
         )
     return fit
-
-
-def choose_engine(computer: Computer) -> None:
-    """Try the model on a few examples, and choose how clients compute."""
-    experiment, shards = computer.experiment, computer.shards
-    few = torch.arange(min(len(shards.x), getattr(experiment.algorithm.local, "batch_size", 16)))[None]
-    if shards.y.dim() == 1:
-        few[0, -1] = shards.y.argmax()
-    few = few.to(shards.x.device)
-    x, y = computer.clients(0, 0).minibatch(few, torch.zeros(1, dtype=torch.int64, device=few.device))
-    computer.objective.check(x[0], y[0])
-    computer.objective.choose(x[0])
 
 
 def _tried(computer: Computer, phase: Phase, initial: torch.Tensor) -> ReportFormat:

@@ -44,6 +44,9 @@ class OwnBatchNorm(nn.Module):
     statistic s is ``momentum (s - s')``, where s' is the minibatch's (its variance over n - 1): a step of size 1 is the
     moving average (see `turnout.local.local_step`). In evaluation the running statistics normalise.
 
+    It has no `num_batches_tracked`, which torch reads only where there is no momentum, so trained models come without; torch
+    loads them into its own layers, which keep theirs.
+
     Args:
         layer: what it stands for.
     """
@@ -55,7 +58,6 @@ class OwnBatchNorm(nn.Module):
         self.eps, self.momentum = layer.eps, layer.momentum
         self.weight, self.bias = layer.weight, layer.bias
         self.running_mean, self.running_var = (nn.Parameter(s.clone()) for s in (layer.running_mean, layer.running_var))
-        self.register_buffer("num_batches_tracked", layer.num_batches_tracked)
         self.register_buffer("mask", torch.ones(()), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

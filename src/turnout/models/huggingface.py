@@ -108,7 +108,7 @@ class HuggingFace(ModelSpec):
         """Make the module on the CPU; see `ModelSpec.build`. Random numbers are needed where weights are not loaded."""
         sizes("input_shape", input_shape, instead="Write the shape of one example, without the minibatch axis")
         count("num_classes", num_classes)
-        count("seed", seed, least=0)
+        count("seed", seed, least=0, most=None)
         with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(stream("model weights", seed))
             return self.module(tuple(input_shape), num_classes)

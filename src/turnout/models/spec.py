@@ -48,7 +48,7 @@ class ModelSpec(ABC):
         """
         sizes("input_shape", input_shape, instead="Write the shape of one example, without the minibatch axis")
         count("num_classes", num_classes)
-        count("seed", seed, least=0)
+        count("seed", seed, least=0, most=None)
         with torch.device("meta"), torch.random.fork_rng(devices=[]):  # nothing is allocated
             needed = sum(
                 p.numel() * p.element_size() for p in self.module(tuple(input_shape), num_classes).parameters()

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, known_name, refuse
+from turnout.core.checks import ConfigurationError, count, counted, known_name, refuse
 from turnout.pace.actions import Action, Choose, Drop, Ignore, Phase, Step
 from turnout.pace.pace import BoundPace, Pace
 
@@ -39,8 +39,9 @@ class Buffered(Pace):
             error.
 
     Raises:
-        ConfigurationError: for numbers out of range, where so many clients wait that the buffer can never fill, or where
-            not all clients may work and the first step is to have a report of each.
+        ConfigurationError: for numbers out of range, where a step takes more than 1,000 reports of each client at work, where
+            so many clients wait that the buffer can never fill, or where not all clients may work and the first step is to
+            have a report of each.
 
     Example:
         >>> import turnout as to
@@ -80,6 +81,11 @@ class Buffered(Pace):
             if phase != "train":
                 raise ConfigurationError(f"Buffered cannot {phase}: {_WHY_NOT[phase]}")
         concurrency = num_clients if self.concurrency is None else self.concurrency
+        if self.buffer_size > _MOST_REPORTS * concurrency:
+            raise ConfigurationError(
+                f"buffer_size: got {self.buffer_size:,}, for which each of {counted(concurrency, 'client')} at work would "
+                f"report more than {_MOST_REPORTS:,} times before a step: write at most {_MOST_REPORTS * concurrency}"
+            )
         if concurrency > num_clients:
             needed = f"at most the number of clients, {num_clients}"
             raise refuse("concurrency", given=concurrency, needed=needed, instead="Write None for everyone")
@@ -96,6 +102,9 @@ class Buffered(Pace):
             )
         return BoundBuffered(self, concurrency, num_clients)
 
+
+_MOST_REPORTS = 1_000
+"""Of a client at work in one step. Steps of more are mistakes, and nothing is seen of a run before its first step."""
 
 _WHY_NOT = {
     "prepare": "what all clients keep must be of one model, and by the time all have reported, Buffered would have stepped: "

@@ -42,7 +42,7 @@ class Adaptive(Server):
     def __post_init__(self) -> None:
         check_step_size("lr", self.lr)
         decay("beta1", self.beta1)
-        positive("tau", self.tau)
+        check_offset("tau", self.tau)
 
     @abstractmethod
     def second_moment(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
@@ -66,6 +66,17 @@ class Adaptive(Server):
         """Return nothing: m and v are replaced, not changed in place."""
         del report, state
         return {}
+
+
+def check_offset(name: str, value: float) -> None:
+    """Refuse what is added to ``sqrt(v)`` if single precision does not hold its square."""
+    positive(name, value)
+    if not _LEAST <= value <= 1 / _LEAST:
+        needed = f"a number from {_LEAST:.2g} to {1 / _LEAST:.2g}, whose square single precision holds"
+        raise refuse(name, given=value, needed=needed)
+
+
+_LEAST = 2.0**-63
 
 
 def decay(name: str, value: float) -> None:

@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 import torch
 
-from turnout.core.checks import count, known_name, positive
+from turnout.core.checks import count, known_name
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, Report, State
-from turnout.server_optimizer.adaptive import decay
+from turnout.server_optimizer.adaptive import check_offset, decay
 from turnout.slots import Server
 
 Delays = Literal["ignored", "paper", "authors_code"]
@@ -59,7 +59,7 @@ class ServerAmsgrad(Server):
         check_step_size("lr", self.lr)
         decay("beta1", self.beta1)
         decay("beta2", self.beta2)
-        positive("epsilon", self.epsilon)
+        check_offset("epsilon", self.epsilon)
         known_name("rule of delays", self.delays, DELAYS)
         count("threshold", self.threshold, least=0)
 

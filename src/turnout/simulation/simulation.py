@@ -16,8 +16,8 @@ from turnout.coordinator import Choice, Coordinator, Scheduler, SelectedCohorts,
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, ServerState, State, Task
 from turnout.describe import describe
-from turnout.engine.full_batch import BLOCK
 from turnout.engine.objective import Objective
+from turnout.engine.trial import try_model
 from turnout.history import History
 from turnout.pace import SECURE_PHASES, Phase, Step
 from turnout.simulation.async_checks import by_the_clock, check
@@ -132,23 +132,11 @@ class Simulation:
 
     def _tried(self) -> int:
         """Try the model on a minibatch and choose the engine; how many clients train side by side."""
-        algorithm, train, device = self.experiment.algorithm, self.workspace.data.train, self.objective.initial.device
-        measures = algorithm.measurements or algorithm.selection.measurements
-        width = max(getattr(algorithm.local, "batch_size", 16), BLOCK if measures else 0)
-        few = torch.arange(min(len(train.x), width), device=device)[None]
-        # The largest label, and of whole numbers the least and the largest input, are what does not fit, if any.
-        extremes = [train.y.argmax()] if train.y.dim() == 1 else []
-        if train.x.dtype in (torch.int32, torch.int64):
-            whole = train.x.reshape(len(train.x), -1)
-            extremes += [whole.amax(dim=1).argmax(), whole.amin(dim=1).argmin()]
-        if extremes := extremes[: few.shape[1]]:
-            few[0, -len(extremes) :] = torch.stack(extremes)
-        keys = torch.zeros(1, dtype=torch.int64, device=device)
-        x, y = self.workspace.clients(np.zeros(1, dtype=np.int64)).minibatch(few, keys)
-        self.objective.check(x[0], y[0])
-        self.objective.choose(x[0])
-        self.objective.fall_back(x[0], y[0])
-        return lanes_per_chunk(self.objective, x[0], y[0], self.experiment.memory_budget)
+        algorithm = self.experiment.algorithm
+        measures = bool(algorithm.measurements or algorithm.selection.measurements)
+        clients = self.workspace.clients(np.zeros(1, dtype=np.int64))
+        x, y = try_model(clients, getattr(algorithm.local, "batch_size", 16), measures)
+        return lanes_per_chunk(self.objective, x, y, self.experiment.memory_budget)
 
     def _by_the_clock(self, scheduler: Scheduler, choice: Choice) -> ByTheClock:
         """Return the driver of a run that goes by the clock; one client does its task, to see how large a report is."""

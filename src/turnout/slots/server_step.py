@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import torch
 
+from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Info, Report, ServerState
-from turnout.slots import RecordingSelection, controls
+from turnout.slots import Piece, RecordingSelection, controls
 from turnout.slots.algorithm import Algorithm
 from turnout.slots.rollback import Rollback
 from turnout.slots.weighting import Weighting, check_weights
@@ -93,6 +94,7 @@ def _step(
         direction, slots["aggregation"] = algorithm.aggregation.apply(
             weights, reports, slots["aggregation"], federation
         )
+        _check_vector(algorithm.aggregation, direction, state.params, "a direction")
     elif algorithm.server.acts_alone(state.version):
         direction = torch.zeros_like(state.params)
     else:
@@ -100,6 +102,16 @@ def _step(
     if algorithm.server.of_reports and len(reports):
         direction = algorithm.server.scaled(direction, weights, reports)
     params, slots["server"] = algorithm.server.apply(state.params, direction, state.version, slots["server"])
+    _check_vector(algorithm.server, params, state.params, "parameters")
     if (share := algorithm.server.shortened(reports, state.version)) < 1.0:
         params = torch.lerp(state.params, params, share)
     return ServerState(params, state.version + 1, slots), info | {"update_norm": (params - state.params).norm()}
+
+
+def _check_vector(piece: Piece, vector: torch.Tensor, params: torch.Tensor, what: str) -> None:
+    """Refuse what a piece made if it is not a vector as long as the model; a shorter one would be broadcast."""
+    if not isinstance(vector, torch.Tensor) or vector.shape != params.shape:
+        shape = tuple(vector.shape) if isinstance(vector, torch.Tensor) else type(vector).__name__
+        raise ConfigurationError(
+            f"{type(piece).__name__} made {what} of {shape}: needed a tensor of shape {tuple(params.shape)}, like the model"
+        )

@@ -38,8 +38,8 @@ class Weighting(Stateful):
         should say which; what it does not name is to be left as it is. If reports turn out to hold NaN or infinity, the
         state is put back and this is called again without them, so it remembers nothing elsewhere.
         """
-        factors = to_device(self.factors(report, version, state, federation), weights.device)
-        return weights * check_weights(self, factors, len(report)), state
+        factors = check_weights(self, self.factors(report, version, state, federation), len(report))
+        return weights * to_device(factors, weights.device), state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return what `apply` multiplies each weight by, up to one number for all reports of a step, float64 ``[B]``.
@@ -75,8 +75,13 @@ def check_weights(piece: Weighting, weights: Weights, num_reports: int) -> Weigh
     """Return what a piece made of reports, one number for each of them.
 
     Raises:
-        ConfigurationError: for any other shape, naming the piece.
+        ConfigurationError: for anything but a tensor, and for any other shape, naming the piece.
     """
+    if not isinstance(weights, torch.Tensor):
+        raise ConfigurationError(
+            f"{type(piece).__name__} made weights of type {type(weights).__name__}: needed a tensor of shape "
+            f"({num_reports},), one weight for each report"
+        )
     if tuple(weights.shape) != (num_reports,):
         raise ConfigurationError(
             f"{type(piece).__name__} made weights of shape {tuple(weights.shape)} of {counted(num_reports, 'report')}: "

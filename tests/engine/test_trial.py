@@ -1,0 +1,74 @@
+"""A model is tried once before anything is trained, by simulations and by servers."""
+
+import pytest
+import torch
+from torch import nn
+
+import turnout as to
+from turnout.deployment.setting import Setting
+from turnout.deployment.worker import Computer
+from turnout.simulation import Simulation
+
+from ..deployment.world import World
+from ..tiny import classification
+
+DATA = classification()
+
+
+class Branch(nn.Module):
+    """A branch that depends on the data, which vmap cannot batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.output = nn.Linear(16, 4)
+
+    def forward(self, x):
+        outputs = self.output(x)
+        return outputs if outputs.sum() > 0 else 2 * outputs
+
+
+def experiment(model, algorithm=None, **options):
+    algorithm = algorithm or to.fedavg(to.Sgd(steps=2))
+    return to.Experiment(DATA, model, algorithm, rounds=2, evaluate_every=2, **options)
+
+
+@pytest.mark.parametrize("drive", [Simulation, Setting.of])
+def test_a_model_that_cannot_be_batched_is_computed_one_by_one(drive):
+    with pytest.warns(RuntimeWarning, match="clients are computed one by one, because torch.func.vmap cannot batch"):
+        assert drive(experiment(Branch())).objective.engine == "one_by_one"
+    with pytest.raises(to.ConfigurationError, match=r"engine='vectorised': .* write engine='one_by_one'"):
+        drive(experiment(Branch(), engine="vectorised"))
+
+
+@pytest.mark.parametrize("algorithm", [None, to.folb(to.Sgd(steps=2), cohort_size=3)])
+def test_simulations_and_servers_choose_the_same_engine(algorithm):
+    """That of a block of examples, where clients measure gradients over all of theirs."""
+    model = nn.Sequential(nn.Unflatten(1, (1, 4, 4)), nn.Conv2d(1, 200, 3), nn.Flatten(), nn.Linear(800, 4))
+    chosen = [drive(experiment(model, algorithm)).objective.engine for drive in (Simulation, Setting.of)]
+    assert chosen[0] == chosen[1]
+    assert chosen[0] == ("vectorised" if algorithm is None else "one_by_one")
+
+
+def test_a_server_trains_what_a_simulation_trains(tmp_path):
+    branch = Branch()
+    with pytest.warns(RuntimeWarning, match="one by one"):
+        simulation = Simulation(experiment(branch))
+    with pytest.warns(RuntimeWarning, match="one by one"):
+        world = World(experiment(branch), tmp_path)
+    model = simulation.state.params.clone()
+    for _ in range(2):
+        simulation.round()
+    assert torch.equal(world.run().host.driver.params, simulation.state.params)
+    assert not torch.equal(model, simulation.state.params)
+    world.close()
+
+
+@pytest.mark.parametrize("drive", [Simulation, Setting.of])
+def test_labels_and_inputs_at_the_ends_of_their_range_are_tried(drive):
+    small = nn.Linear(16, 3)  # of four classes
+    with pytest.raises(to.ConfigurationError, match="the model does not fit the data"):
+        drive(experiment(small))
+
+
+def test_the_engine_of_a_client_is_that_of_its_server():
+    assert Computer(experiment(Branch()), "one_by_one").objective.engine == "one_by_one"
