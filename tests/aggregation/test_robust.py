@@ -102,6 +102,33 @@ def test_equal_honest_vectors_are_returned_whatever_the_others_send(rule):
 
 
 @pytest.mark.parametrize("rule", EVERY, ids=str)
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (3e38, torch.float32),
+        (1e20, torch.float32),
+        (1e155, torch.float64),
+        (1e200, torch.float64),
+        (1e308, torch.float64),
+    ],
+)
+def test_huge_finite_updates_move_the_estimate_no_further_than_honest_ones(rule, value, dtype):
+    """Two attackers of nine, on one side or on both, alone and in one server step with the weights of FedAU."""
+    rng, rule = np.random.default_rng(6), replace(rule, fraction=0.3)
+    honest = torch.from_numpy(rng.normal(size=(7, 3))).to(dtype)
+    for signs in ([1.0, 1.0], [1.0, -1.0]):
+        attack = torch.tensor(signs, dtype=dtype)[:, None] * torch.tensor([value, 0.0, -value / 2], dtype=dtype)
+        x = torch.cat([honest, attack])
+        found = estimate(rule, x)
+        assert np.linalg.norm(found) <= 2 * float(honest.norm(dim=1).max())
+        algorithm, known = fedau(also=(rule,)), federation(9, 3, dtype=dtype)
+        state = algorithm.init(torch.zeros(3, dtype=dtype), known)
+        state, info = server_step(algorithm, state, report(range(9), x), known)
+        assert state.params.norm() <= 2 * honest.norm(dim=1).max()
+        assert info["num_dropped"] == 0
+
+
+@pytest.mark.parametrize("rule", EVERY, ids=str)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_cohorts_of_a_few_are_no_exception(rule, count):
     x = np.random.default_rng(count).normal(size=(count, 3))

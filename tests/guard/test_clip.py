@@ -6,14 +6,14 @@ from typing import cast
 import pytest
 import torch
 
-from turnout import ConfigurationError, Sgd, average_participating, fedau
+from turnout import ConfigurationError, PrivateSum, Sgd, average_participating, fedau
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 from turnout.guard import Clip
 from turnout.simulation import Simulation
 
 from ..laws.recipes import LOCAL, experiment, trained
-from ..tiny import report
+from ..tiny import federation, report
 
 NOBODY = cast("Clients", None)
 TASK = Task(torch.zeros(5, dtype=torch.float64), version=0, seed=0)
@@ -24,6 +24,24 @@ def test_long_updates_are_shortened_and_short_ones_are_left_alone():
     clipped = Clip(1.0).apply(report([0, 1, 2], delta), TASK, {}, NOBODY).delta
     torch.testing.assert_close(clipped[0], torch.tensor([0.6, 0.8, 0, 0, 0], dtype=torch.float64))
     assert torch.equal(clipped[1:], delta[1:])
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(3e38, torch.float32), (1e30, torch.float32), (1e155, torch.float64), (1e308, torch.float64)]
+)
+@pytest.mark.parametrize("norm", [1e-3, 1.0, 50.0])
+def test_huge_updates_keep_their_direction_and_get_the_norm(size, dtype, norm):
+    delta = torch.tensor([[0.6, 0, -0.8, 0, 0]], dtype=dtype) * size
+    expected = torch.tensor([[0.6, 0, -0.8, 0, 0]], dtype=dtype) * norm
+    for change in (
+        lambda one: Clip(norm).apply(one, TASK, {}, NOBODY).delta,
+        lambda one: one.updates.shortened(norm).rows,
+    ):
+        torch.testing.assert_close(change(report([0], delta)), expected)
+    private = PrivateSum(norm=norm, noise_multiplier=0.0, cohort=1)
+    known = federation(8, 5, dtype=dtype)
+    found, _ = private.apply(torch.ones(1, dtype=torch.float64), report([0], delta), private.init(known), known)
+    torch.testing.assert_close(found, expected[0])
 
 
 def test_what_is_not_finite_is_left_for_the_server_to_drop():

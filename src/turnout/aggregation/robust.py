@@ -22,6 +22,13 @@ _SWAYED = {
 }
 """Weights that one report can change of all others, without bound."""
 
+_LONGEST = 1e100
+"""Longer updates are shortened to it, so that no product of two of them overflows; no model survives them anyway."""
+
+_FAR = 1e8
+"""How many times longer than their median a vector may be. A longer one is shortened, because the rounding error of two that
+cancel each other would be larger than honest vectors."""
+
 
 @dataclass(frozen=True)
 class Robust(Aggregation):
@@ -74,7 +81,9 @@ class Robust(Aggregation):
     ) -> tuple[torch.Tensor, State]:
         """Return the direction ``[P]``."""
         count, rows = len(report), report.updates
-        scale = count * weights
+        if rows.dtype == torch.float64:  # the only type whose squares overflow
+            rows = rows.shortened(_LONGEST)
+        scale = _comparable(count * weights, rows.norms())
         byzantine = int(self.fraction * count + 1e-9)
 
         def products() -> torch.Tensor:
@@ -156,3 +165,10 @@ class Coordinatewise(Robust):
             return self.combine((vectors if mixed is None else vectors @ mixed.T).sort(dim=1).values, f)
 
         return rows.columnwise(estimated), state
+
+
+def _comparable(scale: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
+    """Return what rows are multiplied by, float64 ``[B]``, so that none is too long for the others to be seen beside it."""
+    lengths = scale.abs() * norms
+    limit = _FAR * lengths.median()
+    return torch.where((lengths > limit) & (limit > 0), scale * (limit / lengths), scale)

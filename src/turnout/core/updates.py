@@ -14,6 +14,8 @@ Columnwise = Callable[[torch.Tensor], torch.Tensor]
 """From some columns of all rows, ``[B, p]``, to one number for each of these columns, ``[p]``."""
 
 _COLUMNS = 1 << 12  # columns converted to float64 at a time, so that a converted block stays in the cache
+_TINY = 2.0**-600  # of which the multiples of all float64 numbers can be squared and summed
+_LEAST_FACTOR = 2.0**-64
 _BLOCK = 1 << 17  # numbers that it may always hold: of few rows more columns
 
 
@@ -72,6 +74,10 @@ class Updates(ABC):
     @abstractmethod
     def norms(self) -> torch.Tensor:
         """Return the Euclidean length of every row, float64 ``[B]``."""
+
+    @abstractmethod
+    def shortened(self, norm: float) -> Updates:
+        """Return the matrix with rows longer than `norm` brought down to it; the same where there is none."""
 
     @abstractmethod
     def gram(self) -> torch.Tensor:
@@ -185,7 +191,11 @@ class Dense(Updates):
 
     def norms(self) -> torch.Tensor:
         """Return the lengths."""
-        return torch.linalg.vector_norm(self.rows, dim=1, dtype=torch.float64)
+        return lengths(self.rows)
+
+    def shortened(self, norm: float) -> Dense:
+        """Return the matrix with no row longer than `norm`."""
+        return Dense(clipped(self.rows, norm)) if (self.norms() > norm).any() else self
 
     def gram(self) -> torch.Tensor:
         """Return the products, computed a block of columns at a time."""
@@ -224,6 +234,23 @@ class Dense(Updates):
     def total(self) -> torch.Tensor:
         """Return the sum of all numbers, which may be infinite where all are finite."""
         return self.rows.sum().double()
+
+
+def lengths(rows: torch.Tensor) -> torch.Tensor:
+    """Return the Euclidean length of every row ``[B, P]``, float64 ``[B]``, also where squares overflow float64."""
+    found = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    if rows.dtype != torch.float64 or not found.isinf().any():  # squares of other types do not overflow
+        return found
+    return torch.where(found.isinf(), torch.linalg.vector_norm(rows * _TINY, dim=1) / _TINY, found)
+
+
+def clipped(rows: torch.Tensor, norm: float) -> torch.Tensor:
+    """Return rows ``[B, P]`` of which those longer than `norm` are shortened to it."""
+    length = lengths(rows)[:, None]
+    factor = torch.where(length > norm, norm / length, 1.0)
+    # Two factors, where one would be too small for float32 to hold it with all of its digits.
+    first = torch.where(factor < _LEAST_FACTOR, _LEAST_FACTOR, 1.0)
+    return rows * first.to(rows.dtype) * (factor / first).to(rows.dtype)
 
 
 def join(parts: Sequence[torch.Tensor | Updates]) -> torch.Tensor | Updates:

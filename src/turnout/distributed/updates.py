@@ -40,6 +40,10 @@ class Sharded(Updates):
         """Return the lengths, each computed where its row is."""
         return self._each(Dense(self.own).norms())
 
+    def shortened(self, norm: float) -> Sharded:
+        """Return the matrix with no row longer than `norm`, each shortened where it is."""
+        return Sharded(Dense(self.own).shortened(norm).rows, self.place, len(self))
+
     def gram(self) -> torch.Tensor:
         """Return the products; each process computes those of some columns, which are summed."""
         total = torch.zeros((len(self), len(self)), dtype=torch.float64, device=self.device)
@@ -111,6 +115,10 @@ class _OnlySums(Updates):
     def norms(self) -> torch.Tensor:
         """Refuse."""
         _refuse("their norms")
+
+    def shortened(self, norm: float) -> Updates:
+        """Refuse."""
+        _refuse("their norms", norm)
 
     def gram(self) -> torch.Tensor:
         """Refuse."""

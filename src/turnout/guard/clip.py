@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
-
 from turnout.core.checks import positive
 from turnout.core.types import Report, State, Task
+from turnout.core.updates import clipped
 from turnout.engine.cohort import Clients
 from turnout.slots import Guard
 
@@ -36,9 +35,3 @@ class Clip(Guard):
         """Return the report with its update clipped; zero stays zero, and NaN stays NaN for the server to drop."""
         del task, memory, clients
         return replace(report, delta=clipped(report.updates.gathered(), self.norm))
-
-
-def clipped(rows: torch.Tensor, norm: float) -> torch.Tensor:
-    """Return rows ``[B, P]`` of which those longer than `norm` are shortened to it."""
-    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
-    return rows * torch.where(length > norm, norm / length, 1.0).to(rows.dtype)

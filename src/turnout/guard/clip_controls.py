@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from turnout.core.checks import ConfigurationError, positive
 from turnout.core.types import Report, State, Task
-from turnout.core.updates import Updates
+from turnout.core.updates import Updates, clipped
 from turnout.engine.cohort import Clients
-from turnout.guard.clip import clipped
 from turnout.slots import Guard, Slots
 
 

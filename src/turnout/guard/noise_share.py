@@ -11,8 +11,8 @@ from turnout.core.checks import ConfigurationError, count, positive
 from turnout.core.device import to_device
 from turnout.core.random import fold, stream, uniform
 from turnout.core.types import Report, State, Task
+from turnout.core.updates import clipped
 from turnout.engine.cohort import Clients
-from turnout.guard.clip import clipped
 from turnout.privacy.accounting import check_deviation
 from turnout.slots import Guard, Slots
 
