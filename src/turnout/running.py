@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -42,7 +43,7 @@ def train_to_the_end(
     simulation.workspace.watch = _watch(folder, callbacks, stopped)
     if collectives.world_size() > 1 and not simulation.state.version:
         save()  # so that there is something to go on from whenever another process is lost
-    while simulation.state.version < rounds:
+    while (spent := simulation.coordinator.over) is None:
         simulation.round()
         version = simulation.state.version
         try:
@@ -62,11 +63,13 @@ def train_to_the_end(
     simulation.finish()
     save()
     if simulation.state.version < rounds:
+        if spent is not None:
+            warnings.warn(spent, RuntimeWarning, stacklevel=2)
         _note_end(simulation.state.version, folder)
 
 
 def _note_end(version: int, folder: Path | None) -> None:
-    """Keep after how many rounds a callback ended the run."""
+    """Keep after how many rounds a callback, or the privacy budget, ended the run."""
     if folder is not None and collectives.rank() == 0:
         storage.save(folder, {STOPPED: storage.json_writer({"rounds": version})})
 
@@ -113,7 +116,7 @@ def watching(simulation: Simulation, folder: Path | None, callbacks: Callbacks) 
         status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
         callbacks.on_end({"status": status, "rounds": simulation.state.version})
         raise
-    status = "stopped" if over else "finished"
+    status = "stopped" if over or simulation.state.version < simulation.experiment.rounds else "finished"
     callbacks.on_end({"status": status, "rounds": simulation.state.version} | simulation.history.summary())
 
 

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 import turnout as to
 from turnout import ALGORITHMS, ConfigurationError, PrivateSum
 from turnout.cli.dry_run import planned
+from turnout.core.checks import BudgetSpent
 from turnout.privacy.noise import gaussian
+from turnout.privacy.plan import Plan
+from turnout.simulation import Simulation
 from turnout.slots.server_step import server_step
 
 from ..laws.recipes import LOCAL, RECIPES
@@ -116,6 +119,23 @@ def test_no_row_exceeds_the_accepted_budget():
     algorithm = to.average_all(to.Sgd(lr=0.1, steps=1), also=(replace(piece, budget=total), to.Poisson(0.3)))
     result = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=37).run()
     assert max(result.rounds["epsilon"].to_pylist()) == result.rounds["epsilon"][-1].as_py() == total
+
+
+def test_a_run_ends_before_a_round_that_would_exceed_its_budget(monkeypatch, tmp_path):
+    """Whatever was refused at the start: no step releases more than the budget allows."""
+    monkeypatch.setattr(Plan, "check", lambda *_: None)
+    budget = to.privacy.epsilon(to.privacy.Release(5.0), 4, 1e-5)
+    run = experiment(PrivateSum(noise_multiplier=5.0, cohort=8, budget=budget))
+    with pytest.warns(RuntimeWarning, match="the privacy budget is spent: round 5 would bring epsilon to"):
+        result = run.run(tmp_path)
+    assert result.rounds["epsilon"].to_pylist()[3:] == [budget]
+    with pytest.warns(RuntimeWarning, match="the privacy budget is spent"):
+        assert run.run(tmp_path, resume=True).rounds.num_rows == 4
+    simulation = Simulation(run)
+    for _ in range(4):
+        simulation.round()
+    with pytest.raises(BudgetSpent, match="round 5 would bring epsilon"):
+        simulation.round()
 
 
 @pytest.mark.parametrize("correlation", [to.BandedSquareRoot(), to.BufferedToeplitz(2)])

@@ -1,5 +1,9 @@
 """Differential privacy between real machines: noise that no client can work out, and that a server that died adds again."""
 
+import re
+import shutil
+from collections import defaultdict
+
 import numpy as np
 import pytest
 import torch
@@ -18,16 +22,21 @@ from turnout import (
     fedau,
     privacy,
 )
+from turnout.aggregation import private_sum
+from turnout.core.checks import CheckpointError
 from turnout.core.types import Federation
+from turnout.deployment.noise import RELEASES, Noise
 from turnout.deployment.replay import replay
 from turnout.deployment.setting import Setting, check
 from turnout.deployment.wire import encode
 from turnout.experiment import Experiment
 from turnout.models import Logistic
+from turnout.privacy import Release
 from turnout.privacy.noise import gaussian
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL
+from ..tiny import report
 from .test_hostile import put, task_of
 
 ROUNDS = 4
@@ -45,7 +54,8 @@ def test_noise_is_of_a_secret_that_the_journal_keeps_and_clients_are_never_told(
     deployed.restart()  # from the journal, and checkpoints where there are any
     deployed.run()
     driver = deployed.host.driver
-    secret = f"{driver.coordinator.federation.secret:064x}"
+    secret = driver.noise.secret
+    assert secret != f"{driver.coordinator.federation.secret:064x}"  # that of a step says nothing of others
     plan = run.algorithm.privacy
     assert plan is not None
     assert driver.ledger.history.column("epsilon")[1][-1] == privacy.epsilon(plan.release, ROUNDS, 1e-5)
@@ -61,6 +71,149 @@ def test_noise_is_of_a_secret_that_the_journal_keeps_and_clients_are_never_told(
     deployed.host.close()
     again = replay(deployed.setting, deployed.folder)
     assert torch.equal(again.driver.params, driver.params)
+
+
+def advance(deployed, version):
+    """Have clients report until the server has taken so many steps."""
+    for _ in range(100):
+        if deployed.host.driver.version >= version or deployed.host.driver.over:
+            return
+        deployed.round()
+    raise AssertionError("no step")
+
+
+def restored(deployed, copy, *also_lost):
+    """Put a copy of the journal back as the guide says, and start the server again."""
+    deployed.host.close()
+    for path in deployed.folder.glob("journal.sqlite*"):
+        path.unlink()
+    for pattern in ("checkpoint*", *also_lost):
+        for path in deployed.folder.glob(pattern):
+            path.unlink()
+    for path in copy.glob("journal.sqlite*"):
+        shutil.copy(path, deployed.folder)
+    deployed.restart()
+
+
+def backup(deployed):
+    """Copy the journal of a server that is stopped for it."""
+    copy = deployed.folder.with_name(deployed.folder.name + "-copy")
+    deployed.host.close()
+    copy.mkdir()
+    for path in deployed.folder.glob("journal.sqlite*"):
+        shutil.copy(path, copy)
+    deployed.restart()
+    return copy
+
+
+@pytest.fixture
+def draws(monkeypatch):
+    """All noise that was added to updates, by how many releases there were before, in the order in which it was drawn."""
+    found = defaultdict(list)
+
+    def recorded(purpose, federation, release, number):
+        found[release].append(gaussian(purpose, federation, release, number))
+        return found[release][-1]
+
+    monkeypatch.setattr(private_sum, "gaussian", recorded)
+    return found
+
+
+def epsilon_of(deployed):
+    return deployed.host.driver.ledger.history.column("epsilon")[1][-1]
+
+
+def test_a_server_restored_from_a_copy_adds_new_noise_and_counts_what_was_lost(world, draws):
+    """The same noise in two sums would give away their difference, and lost releases are out for good."""
+    run = private(PrivateSum(noise_multiplier=2.0))
+    release = Release(2.0)
+    deployed = world(run)
+    advance(deployed, 1)
+    copy = backup(deployed)
+    advance(deployed, 3)
+    before = {release: noise[-1] for release, noise in draws.items()}
+    draws.clear()
+    restored(deployed, copy)
+    assert torch.equal(draws[0][0], before[0])  # a step that the journal has, with the secret that it had then
+    advance(deployed, 3)
+    deployed.restart()
+    assert epsilon_of(deployed) == pytest.approx(privacy.epsilon(release, 3 + 2, 1e-5))
+    for number in (1, 2):
+        assert not torch.allclose(draws[number][0], before[number], atol=1e-3)
+        assert torch.equal(draws[number][0], draws[number][-1])
+    deployed.run()
+    assert epsilon_of(deployed) == pytest.approx(privacy.epsilon(release, 4 + 2, 1e-5))
+    deployed.host.close()
+    assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, deployed.host.driver.params)
+
+
+def test_lost_releases_are_counted_however_often_a_server_is_restored(world):
+    run = private(PrivateSum(noise_multiplier=2.0))
+    deployed = world(run)
+    advance(deployed, 1)
+    copy = backup(deployed)
+    for version in (3, 2):
+        advance(deployed, version)
+        restored(deployed, copy)
+    assert deployed.host.driver.noise.lost == ((1, 3), (1, 2))
+    deployed.restart()
+    assert deployed.host.driver.noise.lost == ((1, 3), (1, 2))
+
+
+def test_without_the_file_of_releases_all_that_are_left_of_the_run_count_as_spent(world):
+    run = private(PrivateSum(noise_multiplier=2.0))
+    deployed = world(run)
+    advance(deployed, 1)
+    restored(deployed, backup(deployed), RELEASES)
+    deployed.restart()  # once more: they are lost once
+    assert deployed.host.driver.noise.lost == ((1, ROUNDS),)
+    (deployed.folder / RELEASES).write_text("{")
+    with pytest.raises(CheckpointError, match=r"releases.json cannot be read.*counted as spent"):
+        deployed.restart()
+
+
+def test_a_restored_run_ends_before_it_exceeds_its_budget(world):
+    release = Release(2.0)
+    budget = privacy.epsilon(release, ROUNDS, 1e-5)
+    deployed = world(private(PrivateSum(noise_multiplier=2.0, budget=budget)))
+    advance(deployed, 1)
+    copy = backup(deployed)
+    advance(deployed, 3)
+    restored(deployed, copy)
+    deployed.run()
+    driver = deployed.host.driver
+    assert driver.version == 2  # with two that were lost
+    assert epsilon_of(deployed) == pytest.approx(budget)
+    assert re.match(r"the privacy budget is spent: round 3 and 2 lost releases would bring epsilon to", driver.over)
+    deployed.restart()
+    assert (deployed.host.driver.version, deployed.host.driver.over) == (2, driver.over)
+
+
+def test_a_checkpoint_of_another_copy_of_the_journal_is_left_out(world):
+    deployed = world(private(PrivateSum(noise_multiplier=2.0)), checkpoint_every=0.0)
+    advance(deployed, 1)
+    copy = backup(deployed)
+    advance(deployed, 2)
+    kept = {path: path.read_bytes() for path in deployed.folder.glob("checkpoint*")}
+    restored(deployed, copy)
+    advance(deployed, 3)
+    params = deployed.host.driver.params
+    for path, content in kept.items():
+        path.write_bytes(content)
+    deployed.restart()
+    assert deployed.host.driver.version == 3
+    assert torch.equal(deployed.host.driver.params, params)
+
+
+def test_a_copy_of_a_process_adds_other_noise_to_other_reports():
+    """A machine that is restored with its memory has the secret; what differs is what clients sent."""
+    noise = Noise(secret="ab" * 32)
+    one, other = (noise.after(report([client], torch.zeros(1, 2)), [digest]) for client, digest in ((0, "x"), (0, "y")))
+    left_out = noise.after(report([0], torch.zeros(1, 2)), ["x", "y"])
+    assert len({noise.of_step, one.of_step, other.of_step, left_out.of_step}) == 4
+    same = report([1], torch.zeros(1, 2)), ["z"]
+    assert one.after(*same).of_step != other.after(*same).of_step
+    assert one.after(*same) == one.after(*same)
 
 
 def test_every_run_has_its_own_noise(world, folder):

@@ -19,6 +19,7 @@ from turnout.coordinator.limits import Participations
 from turnout.coordinator.repeats import Repeats
 from turnout.coordinator.scheduler import Scheduler, Told
 from turnout.coordinator.tensors import as_arrays, as_tensors, report_as_tensors, report_of_tensors
+from turnout.core.checks import BudgetSpent
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Info, Report, ServerState, State, Task
 from turnout.pace import SECURE_PHASES, Ask, Choose, Gather, Phase, Step
@@ -36,13 +37,14 @@ class Coordinator:
         params: the first model, ``[P]``.
         federation: what it knows of its clients.
         scheduler: the pace in motion, and whom it asks.
+        rounds: server steps that are planned; None is without an end.
         records_influence: whether to sum up what each client contributes.
         sums_early: whether updates may be summed as they come in, where the algorithm allows it.
 
     Attributes:
         state: the server's state; ``state.version`` counts the steps.
         federation: as given; N grows by `enrol`.
-        scheduler: as given.
+        scheduler, rounds: as given.
         models: the model of every version that somebody may still report about, ``[P]``.
         influence: what every client has contributed; None if nobody asked for it.
         measured: what those said who were asked before the cohort of the present round was chosen; None without.
@@ -57,10 +59,11 @@ class Coordinator:
         federation: Federation,
         scheduler: Scheduler,
         *,
+        rounds: int | None = None,
         records_influence: bool = False,
         sums_early: bool = True,
     ) -> None:
-        self.algorithm, self.federation, self.scheduler = algorithm, federation, scheduler
+        self.algorithm, self.federation, self.scheduler, self.rounds = algorithm, federation, scheduler, rounds
         self.state: ServerState = algorithm.init(params, federation)
         self.models = {0: self.state.params}
         self.influence = Influence(federation.num_clients) if records_influence else None
@@ -91,6 +94,23 @@ class Coordinator:
         """Whether the cohort has clients who count twice."""
         cohort = self.scheduler.cohort
         return not self._mixes and len(cohort) > 1 and bool((cohort[1:] == cohort[:-1]).any())
+
+    @property
+    def over(self) -> str | None:
+        """Why there is no further step, if there is none."""
+        if self.rounds is not None and self.state.version >= self.rounds:
+            return "the run is over"
+        return self._exhausted()
+
+    def _exhausted(self) -> str | None:
+        """Say why the next step would release more than the privacy budget allows, if it would."""
+        plan = self.algorithm.privacy
+        known = self.state.version, self.rounds, self.federation.lost_releases
+        return None if plan is None else plan.exhausted(*known)
+
+    def noise_of(self, secret: int | None, lost_releases: tuple[tuple[int, int], ...]) -> None:
+        """Make the noise of the next step of a secret, and count releases that were lost."""
+        self.federation = replace(self.federation, secret=secret, lost_releases=lost_releases)
 
     def next(self, time: float) -> Told | None:
         """Return the next thing to do, as `Scheduler.next`."""
@@ -194,7 +214,12 @@ class Coordinator:
             batch: whose reports they are.
             reports: what was sent.
             attack: in a simulation, what colluding attackers make of them, of which each knows all others.
+
+        Raises:
+            BudgetSpent: where the step would release more than the privacy budget allows.
         """
+        if (why := self._exhausted()) is not None:
+            raise BudgetSpent(why)
         reports, early = self._in_time(self._complete(self._counted(reports)))
         if attack is not None:
             reports = attack(reports)

@@ -28,6 +28,10 @@ class Diverged(TurnoutError, ArithmeticError):
     """Training in which nothing but NaN and infinity reached the server, several times in a row."""
 
 
+class BudgetSpent(TurnoutError, RuntimeError):
+    """A step that would release more about clients than the privacy budget of the run allows."""
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: ``"1 round"``, ``"2 rounds"``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"

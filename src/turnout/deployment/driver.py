@@ -23,6 +23,7 @@ from turnout.core.checks import CheckpointError
 from turnout.core.types import Candidates, Report
 from turnout.deployment.ledger import Ledger
 from turnout.deployment.masked_sum import MaskedSum
+from turnout.deployment.noise import Noise
 from turnout.deployment.presence import Presence
 from turnout.deployment.setting import Setting
 from turnout.deployment.store import Entry, Outcome, Store
@@ -85,7 +86,7 @@ class Driver:
         self._timers: dict[int, float] = {}
         self._published: tuple[Any, Any, str, int] | None = None
         self._choice: Choice | None = None
-        self._secret: str | None = None  # hexadecimal, of the entry by which the run began
+        self.noise = Noise()
         self._saved: tuple[int, list[str]] = 0, []  # entries and reports of the last checkpoint
 
     @property
@@ -144,7 +145,12 @@ class Driver:
                 if self.coordinator is not None:
                     self.coordinator.enrol()
             case "start":
-                self._start(entry.time, entry.data.get("secret"))
+                self.noise = self.noise.renewed(entry)
+                self._start(entry.time)
+            case "restart":
+                self.noise = self.noise.renewed(entry)
+                if self.coordinator is not None:
+                    self.coordinator.noise_of(self.noise.of_step, self.noise.lost)
             case "join" | "leave":
                 assert entry.client is not None
                 self._come_or_go(entry.time, entry.client, entry.kind == "join")
@@ -166,9 +172,8 @@ class Driver:
             assert entry.digest is not None
             self._report(entry.time, entry.client, entry.task, entry.digest, scheduler, applied)
 
-    def _start(self, time: float, secret: str | None) -> None:
+    def _start(self, time: float) -> None:
         """Bind everything to the clients who are enrolled by now, and ask for the first cohort."""
-        self._secret = secret
         self._bind(self.presence.num_clients)
         assert self.coordinator is not None
         self.coordinator.scheduler.start(time)
@@ -178,12 +183,15 @@ class Driver:
     def _bind(self, n: int) -> None:
         """Make the coordinator of N clients."""
         setting = self.setting
-        federation = setting.federation(n, None if self._secret is None else int(self._secret, 16))
+        federation = setting.federation(n)
         pace = setting.pace.bind(n, setting.phases)
         self._choice = Choice(self.presence, pace, setting.seed)
         cohorts = SelectedCohorts(setting.algorithm.selection, self._candidates, self.presence.there)
         scheduler = Scheduler(pace, cohorts, self._choice, patient=True)
-        self.coordinator = Coordinator(setting.algorithm, setting.initial.clone(), federation, scheduler)
+        self.coordinator = Coordinator(
+            setting.algorithm, setting.initial.clone(), federation, scheduler, rounds=setting.rounds
+        )
+        self.coordinator.noise_of(self.noise.of_step, self.noise.lost)
 
     def _candidates(self, version: int) -> Candidates:
         """Return whom a selection can choose from."""
@@ -220,6 +228,8 @@ class Driver:
         """Do what the pace wants, until there is nothing left to do."""
         coordinator = self.coordinator
         assert coordinator is not None
+        if coordinator.over is not None:  # the journal says that more was spent than the run knows
+            self._end(applied)
         while self.over is None and (action := coordinator.next(time)) is not None:
             match action:
                 case Ask():
@@ -232,7 +242,7 @@ class Driver:
                 case SetTimer(timer=timer, time=due):
                     self._timers = {timer: due}  # an earlier one does nothing any more
                     applied.timers.append((timer, due))
-            if self.version >= self.setting.rounds:
+            if coordinator.over is not None:
                 self._end(applied)
 
     def _use(self, action: Step | Gather, time: float) -> None:
@@ -251,13 +261,17 @@ class Driver:
             for task in action.tasks:
                 del self._bodies[task]
             return
+        digests = [self._bodies.get(task) for task in action.tasks]
         reports = self._reports(batch) if summed is None else summed
         if isinstance(action, Gather):
             coordinator.gathered(batch, reports)
             return
+        noise = self.noise.after(reports, digests)
+        coordinator.noise_of(noise.of_step, noise.lost)
         stepped = coordinator.step(batch, reports)
+        self.noise = noise
         if self.ledger is not None:
-            self.ledger.step(coordinator, stepped, time, self.version >= self.setting.rounds)
+            self.ledger.step(coordinator, stepped, time, coordinator.over is not None)
         self.stepped(self)
 
     def _masked(self) -> MaskedSum:
@@ -348,8 +362,9 @@ class Driver:
             self.ledger.drop(reason, len(tasks))
 
     def _end(self, applied: Applied) -> None:
-        """End the run after its last round; whoever is still at work may stop."""
-        self.over = OVER
+        """End the run; whoever is still at work may stop."""
+        assert self.coordinator is not None
+        self.over = self.coordinator.over or OVER
         open_tasks = [(held.task, client) for client, held in self._tasks.items()]
         for task, client in open_tasks:
             self._drop([task], [client], OVER, applied)
@@ -391,7 +406,7 @@ class Driver:
             "run": self.store.run,
             "version": self.version,
             "started": 0 if self.coordinator is None else self.coordinator.federation.num_clients,
-            "secret": self._secret,
+            "noise": vars(self.noise),
             "over": self.over,
             "barred": {str(client): why for client, why in self.barred.items()},
             "num_clients": self.presence.num_clients,
@@ -438,17 +453,17 @@ class Driver:
         self.names = {int(client): name for client, name in facts["names"].items()}
         self._tasks = {client: Assignment.read(table) for client, table in facts["tasks"]}
         self._bodies, self._timers = dict(facts["bodies"]), dict(facts["timers"])
+        self.noise = Noise(**{**facts["noise"], "lost": tuple(map(tuple, facts["noise"]["lost"]))})
         for phase, client, body, task in facts["sum"]:
             self._sum.setdefault(phase, {})[client] = body, Assignment.read(task)
         self._saved = self.applied, self._held()
         if facts["started"]:
-            self._secret = facts.get("secret")
             self._bind(facts["started"])
             assert self.coordinator is not None
             self.barred = {int(client): why for client, why in facts.get("barred", {}).items()}
             self.coordinator.barred |= self.barred.keys()
             self.coordinator.restore(lambda group: checkpoint.unflatten(tensors, group))
             self._publish()
-        self.over = facts["over"] if self.version >= self.setting.rounds else None
+        self.over = facts["over"] if self.coordinator is not None and self.coordinator.over is not None else None
         if self.ledger is not None:
             self.ledger.restore(self.version, facts["ledger"])

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 from turnout import checkpoint
 from turnout.core.checks import CheckpointError
 from turnout.deployment.driver import Driver
-from turnout.deployment.store import Entry, Store
+from turnout.deployment.noise import Releases, fresh
+from turnout.deployment.store import Entry, Outcome, Store
 from turnout.describe import differences
 
 log = logging.getLogger("turnout.server")
@@ -28,7 +31,7 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
     there = json.loads(store.fact("experiment", described) or "{}")
     if different := list(differences(there, json.loads(described))):
         raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
-    _restore(driver, folder)
+    _restore(driver, store, folder)
     last, outcomes = None, []
     for entry in store.entries(max(0, driver.applied - 1)):
         last = entry
@@ -36,6 +39,8 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
             outcomes += driver.apply(entry).outcomes
     if (last.number if last else 0) < driver.applied:
         raise CheckpointError(f"the journal of {folder} is behind its checkpoint: restore both from the same copy")
+    if driver.setting.algorithm.privacy is not None:
+        last = _renew_noise(driver, store, folder, last, outcomes)
     store.commit([], outcomes=outcomes)
     held = {str(held.task) for held in map(driver.task_of, driver.present()) if held is not None}
     for part in store.incoming.iterdir():
@@ -44,7 +49,29 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
     return last
 
 
-def _restore(driver: Driver, folder: Path) -> None:
+def _renew_noise(
+    driver: Driver, store: Store, folder: Path, last: Entry | None, outcomes: list[Outcome]
+) -> Entry | None:
+    """Write a fresh secret for all later releases into the journal, and the releases that it does not know; return its end.
+
+    From then on, the driver notes every release beside the journal before clients can see it.
+    """
+    releases, known = Releases(folder, store.run), driver.noise.lost
+    lost = releases.lost(driver.version, known, 0 if last is None else driver.setting.rounds)
+    if lost != known or (last is not None and driver.over is None):
+        number, at = (0, 0.0) if last is None else (last.number, last.time)
+        last = Entry(number + 1, at, time.time(), "restart", data={"secret": fresh(), "lost": lost})
+        store.commit([last])
+        outcomes += driver.apply(last).outcomes
+    if lost != known:
+        number = sum(behind - first for first, behind in lost[len(known) :])
+        log.warning("releases that the journal does not know are counted as spent", extra={"releases": number})
+    releases.note(driver.version, lost)
+    driver.stepped = lambda at: releases.note(at.version, at.noise.lost)
+    return last
+
+
+def _restore(driver: Driver, store: Store, folder: Path) -> None:
     """Take over the last whole checkpoint, if there is one."""
     if not checkpoint.exists(folder):
         return
@@ -55,4 +82,16 @@ def _restore(driver: Driver, folder: Path) -> None:
         except CheckpointError as error:
             log.warning("no whole checkpoint: all of the journal is applied", extra={"reason": str(error)})
         else:
-            driver.restore(tensors, facts, folder)
+            if _of_this_journal(facts, store):
+                driver.restore(tensors, facts, folder)
+            else:
+                log.warning("the checkpoint is of another copy of the journal: all of the journal is applied")
+
+
+def _of_this_journal(facts: dict[str, Any], store: Store) -> bool:
+    """Return whether a checkpoint has the secret that the journal has, and not one of another copy of it."""
+    noise = facts.get("noise", {"secret": None})
+    if noise["secret"] is None:
+        return True
+    entry = next(store.entries(noise["entry"] - 1), None)
+    return entry is not None and entry.data.get("secret") == noise["secret"]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import heapq
 import logging
-import secrets
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from turnout.core.checks import count
+from turnout.deployment import noise
 from turnout.deployment.driver import Applied, Driver
 from turnout.deployment.enrolment import Enrolment
 from turnout.deployment.happening import Happening
@@ -191,7 +191,7 @@ class Service(Writer):
         if not self._starting and self.num_clients >= self.min_clients <= len(self._attendance):
             self._starting = True
             private = self.driver.setting.algorithm.privacy is not None
-            self._put(Happening("start", data={"secret": secrets.token_hex(32)} if private else {}))
+            self._put(Happening("start", data={"secret": noise.fresh()} if private else {}))
         with self._lock:
             while self._timers and self._timers[0][0] <= now:
                 self._put(Happening("timer", data={"timer": heapq.heappop(self._timers)[1]}))

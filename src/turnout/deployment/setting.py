@@ -101,12 +101,10 @@ class Setting:
             return MaskedFormat(task, self.algorithm.aggregation, len(self.initial))
         return self.reports[task.phase]  # type: ignore[index]
 
-    def federation(self, num_clients: int, secret: int | None = None) -> Federation:
-        """Return what the server knows of so many clients, and the secret that its noise is made of."""
+    def federation(self, num_clients: int) -> Federation:
+        """Return what the server knows of so many clients."""
         initial = self.initial
-        return Federation(
-            num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=self.seed, secret=secret
-        )
+        return Federation(num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=self.seed)
 
     def check_clients(self, min_clients: int, max_clients: int | None) -> int:
         """Return how many clients may enrol.

@@ -164,6 +164,7 @@ def rounds_within(release: Release, budget: float, delta: float, most: int) -> i
     return low
 
 
+@lru_cache(maxsize=4096)
 def _length(release: Release, rounds: int) -> float:
     """How far one client with updates of length 1 moves the first `rounds` releases at most."""
     if release.coefficients is None:

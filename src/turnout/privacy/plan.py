@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, counted
 from turnout.privacy.accounting import Release, Windows, at_most, epsilon, noise_multiplier_for, rounds_within
 
 
@@ -24,19 +24,26 @@ class Plan(NamedTuple):
     delta: float
     budget: float | None
 
-    def spent(self, rounds: int, total: int, lost: Windows = ()) -> float:
+    def spent(self, rounds: int, total: int | None = None, lost: Windows = ()) -> float:
         """Return an epsilon that so many of a run's `total` rounds do not exceed, together with lost releases."""
         return at_most(self.release, rounds, self.delta, total, lost)
-
-    def allows(self, rounds: int, total: int, lost: Windows = ()) -> bool:
-        """Return whether so many rounds stay within the budget."""
-        return self.budget is None or self.spent(rounds, total, lost) <= self.budget
 
     def columns(self, rounds: int, total: int, lost: Windows = ()) -> dict[str, float]:
         """Return what the table of rounds says: epsilon, and by which sampling it is smaller, with its rate, if by any."""
         rate = self.release.sampling_rate
         sampling = {} if rate is None else {f"{self.release.sampling}_rate": rate}
         return {"epsilon": self.spent(rounds, total, lost), **sampling}
+
+    def exhausted(self, rounds: int, total: int | None, lost: Windows = ()) -> str | None:
+        """Say why there can be no further round within the budget, if there can be none."""
+        if self.budget is None or (next_one := self.spent(rounds + 1, total, lost)) <= self.budget:
+            return None
+        more = sum(last - first for first, last in lost)
+        behind = f" and {counted(more, 'lost release')}" if more else ""
+        return (
+            f"the privacy budget is spent: round {rounds + 1}{behind} would bring epsilon to {next_one:.4g} at "
+            f"delta={self.delta:g}, more than budget={self.budget:g}"
+        )
 
     @property
     def relation(self) -> str:

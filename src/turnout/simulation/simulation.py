@@ -88,7 +88,13 @@ class Simulation:
         self.presence = Presence(self.availability, self.opt_in, seed)
         scheduler, choice = self._scheduled(clock)
         self.coordinator = Coordinator(
-            algorithm, params, federation, scheduler, records_influence=clock, sums_early=not self.workers.collude
+            algorithm,
+            params,
+            federation,
+            scheduler,
+            rounds=experiment.rounds,
+            records_influence=clock,
+            sums_early=not self.workers.collude,
         )
         if self.speed is not None and algorithm.local.varies:
             self.workers.message_bytes = self.message_bytes("train")
