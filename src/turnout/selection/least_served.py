@@ -20,6 +20,8 @@ class LeastServed(ByRecord):
     r_k is how often client k takes part, smoothed (`SmoothedRates`), and the variance that the choice of cohorts adds to an
     unbiased step grows with ``H(r) = sum_k p_k^2 / r_k``, whose slope is ``-(p_k / r_k)^2``.
 
+    With `shares`, each round asks and ranks all N clients.
+
     State: ``rate [N]`` and ``last [N]``.
 
     Args:
@@ -60,6 +62,12 @@ class LeastServed(ByRecord):
     def rank(self, clients: np.ndarray, version: int, record: State) -> np.ndarray:
         """Return ``r_k / p_k``."""
         return self._rates.before(clients, version, record) / self._rates.share(clients, len(record["rate"]))
+
+    def new(self, clients: np.ndarray, record: State) -> np.ndarray:
+        """Return who never took part, where all clients count alike: their r is equal, and lower than that of any other."""
+        if self.shares is not None or self.beta == 1:
+            return super().new(clients, record)
+        return record["last"].numpy()[clients] < 0
 
     def apply(self, report: Report, version: int, state: State) -> State:
         """Note who took part."""

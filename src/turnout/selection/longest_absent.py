@@ -40,6 +40,10 @@ class LongestAbsent(ByRecord):
         del version
         return record["last"].numpy()[clients]
 
+    def new(self, clients: np.ndarray, record: State) -> np.ndarray:
+        """Return who never took part."""
+        return record["last"].numpy()[clients] < 0
+
     def apply(self, report: Report, version: int, state: State) -> State:
         """Note who took part."""
         state["last"][torch.from_numpy(report.client)] = version

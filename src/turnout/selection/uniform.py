@@ -52,17 +52,25 @@ class Uniform(Selection):
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the cohort, ascending, int64 ``[B]``."""
-        num_clients = candidates.num_clients
-        order = RandomOrder(stream("selection", candidates.seed, candidates.round), num_clients)
-        found = [np.empty(0, dtype=np.int64)]
-        num_asked, num_found, size = 0, 0, 2 * self.cohort_size
-        while num_found < self.cohort_size and num_asked < num_clients:
-            asked = order.take(size)
-            here = asked[candidates.available(asked)]
-            found.append(here)
-            num_asked, num_found = num_asked + len(asked), num_found + len(here)
-            # Enough at the rate seen so far, with two standard deviations to spare: a further question costs more than
-            # a longer one. How the order is cut does not change the cohort.
-            missing = max(self.cohort_size - num_found, 0)
-            size = math.ceil((missing + 2 * math.sqrt(missing)) * (num_asked + 1) / (num_found + 1))
-        return np.sort(np.concatenate(found)[: self.cohort_size])
+        return np.sort(first_available(candidates, self.cohort_size, candidates.num_clients))
+
+
+def first_available(candidates: Candidates, size: int, most: int) -> np.ndarray:
+    """Return the first clients in a random order who are available, int64 ``[B]``: at most `size`.
+
+    Fewer are returned if there are no more among the first `most` or so of the order.
+    """
+    num_clients = candidates.num_clients
+    order = RandomOrder(stream("selection", candidates.seed, candidates.round), num_clients)
+    found = [np.empty(0, dtype=np.int64)]
+    num_asked, num_found, step = 0, 0, 2 * size
+    while num_found < size and num_asked < min(most, num_clients):
+        asked = order.take(min(step, max(most - num_asked, 1)))
+        here = asked[candidates.available(asked)]
+        found.append(here)
+        num_asked, num_found = num_asked + len(asked), num_found + len(here)
+        # Enough at the rate seen so far, with two standard deviations to spare: a further question costs more than
+        # a longer one. How the order is cut does not change the cohort.
+        missing = max(size - num_found, 0)
+        step = math.ceil((missing + 2 * math.sqrt(missing)) * (num_asked + 1) / (num_found + 1))
+    return np.concatenate(found)[:size]
