@@ -109,7 +109,9 @@ def test_names_of_clients_are_irrelevant(name):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_empty_round_changes_nothing_but_the_count(name):
+    """With differential privacy it also adds noise to the model and to control variates."""
     algorithm = RECIPES[name](LOCAL)
+    noised = ("aggregation", "controls") if algorithm.privacy is not None else ()
     state, _ = states_after(algorithm, batches())
     before = {place: {k: v.clone() for k, v in slot.items()} for place, slot in state.slots.items()}
     after, info = server_step(algorithm, state, report([], num_params=P), KNOWN)
@@ -118,13 +120,15 @@ def test_empty_round_changes_nothing_but_the_count(name):
     assert after.version == state.version + 1
     ends = algorithm.server.acts_alone(state.version)  # a period of rounds does, whoever is there in its last one
     for place, slot in after.slots.items():
-        if not (ends and place in ("server", "held controls")):
+        if not (ends and place in ("server", "held controls")) and place not in noised:
             assert_same_tensors(slot, before[place])
     if ends:
         assert isinstance(algorithm.server, Amplified)
         longer = state.params + (algorithm.server.gamma - 1) * state.slots["server"]["moved"]
         torch.testing.assert_close(after.params, longer, rtol=0, atol=1e-12)
         assert not after.slots["server"]["moved"].any()
+    elif noised:
+        assert (after.params != state.params).all()
     elif algorithm.aggregation.acts_alone:  # everyone takes part in its rounds with the last update
         mean = state.slots["aggregation"]["table"].mean(dim=0)
         torch.testing.assert_close(after.params, state.params + mean, rtol=0, atol=1e-12)
@@ -159,22 +163,23 @@ def finite(one: Report | None) -> Report:
     + [(name, *bad) for name in COVERING for bad in (("delta", -np.inf), ("loss", np.nan))],
 )
 def test_reports_with_nan_or_infinity_are_as_if_never_sent(name, place, value):
+    """With differential privacy as if they had been zeros."""
+    algorithm = RECIPES[name](LOCAL)
     rng, reports = np.random.default_rng(3), batches(rounds=7)
     received, good = [], []
     for one in reports:
         absent = np.setdiff1d(np.arange(N), one.client)
         mixed = spoiled(one, absent[:2].tolist(), place, value, rng)
         received.append(mixed)
-        good.append(replace(finite(mixed), measured=finite(mixed.measured)))
-    state, infos = states_after(RECIPES[name](LOCAL), received)
+        nulled = mixed.nulled()[0] if algorithm.aggregation.nulls_dropped else finite(mixed)
+        good.append(replace(nulled, measured=finite(mixed.measured)))
+    state, infos = states_after(algorithm, received)
     expected, _ = states_after(RECIPES[name](LOCAL), good)
     assert torch.isfinite(state.params).all()
     assert_same_tensors({"params": state.params}, {"params": expected.params})
     for slot, as_expected in zip(state.slots.values(), expected.slots.values(), strict=True):
         assert_same_tensors(slot, as_expected)
-    assert [info["num_dropped"] for info in infos] == [
-        len(all_) - len(some) for all_, some in zip(received, good, strict=True)
-    ]
+    assert [info["num_dropped"] for info in infos] == [len(each) - len(finite(each)) for each in received]
     assert sum(info["num_dropped"] for info in infos) > 5
 
 
