@@ -98,6 +98,13 @@ def check_coins(algorithm: Slots, rate: float) -> None:
             f"sampling_rate: got {rate}, and {type(algorithm.selection).__name__} draws otherwise: add "
             "Poisson with that rate to the pieces, or leave sampling_rate out"
         )
+    for piece in (*algorithm.weighting[:-1], algorithm.server):
+        if piece.participation == "others":
+            raise ConfigurationError(
+                f"sampling_rate: {type(piece).__name__} treats a client's report by which other clients were drawn, in this "
+                "round or before, and that is private, so that a client shows in rounds in which it was not drawn: use "
+                "weights of a client's own participation, such as Participation without groups"
+            )
     if not isinstance(algorithm.weighting[-1], DivideByClients):
         raise ConfigurationError(
             f"sampling_rate: how many were drawn by coins is private, and {type(algorithm.weighting[-1]).__name__} "
@@ -133,7 +140,7 @@ def _of_earlier_rounds(algorithm: Slots) -> str | None:
     """The first piece by which what a client adds depends on when it took part before, None if there is none."""
     *chain, _ = algorithm.weighting
     remembers = (
-        *((piece, piece.reads == "timing") for piece in chain),
+        *((piece, piece.participation != "none") for piece in (*chain, algorithm.server)),
         (algorithm.personal, algorithm.personal is not None),
         *((piece, bool(piece.memory(1, torch.float32))) for piece in (*algorithm.guard, *algorithm.corrections)),
         *((piece, bool(piece.keeps)) for piece in algorithm.corrections),

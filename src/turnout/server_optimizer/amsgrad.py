@@ -12,7 +12,7 @@ from turnout.core.checks import count, known_name
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, Report, State
 from turnout.server_optimizer.adaptive import check_offset, decay
-from turnout.slots import Server
+from turnout.slots import Server, Whose
 
 Delays = Literal["ignored", "paper", "authors_code"]
 DELAYS: tuple[Delays, ...] = ("ignored", "paper", "authors_code")
@@ -67,6 +67,11 @@ class ServerAmsgrad(Server):
         """Return zeros."""
         zero = torch.zeros(federation.num_params, dtype=federation.dtype, device=federation.device)
         return {"m": zero, "v": zero.clone(), "v_max": zero.clone(), "steps": torch.tensor(0)}
+
+    @property
+    def participation(self) -> Whose:
+        """Whose participation changes the step: everybody's where it falls with delays."""
+        return "none" if self.delays == "ignored" else "others"
 
     def shortened(self, report: Report, version: int) -> float:
         """Return ``eta_t / eta``."""

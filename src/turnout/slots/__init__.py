@@ -12,7 +12,7 @@ from turnout.slots.selection import RecordingSelection, Selection
 from turnout.slots.server import Server
 from turnout.slots.smoothed_rates import SmoothedRates
 from turnout.slots.stateful import Stateful
-from turnout.slots.weighting import InformsClients, KnownInAdvance, Normaliser, Weighting, Weights, check_weights
+from turnout.slots.weighting import InformsClients, KnownInAdvance, Normaliser, Weighting, Weights, Whose, check_weights
 
 __all__ = [
     "Aggregation",
@@ -35,5 +35,6 @@ __all__ = [
     "Stateful",
     "Weighting",
     "Weights",
+    "Whose",
     "check_weights",
 ]

@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.types import Report, State
 from turnout.slots.stateful import Stateful
-from turnout.slots.weighting import Weights
+from turnout.slots.weighting import Weights, Whose
 
 
 class Server(Stateful):
@@ -19,6 +19,11 @@ class Server(Stateful):
 
     of_reports: ClassVar[bool] = False
     """Whether it reads updates one by one, by `scaled`, so that they cannot be summed as they come in."""
+
+    @property
+    def participation(self) -> Whose:
+        """Whose participation changes the step, beside the direction: everybody's where reports shorten it."""
+        return "none" if type(self).shortened is Server.shortened else "others"
 
     @property
     def adds_direction(self) -> bool:

@@ -17,6 +17,11 @@ Weights = torch.Tensor
 """One weight for each report, float64 ``[B]``."""
 
 
+Whose = Literal["none", "own", "others"]
+"""Whose participation changes what a piece does with a client's report: nobody's, the client's own, or that of others, too,
+by a count of reports or by a state that clients share. Where the server draws clients at random, who was drawn is private."""
+
+
 class Weighting(Stateful):
     """Changes the weights of the reports; chained, and ended by exactly one `Normaliser`."""
 
@@ -25,6 +30,9 @@ class Weighting(Stateful):
     reads: ClassVar[Literal["timing", "own", "others"]] = "others"
     """Of whose data a weight tells something: nobody's, for it depends on who took part when alone; the client's own; or
     those of others, too. Differential privacy bounds the first two."""
+
+    participation: ClassVar[Whose] = "others"
+    """Whose participation changes a weight, in this round or in earlier ones."""
 
     needs: ClassVar[tuple[str, ...]] = ()
     """What it reads in ``report.seen``, by name."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from turnout.core.checks import known_name, not_negative, positive
 from turnout.core.types import Federation, Report, State
-from turnout.slots import Weighting, Weights
+from turnout.slots import Weighting, Weights, Whose
 from turnout.weighting.normalise import ByOneNumber
 
 Q = Literal["derivative", "sigmoid"]
@@ -32,6 +32,7 @@ class Appeal(Weighting):
     """
 
     reads: ClassVar[Literal["timing", "own", "others"]] = "own"
+    participation: ClassVar[Whose] = "none"
 
     needs: ClassVar[tuple[str, ...]] = ("appeal_gap",)
 

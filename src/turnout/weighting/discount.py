@@ -11,7 +11,7 @@ import torch
 
 from turnout.core.checks import count, known_name, not_negative, positive
 from turnout.core.types import Federation, Report, State
-from turnout.slots import Weighting, Weights
+from turnout.slots import Weighting, Weights, Whose
 
 Rule = Literal["constant", "polynomial", "exponential", "hinge"]
 RULES: tuple[Rule, ...] = ("constant", "polynomial", "exponential", "hinge")
@@ -43,6 +43,7 @@ class ByStaleness(Weighting):
     """
 
     reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+    participation: ClassVar[Whose] = "own"
 
     rule: Rule = "polynomial"
     exponent: float = 0.5

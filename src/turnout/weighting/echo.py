@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.checks import positive
 from turnout.core.types import Federation, Report, State
-from turnout.slots import Weighting, Weights
+from turnout.slots import Weighting, Weights, Whose
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Echo(Weighting):
     """
 
     reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+    participation: ClassVar[Whose] = "own"
 
     lr: float = 1.0
 

@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.checks import count
 from turnout.core.types import Federation, Report, State
-from turnout.slots import Weighting, Weights
+from turnout.slots import Weighting, Weights, Whose
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class ByExamples(Weighting):
     """
 
     reads: ClassVar[Literal["timing", "own", "others"]] = "own"
+    participation: ClassVar[Whose] = "none"
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return the numbers of training examples."""
@@ -45,6 +46,7 @@ class ExamplesUpTo(Weighting):
     """
 
     reads: ClassVar[Literal["timing", "own", "others"]] = "own"
+    participation: ClassVar[Whose] = "none"
 
     most: int = 100
 

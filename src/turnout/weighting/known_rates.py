@@ -10,7 +10,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
-from turnout.slots import KnownInAdvance, Weighting, Weights
+from turnout.slots import KnownInAdvance, Weighting, Weights, Whose
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class KnownRates(Weighting, KnownInAdvance):
     """
 
     reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+    participation: ClassVar[Whose] = "none"
 
     undoes_participation: ClassVar[bool] = True
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 
 from turnout.core.types import Federation, Report, State
-from turnout.slots import Normaliser, Weights
+from turnout.slots import Normaliser, Weights, Whose
 
 
 class ByOneNumber(Normaliser):
@@ -30,6 +30,7 @@ class DivideByClients(ByOneNumber):
     """``w_b <- w_b / N``: by all clients, there or not (FedAU, Algorithm 1, line 9; "average all")."""
 
     divisor_is_public: ClassVar[bool] = True
+    participation: ClassVar[Whose] = "none"
 
     def apply(
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation

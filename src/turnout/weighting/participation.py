@@ -67,6 +67,11 @@ class Participation(Weighting, KnownInAdvance):
         if self.groups is not None and not (self.groups and all(type(g) is int and g >= 0 for g in self.groups)):
             raise refuse("groups", given=self.groups, needed="one group number >= 0 for each client")
 
+    @property
+    def participation(self) -> Literal["own", "others"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whose participation changes omega: the client's own, or that of its group."""
+        return "own" if self.groups is None else "others"
+
     def init(self, federation: Federation) -> State:
         """No interval has ended, and the first one begins with round 0."""
         num_groups = federation.num_clients

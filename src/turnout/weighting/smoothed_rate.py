@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import torch
 
 from turnout.core.types import Federation, Report, State
-from turnout.slots import SmoothedRates, Weighting, Weights
+from turnout.slots import SmoothedRates, Weighting, Weights, Whose
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class BySmoothedRate(Weighting):
     """
 
     reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+    participation: ClassVar[Whose] = "own"
 
     undoes_participation: ClassVar[bool] = True
 
