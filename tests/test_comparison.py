@@ -302,6 +302,8 @@ def test_runs_that_cannot_be_loaded_are_refused(tmp_path: Path) -> None:
         ({}, {}, "there is nothing to compare: give at least one experiment"),
         ({"a/b": make()}, {}, "name: got 'a/b', needed letters, digits"),
         ({"a": make()}, {"seeds": 0}, "seeds: got 0, needed a whole number >= 1"),
+        ({"a": make()}, {"seeds": 10**8}, "seeds: got 100000000, needed at most 10,000"),
+        ({"a": make()}, {"seeds": range(10**8)}, "seeds: got .*, needed at most 10,000"),
         ({"a": make()}, {"seeds": []}, r"seeds: got \[\], needed at least one seed, each once"),
         ({"a": make()}, {"seeds": [1, 1]}, r"seeds: got \[1, 1\], needed at least one seed, each once"),
         ({"a": make()}, {"seeds": [-1]}, "seeds: got -1, needed a whole number >= 0"),

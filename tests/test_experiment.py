@@ -278,6 +278,19 @@ def test_checkpoint_intervals_are_checked(tiny, every):
         small(tiny).run(checkpoint_every=every)
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_a_refusal_within_the_first_round_leaves_a_folder_as_it_was(tiny, tmp_path, monkeypatch, before):
+    def refuse(_):
+        raise ConfigurationError("this cannot run")
+
+    if before:
+        (tmp_path / "run").mkdir()
+    monkeypatch.setattr(Simulation, "round", refuse)
+    with pytest.raises(ConfigurationError, match="this cannot run"):
+        small(tiny).run(tmp_path / "run")
+    assert (tmp_path / "run").exists() == before
+
+
 def test_an_algorithm_that_does_not_fit_the_federation_is_refused_before_anything_is_written(tiny, tmp_path):
     experiment = replace(small(tiny), algorithm=fedau(Sgd(), also=(Uniform(9),)))
     with pytest.raises(ConfigurationError, match="cohort_size: got 9"):

@@ -11,7 +11,7 @@ from turnout import checkpoint, storage
 from turnout.algorithms.step_sizes import warn_of_step_sizes
 from turnout.callbacks import Callback, Callbacks
 from turnout.configuration import Configuration
-from turnout.core.checks import CheckpointError, count
+from turnout.core.checks import CheckpointError, ConfigurationError, count
 from turnout.distributed import collectives
 from turnout.distributed.collectives import ProcessLost
 from turnout.environment import environment
@@ -93,23 +93,27 @@ class Experiment(Configuration):
         else:
             self._warn_of_step_sizes()
         target = None if folder is None else Path(folder)
-        with alone_in(target):
+        with alone_in(target) as created:
             if target is not None:
                 self._open(target, simulation, resume)
-            with (
-                stops_on_signal() as stopped,
-                watched.attached(partial(Result.of, simulation)),
-                watching(simulation, target, watched) as ended,
-            ):
-                try:
+            try:
+                with (
+                    stops_on_signal() as stopped,
+                    watched.attached(partial(Result.of, simulation)),
+                    watching(simulation, target, watched) as ended,
+                ):
                     train_to_the_end(simulation, target, checkpoint_every, ended, watched, stopped)
-                except ProcessLost as error:
-                    hint = (
-                        f"go on from the last checkpoint with: turnout run --resume {target}"
-                        if target
-                        else "nothing was saved"
-                    )
-                    raise ProcessLost(f"{error}; {hint}") from error
+            except ProcessLost as error:
+                hint = (
+                    f"go on from the last checkpoint with: turnout run --resume {target}"
+                    if target
+                    else "nothing was saved"
+                )
+                raise ProcessLost(f"{error}; {hint}") from error
+            except ConfigurationError:
+                if created and target is not None and not checkpoint.exists(target):
+                    storage.discard(target)  # refused within the first round
+                raise
         return Result.of(simulation)
 
     def _warn_of_step_sizes(self) -> None:

@@ -121,22 +121,25 @@ def watching(simulation: Simulation, folder: Path | None, callbacks: Callbacks) 
 
 
 @contextmanager
-def alone_in(folder: Path | None) -> Iterator[None]:
+def alone_in(folder: Path | None) -> Iterator[bool]:
     """Keep other runs out of a folder, if there is one; process 0 does so for all of this run.
+
+    Yields whether this process created the folder.
 
     Raises:
         CheckpointError: on all processes, where another run is going on there.
     """
     refused: CheckpointError | None = None
+    created = False
     with ExitStack() as held:
         if folder is not None and collectives.rank() == 0:
             try:
-                held.enter_context(storage.locked(folder))
+                created = held.enter_context(storage.locked(folder))
             except CheckpointError as error:
                 refused = error
         if (why := collectives.broadcast(refused and str(refused))) is not None:
             raise CheckpointError(why) from refused
-        yield
+        yield created
 
 
 @contextmanager

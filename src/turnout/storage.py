@@ -100,6 +100,12 @@ def create(folder: Path) -> None:
         )
 
 
+def discard(folder: Path) -> None:
+    """Delete what `save` has written into a folder."""
+    for name in (*_digests(folder), DIGESTS):
+        (folder / name).unlink(missing_ok=True)
+
+
 def check_all(folder: Path, but: Collection[str] = ()) -> None:
     """Refuse a folder where a file does not have its listed digest.
 
@@ -162,11 +168,13 @@ def json_writer(value: Any) -> Write:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[bool]:
     """Keep all other processes out of a folder, and clear what a killed process has left half written.
 
     The system releases the lock when the process ends, however it ends. The same thread may lock a folder again. A folder
     that is empty at the end is removed if it was created here.
+
+    Yields whether the folder was created here.
 
     Raises:
         CheckpointError: where another run has it, or it cannot be written.
@@ -184,13 +192,13 @@ def locked(folder: Path) -> Iterator[None]:
                 f"{folder} is in use by another run that is going on: wait until it ends, or give another folder"
             ) from error
         except NotImplementedError:  # a file system without locks
-            yield
+            yield created
             return
     try:
         if first:
             _locks[place] = (place / _LOCK).stat()
             _clear(folder)
-        yield
+        yield created
     finally:
         try:
             if first and _is(place / _LOCK, _locks.pop(place)):

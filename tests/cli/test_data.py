@@ -24,8 +24,9 @@ def test_who_would_hold_what_is_shown(turnout: Turnout) -> None:
     assert row[1] == "7"
     assert row[-1] == "2.0"
     assert "pooled test" in result.stdout
-    assert result.stdout.endswith("who holds what: digits-clients.png\n")
-    assert Path("digits-clients.png").read_bytes().startswith(b"\x89PNG")
+    assert result.stdout.endswith("who holds what: runs/digits-clients.png\n")
+    assert [path.name for path in Path().iterdir()] == ["runs"]
+    assert Path("runs/digits-clients.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_picture_goes_where_it_should(turnout: Turnout) -> None:

@@ -252,6 +252,64 @@ def test_a_folder_that_cannot_be_written_is_refused(turnout: Turnout, small: Seq
     assert "cannot write file/run" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [
+        ("selection.name=uniform", "selection.cohort_size=99"),
+        ("--algorithm", "scaffold", "aggregation=secure_sum"),
+        ("--track", "nope"),
+        ("--patience", "0"),
+        ("local.batch_size=0",),
+    ],
+)
+def test_a_refused_run_leaves_no_folder(refused: Sequence[str], turnout: Turnout, small: Sequence[str]) -> None:
+    result = turnout("run", "--rounds", 1, *small, *refused)
+    assert result.exit_code == 2, result.output
+    assert not list(Path().iterdir())
+    if "--track" in refused:
+        assert result.stderr.startswith("Error: unknown tracker 'nope'"), "before anything is said of the run"
+    assert "tables and checkpoint: runs/fedau-digits-0\n" in turnout("run", "--rounds", 1, *small).stdout
+
+
+LONG, DECLARATIONS = "x" * 300, str(Path(__file__).parents[2] / "reproductions")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "--folder", LONG, "--rounds", "1"),
+        ("run", "--resume", LONG),
+        ("run", "--config", LONG),
+        ("compare", "fedau", "--folder", LONG, "--rounds", "1", "--seeds", "1"),
+        ("sweep", "--grid", "local.lr=0.1,0.2", "--folder", LONG, "--rounds", "1", "--seeds", "1"),
+        ("serve", "--folder", LONG),
+        ("report", LONG),
+        ("export", LONG, "model.safetensors"),
+        ("replay", LONG),
+        ("data", "show", "digits", "--output", f"{LONG}.png"),
+        (
+            "reproduce",
+            "fedau/figure-1",
+            "--folder",
+            LONG,
+            "--rounds",
+            "1",
+            "--seeds",
+            "1",
+            "--declarations",
+            DECLARATIONS,
+        ),
+    ],
+)
+def test_a_path_that_is_too_long_is_told_in_a_line(arguments: Sequence[str], turnout: Turnout) -> None:
+    result = turnout(*arguments)
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.stderr.splitlines()[-1].startswith("Error: ")
+    assert "File name too long" in result.stderr
+    assert not list(Path().iterdir())
+
+
 def test_a_run_that_fails_on_the_way_exits_with_1(
     turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

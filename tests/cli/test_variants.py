@@ -73,6 +73,12 @@ def test_the_last_layer_says_which_seeds() -> None:
     assert Layers.of([FILE]).to_accuracy is None
 
 
+@pytest.mark.parametrize("many", [100_000_000, "100000000", "9" * 30])
+def test_seeds_without_end_are_refused_at_once(many: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"seeds: got .*, needed at most 10,000"):
+        seeds_of(many)
+
+
 @pytest.mark.parametrize(
     ("written", "seeds"), [(3, [0, 1, 2]), ("3", [0, 1, 2]), ("0,7", [0, 7]), ([4], [4]), ("5,", [5])]
 )

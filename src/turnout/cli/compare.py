@@ -72,7 +72,9 @@ def prepare(plan: dict[str, Settings], seeds: list[int], folder: Path, target: b
             if (place / "config.json").exists():
                 data = data or ours.data()
                 is_finished(place, ours.experiment(data))
-            save(ours, place)
+    for seed in seeds:
+        for name, settings in plan.items():
+            save(settings.seeded(seed), folder / name / f"seed-{seed}")
     return shared
 
 

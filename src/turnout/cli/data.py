@@ -74,10 +74,13 @@ def _spread(values: np.ndarray) -> tuple[float, ...]:
     return float(values.mean()), float(values.min()), float(np.median(values)), float(values.max())
 
 
-def saved_figure(figure: Figure, path: Path) -> Path:
-    """Save a picture."""
+def saved_figure(figure: Figure, path: Path | None, name: str) -> Path:
+    """Save a picture at a path, or else by name in ``runs``."""
+    target = path or Path(f"runs/{name}.png")
     try:
-        figure.savefig(path, dpi=150)
+        if path is None:
+            target.parent.mkdir(exist_ok=True)
+        figure.savefig(target, dpi=150)
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be written: {error}. Write --output FILE.png") from error
-    return path
+        raise CheckpointError(f"{target} cannot be written: {error}. Write --output FILE.png") from error
+    return target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib
 import os
@@ -13,10 +14,14 @@ from typing import NoReturn, TypeVar
 
 import typer
 
-from turnout.core.checks import TurnoutError
+from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout_cli import leaving_at_once
 
 FAILED, USAGE, STOPPED = 1, 2, 130
+
+_OF_PATHS = frozenset({errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EACCES, errno.EROFS})
+"""Errors that a path on the command line may bring about."""
+_SHOWN = 80  # characters of a path that is too long
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -56,8 +61,19 @@ def guarded(command: Command) -> Command:
                 command(*arguments, **options)
         except (TurnoutError, KeyboardInterrupt) as error:
             raise typer.Exit(_ended_by(error)) from None
+        except OSError as error:
+            if error.errno not in _OF_PATHS or error.filename is None:
+                raise
+            raise typer.Exit(_ended_by(ConfigurationError(_about_path(error)))) from None
 
     return wrapped  # type: ignore[return-value]
+
+
+def _about_path(error: OSError) -> str:
+    """Say what is wrong with a path, of which a long one is cut."""
+    name = os.fsdecode(error.filename)
+    shown = name if len(name) <= _SHOWN else f"{name[:_SHOWN]}... ({len(name)} characters)"
+    return f"{shown}: {os.strerror(error.errno or 0)}: give another path"
 
 
 def _interrupt(number: int) -> NoReturn:

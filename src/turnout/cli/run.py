@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def perform(
     quiet: bool,
     watching: Sequence[Callback] = (),
 ) -> None:
-    """Run in a folder that also says how to go on, with further callbacks."""
+    """Run in a folder that also keeps the settings, with further callbacks."""
     first = collectives.rank() == 0
     told = say if first and not quiet else _nothing
     if collectives.broadcast(resume and is_finished(folder, experiment)):
@@ -51,27 +51,36 @@ def perform(
     if resume:
         told(f"going on with the run in {folder}; another --folder starts anew")
     begun = [False]
-    with ExitStack() as held:
-        if first:
-            held.enter_context(storage.locked(folder))
-            save(settings, folder)
-        shown = [Progress(console())] if first and not quiet else []
+    shown = [Progress(console())] if first and not quiet else []
 
-        def begin(row: Mapping[str, Any]) -> None:
-            del row
-            begun[0] = True
+    def begin(row: Mapping[str, Any]) -> None:
+        del row
+        begun[0] = True
 
-        try:
-            experiment.run(
-                folder,
-                resume=resume,
-                checkpoint_every=checkpoint_every,
-                callbacks=[AfterRound(begin), *shown, *watching],
-            )
-        except Interrupted:
-            raise
-        except TurnoutError as error:
-            raise RunFailed(str(error)) if begun[0] else error from error
+    try:
+        experiment.run(
+            folder,
+            resume=resume,
+            checkpoint_every=checkpoint_every,
+            callbacks=[_Keep(settings), AfterRound(begin), *shown, *watching],
+        )
+    except Interrupted:
+        raise
+    except TurnoutError as error:
+        raise RunFailed(str(error)) if begun[0] else error from error
+
+
+class _Keep(Callback):
+    """Keep the settings of a run in its folder, once nothing of them was refused."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
+        """Save them."""
+        del config
+        if folder is not None:
+            save(self._settings, folder)
 
 
 def _nothing(text: str) -> None:

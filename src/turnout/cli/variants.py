@@ -18,6 +18,7 @@ from turnout.cli import own as own_recipes
 from turnout.cli.options import Table
 from turnout.cli.sections import KEYS
 from turnout.cli.settings import Settings
+from turnout.comparison.compare import MOST_SEEDS
 from turnout.core.checks import ConfigurationError, refuse
 
 _PARTS = ("local", "selection", "aggregation", "server", "also")
@@ -126,6 +127,8 @@ def seeds_of(value: Any) -> list[int]:
         numbers = [int(str(item)) for item in value] if isinstance(value, list) else range(int(str(value)))
     except ValueError:
         numbers = []
+    if len(numbers[: MOST_SEEDS + 1]) > MOST_SEEDS:  # a range may be too long for its length
+        raise ConfigurationError(f"seeds: got {value!r}, needed at most {MOST_SEEDS:,}")
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
         raise ConfigurationError(f"seeds: got {value!r}, needed how many, as in 5, or which, as in 0,3,7")
     return list(numbers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -20,6 +21,9 @@ from turnout.engine.hardware import num_processors
 from turnout.experiment import Experiment
 from turnout.reporting.records import RunRecord
 from turnout.running import Interrupted, stops_on_signal
+
+MOST_SEEDS = 10_000
+"""More are a mistake: each is a run with a folder of its own."""
 
 
 class RunsFailed(TurnoutError):
@@ -145,7 +149,9 @@ def runs_of(
     """All runs, by experiment and seed."""
     if isinstance(seeds, int):
         count("seeds", seeds)
-    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    numbers = list(islice(range(seeds) if isinstance(seeds, int) else seeds, MOST_SEEDS + 1))
+    if len(numbers) > MOST_SEEDS:
+        raise refuse("seeds", given=seeds, needed=f"at most {MOST_SEEDS:,}")
     for seed in numbers:
         count("seeds", seed, least=0, most=None)
     if not numbers or len(set(numbers)) < len(numbers):

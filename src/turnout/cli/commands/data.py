@@ -102,7 +102,7 @@ def show_data(
             "--output",
             "-o",
             metavar="FILE",
-            help=".png, .svg or .pdf (default: NAME-clients.png or NAME-availability.png)",
+            help=".png, .svg or .pdf (default: runs/NAME-clients.png or runs/NAME-availability.png)",
         ),
     ] = None,
 ) -> None:
@@ -125,9 +125,7 @@ def show_data(
     data = settings.data()
     if availability is None:
         show(sizes_table(data))
-        typer.echo(
-            f"who holds what: {saved_figure(partition_figure(data), output or Path(f'{data.name}-clients.png'))}"
-        )
+        typer.echo(f"who holds what: {saved_figure(partition_figure(data), output, f'{data.name}-clients')}")
         return
     labels = None if data.train.y.is_floating_point() else data.label_counts()
     pattern = settings.availability()
@@ -136,4 +134,4 @@ def show_data(
     rounds = max(SHOWN_DAYS * 86_400 // seconds, 10) if seconds else SHOWN_ROUNDS
     show(participation_table(availability, bound, rounds, seconds))
     figure = availability_figure({availability: bound}, rounds, seconds)
-    typer.echo(f"who is there when: {saved_figure(figure, output or Path(f'{availability}-availability.png'))}")
+    typer.echo(f"who is there when: {saved_figure(figure, output, f'{availability}-availability')}")

@@ -99,6 +99,7 @@ def run(
         settings = one_algorithm([*([layers.read(config)] if config else []), *own], algorithm)
     else:
         settings = resumed(resume, own, code or (), alone=not (config or folder or algorithm))
+    watching = callbacks_of(track, patience, stop_at)
     if print_config:
         typer.echo(toml(completed(settings.table)), nl=False)
         return
@@ -111,7 +112,6 @@ def run(
         target, goes_on = collectives.broadcast((resume, True) if resume else place_of(name, folder, experiment))
         if first and not quiet:
             introduce(settings.name, [settings], experiment.data)
-        watching = callbacks_of(track, patience, stop_at)
         perform(experiment, settings, target, goes_on, checkpoint_every, quiet, watching)
     if first:
         conclude(target)
