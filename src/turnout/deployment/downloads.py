@@ -9,7 +9,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from turnout.deployment.requests import CHUNK
+_PIECE = 64 * 1024  # bytes that a client has to read within `Limits.write_seconds`
 
 
 def download(request: Request, path: Path, digest: str) -> Response:
@@ -37,7 +37,7 @@ async def _pieces(path: Path, start: int, stop: int) -> AsyncIterator[bytes]:
     with path.open("rb") as file:
         file.seek(start)
         while start < stop:
-            piece = file.read(min(CHUNK, stop - start))
+            piece = file.read(min(_PIECE, stop - start))
             if not piece:
                 return
             start += len(piece)

@@ -10,6 +10,7 @@ import numpy as np
 
 from turnout.coordinator import Coordinator, records
 from turnout.coordinator.batch import Stepped
+from turnout.deployment.curves import Curves
 from turnout.deployment.setting import Setting
 from turnout.evaluation.evaluate import evaluate
 from turnout.history import History
@@ -25,6 +26,7 @@ class Ledger:
 
     Attributes:
         history: the tables.
+        curves: the figures that a status shows, as plain numbers.
         dropped: tasks that ended without being used, by reason.
         begun: when the last step was taken, or the run began, in seconds of the server.
     """
@@ -32,6 +34,7 @@ class Ledger:
     def __init__(self, folder: Path, setting: Setting) -> None:
         self.folder, self._setting = folder, setting
         self.history = History()
+        self.curves = Curves()
         self.dropped: Counter[str] = Counter()
         self.begun = 0.0
         self._unused = 0
@@ -56,7 +59,9 @@ class Ledger:
             scores = evaluate(self._setting.objective, state.params, shards, transforms)
             figures = {f"test_{figure}": float(value) for figure, value in scores.mean().items()}
             row |= {name: value for name, value in figures.items() if name == "test_loss" or not np.isnan(value)}
-        self.history.record(round=version, participants=np.unique(reports.client), **row)
+        participants = np.unique(reports.client)
+        self.history.record(round=version, participants=participants, **row)
+        self.curves.add(version, {"num_participants": len(participants)} | row)
 
     def drop(self, reason: str, number: int) -> None:
         """Count tasks that ended without being used."""
@@ -78,6 +83,7 @@ class Ledger:
         """Take over what was saved."""
         self.history = History.load(self.folder)
         self.history.rewind(version)
+        self.curves.restore(self.history)
         self.dropped, self.begun, self._unused = Counter(facts["dropped"]), facts["begun"], facts["unused"]
         self._examples = {int(client): number for client, number in facts["examples"].items()}
 

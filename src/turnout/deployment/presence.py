@@ -27,6 +27,11 @@ class Presence:
         """Return who is there, ascending."""
         return np.flatnonzero(self._there[: self.num_clients])
 
+    @property
+    def num_there(self) -> int:
+        """How many clients are there."""
+        return int(np.count_nonzero(self._there[: self.num_clients]))
+
     def available(self, clients: np.ndarray, round: int) -> np.ndarray:
         """Return which of these clients are there now."""
         del round

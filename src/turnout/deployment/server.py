@@ -23,10 +23,11 @@ from turnout.deployment.app import Http
 from turnout.deployment.driver import Driver
 from turnout.deployment.leases import Leases
 from turnout.deployment.ledger import Ledger
+from turnout.deployment.limits import Limits
 from turnout.deployment.recovery import recover
 from turnout.deployment.service import Service
 from turnout.deployment.setting import Setting
-from turnout.deployment.sockets import PlainUvicorn, PromptHttp
+from turnout.deployment.sockets import PlainUvicorn, bounded
 from turnout.deployment.store import Store
 from turnout.deployment.verdicts import hashed
 from turnout.deployment.wire import PROTOCOL
@@ -50,6 +51,7 @@ class Options:
         rate: requests a second of one client; 0 is no limit.
         linger: seconds that the server goes on to answer when the run is over.
         discard: delete reports that no checkpoint needs any more; there is no replay then.
+        limits: what is read, waited for and held of anybody.
     """
 
     host: str = "127.0.0.1"
@@ -65,6 +67,7 @@ class Options:
     rate: float = 50.0
     linger: float = 30.0
     discard: bool = False
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
@@ -125,7 +128,7 @@ class Server:
         except BaseException:
             self._lock.close()
             raise
-        self.http = Http(self.service, self.announcement(settings), rate=self.options.rate)
+        self.http = Http(self.service, self.announcement(settings), rate=self.options.rate, limits=self.options.limits)
 
     def announcement(self, settings: dict[str, Any] | None) -> dict[str, Any]:
         """Return what clients are told of the run before they enrol."""
@@ -221,9 +224,10 @@ class Server:
             self.http.app(),
             host=options.host,
             port=options.port,
-            http=PromptHttp,
+            http=bounded(options.limits),
             ws="none",
             log_config=None,
+            log_level="error",  # it warns of every request that is none
             access_log=False,
             server_header=False,
             proxy_headers=False,

@@ -1,4 +1,4 @@
-"""What an operator looks at: figures as plain values, as Prometheus text, and as a page."""
+"""Figures for the operator of a server: as plain values, as Prometheus text, and as a page."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from importlib.resources import files
 from typing import Any
 
 from turnout.deployment.service import Service
-
-_CURVES = ("test_loss", "test_accuracy", "local_loss", "staleness_mean", "num_participants", "seconds")
-_MOST = 200  # points of a curve
 
 
 def status(service: Service, num_waiting: int, counts: dict[int, int]) -> dict[str, Any]:
@@ -20,37 +17,27 @@ def status(service: Service, num_waiting: int, counts: dict[int, int]) -> dict[s
         num_waiting: questions for work that are held.
         counts: answers so far by HTTP status.
     """
-    driver = service.driver
-    found: dict[str, Any] = {
+    driver, figures = service.driver, service.figures
+    return {
         "run": service.run,
         "algorithm": driver.setting.algorithm.name,
         "pace": type(driver.setting.pace).__name__,
-        "version": driver.version,
+        "version": figures.version,
         "rounds": driver.setting.rounds,
-        "state": "over" if driver.over else "training" if driver.started else "waiting for clients",
+        "state": figures.state,
         "needed": service.min_clients,
         "enrolled": service.num_clients,
-        "there": len(driver.present()),
-        "at_work": driver.num_open,
+        "there": figures.there,
+        "at_work": figures.at_work,
         "waiting": num_waiting,
         "healthy": service.healthy and not service.stopping,
         "seconds": round(service.clock(), 3),
-        "journal": driver.applied,
+        "journal": figures.journal,
         "answers": {str(code): number for code, number in sorted(counts.items())},
-        "dropped": {},
-        "barred": {str(client): why for client, why in driver.barred.items()},
-        "curves": {},
+        "dropped": figures.dropped,
+        "barred": {str(client): why for client, why in figures.barred.items()},
+        "curves": figures.curves,
     }
-    if driver.ledger is not None:
-        history = driver.ledger.history
-        found["dropped"] = dict(driver.ledger.dropped)
-        for name in _CURVES:
-            if name in history.column_names:
-                rounds, values = history.column(name)
-                step = max(1, -(-len(rounds) // _MOST))
-                last = slice((len(rounds) - 1) % step, None, step)  # the last one is always among them
-                found["curves"][name] = [[int(r), _plain(v)] for r, v in zip(rounds[last], values[last], strict=True)]
-    return found
 
 
 def metrics(figures: dict[str, Any]) -> str:
@@ -70,7 +57,7 @@ def metrics(figures: dict[str, Any]) -> str:
         "tasks_dropped",
         "counter",
         "Tasks that ended without being used.",
-        *((f'{{reason="{k}"}}', v) for k, v in unused),
+        *((f'{{reason="{_label(k)}"}}', v) for k, v in unused),
     )
     add(
         "answers",
@@ -92,7 +79,6 @@ def page() -> str:
     return files("turnout.deployment").joinpath("page.html").read_text(encoding="utf-8")
 
 
-def _plain(value: float) -> float | None:
-    """Return a number that JSON has, or None."""
-    number = float(value)
-    return number if number - number == 0.0 else None
+def _label(text: str) -> str:
+    """Return a text as the value of a Prometheus label."""
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -16,6 +16,7 @@ from typing import Any
 
 from turnout.core.checks import CheckpointError
 from turnout.deployment.driver import Driver
+from turnout.deployment.figures import snapshot
 from turnout.deployment.happening import Happening
 from turnout.deployment.leases import RunClock
 from turnout.deployment.store import Entry, Outcome, Store, StoreUnavailable
@@ -39,6 +40,7 @@ class Writer(ABC):
         woken: called with clients whose question for work can be answered now, by whichever thread found out.
         healthy: whether the journal could be written when it was last tried.
         failure: why the server cannot go on, if it cannot; nothing is saved then but what is in the journal.
+        figures: those behind the last group of entries; never changed, only replaced.
         draining: whether the server is about to stop, and nobody is to wait for work any more.
     """
 
@@ -57,6 +59,7 @@ class Writer(ABC):
         self.healthy = True
         self.failure: Exception | None = None
         self.draining = self.stopping = False
+        self.figures = snapshot(driver)
         self._number = last.number if last else 0
         self._lock, self._queue = threading.Condition(), list[Happening]()
         self._outcomes: list[Outcome] = []
@@ -118,6 +121,7 @@ class Writer(ABC):
         woken: list[int] = []
         for entry, waiting in zip(entries, admitted, strict=True):
             woken += self._apply(entry, waiting)
+        self.figures = snapshot(self.driver, self.figures)
         if woken or self.driver.over is not None:
             self.woken(woken)
         then, version = self._saved

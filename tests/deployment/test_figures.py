@@ -1,0 +1,73 @@
+"""Figures are those of finished versions, whoever asks and whatever the server does meanwhile."""
+
+import json
+import math
+
+from turnout.deployment.curves import Curves
+from turnout.deployment.status import metrics, status
+from turnout.history import History
+
+from .test_hostile import RUN
+
+
+class Unreadable:
+    """Tables that another thread is writing."""
+
+    def __getattr__(self, name):
+        raise RuntimeError("dictionary changed size during iteration")
+
+
+def test_status_while_a_step_is_recorded(world, monkeypatch):
+    """Status, metrics and page never look at tables: in the middle of a step they show what was before it."""
+    deployed = world(RUN)
+    ledger, service = deployed.host.driver.ledger, deployed.host.service
+    seen, step = [], ledger.step
+
+    def slow_step(*arguments):
+        for write in (lambda: None, lambda: step(*arguments)):
+            write()
+            history, ledger.history = ledger.history, Unreadable()
+            seen.append(json.loads(json.dumps(status(service, 0, {}))))
+            assert "turnout_version" in metrics(status(service, 0, {}))
+            ledger.history = history
+
+    monkeypatch.setattr(ledger, "step", slow_step)
+    deployed.run()
+    assert [figures["version"] for figures in seen] == [0, 0, 1, 1]
+    assert [len(figures["curves"].get("local_loss", ())) for figures in seen] == [0, 0, 1, 1]
+    figures = deployed.host.send("GET", "/v1/status").table()
+    assert (figures["version"], figures["state"], len(figures["curves"]["local_loss"])) == (2, "over", 2)
+
+
+def test_a_snapshot_does_not_change(world):
+    """What was published stays as it was."""
+    deployed = world(RUN)
+    deployed.round()
+    before = deployed.host.service.figures
+    copy = json.dumps(before)
+    deployed.run()
+    assert json.dumps(before) == copy
+    assert deployed.host.service.figures.version > before.version
+
+
+def test_curves():
+    """At most 200 points, the last among them; a restart shows the same; what is no number is null."""
+    curves, history = Curves(), History()
+    for version in range(1, 1002):
+        row = {"local_loss": version / 2, "test_loss": math.nan if version % 2 else None}
+        curves.add(version, row | {"participants": [1]})
+        history.record(round=version, **row)
+    points = curves.thinned()["local_loss"]
+    assert len(points) <= 200
+    assert points[-1] == (1001, 500.5)
+    assert curves.thinned()["test_loss"][-1] == (1001, None)
+    again = Curves()
+    again.restore(history)
+    assert again.thinned() == curves.thinned()
+
+
+def test_labels_of_metrics(world):
+    """A reason cannot add lines or labels."""
+    deployed = world(RUN)
+    figures = status(deployed.host.service, 0, {}) | {"dropped": {'a"} 1\nevil 2 \\': 3}}
+    assert r'turnout_tasks_dropped{reason="a\"} 1\nevil 2 \\"} 3' in metrics(figures).splitlines()
