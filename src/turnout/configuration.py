@@ -88,19 +88,28 @@ class Configuration:
         """Refuse runs that would exceed their privacy budget, or whose privacy would not be what is counted."""
         if (plan := self.algorithm.privacy) is None:
             return
-        if (column := plan.release.coefficients) is not None and len(column) != self.rounds:
+        if plan.correlated_rounds not in (None, self.rounds):
             raise ConfigurationError(
-                f"rounds: got {self.rounds}, and the noise of PrivateSum is correlated over {len(column)}: give "
+                f"rounds: got {self.rounds}, and the noise of PrivateSum is correlated over {plan.correlated_rounds}: give "
                 "both the same rounds"
             )
         always = isinstance(self.population.availability, Everyone) and self.pace == Rounds()
-        if plan.release.sampling_rate is not None and not (always and self.population.opting is None):
-            name = "sampling_rate" if plan.release.sampling == "poisson" else "sampled_from"
+        if plan.sampling is not None and not (always and self.population.opting is None):
+            name = "sampling_rate" if plan.sampling == "poisson" else "sampled_from"
             raise ConfigurationError(
                 f"{name}: sampling hides a client only where the server alone decides who takes part, and here clients "
                 f"come when they like: leave {name} out, or write availability='everyone' and synchronous rounds"
             )
-        plan.check(self.rounds)
+        if not plan.is_searched:
+            plan.check(self.rounds)
+
+    def check_budget(self) -> None:
+        """Refuse a new run that would exceed its privacy budget, where it takes a search to know.
+
+        One that goes on has what was found when it began.
+        """
+        if (plan := self.algorithm.privacy) is not None and plan.is_searched:
+            plan.check(self.rounds)
 
     def _check_kinds(self) -> None:
         """Refuse what is of another kind than its field."""

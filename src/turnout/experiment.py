@@ -93,6 +93,8 @@ class Experiment(Configuration):
         else:
             self._warn_of_step_sizes()
         target = None if folder is None else Path(folder)
+        if target is None or not checkpoint.exists(target):
+            self.check_budget()
         with alone_in(target) as created:
             if target is not None:
                 self._open(target, simulation, resume)

@@ -12,9 +12,11 @@ import turnout as to
 from turnout import ALGORITHMS, ConfigurationError, PrivateSum
 from turnout.cli.dry_run import planned
 from turnout.core.checks import BudgetSpent
+from turnout.privacy import buffered_toeplitz
 from turnout.privacy.noise import gaussian
-from turnout.privacy.plan import Plan
+from turnout.privacy.plan import Plan, _together
 from turnout.simulation import Simulation
+from turnout.simulation.checkpointing import save
 from turnout.slots.server_step import server_step
 
 from ..laws.recipes import LOCAL, RECIPES
@@ -158,6 +160,30 @@ def test_clients_rest_and_a_resumed_run_goes_on_bit_for_bit(correlation, tmp_pat
     resumed = experiment(piece, rounds=8).run(tmp_path, resume=True)
     for name, value in whole.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], value)
+
+
+def test_a_resumed_run_does_not_search_its_correlation_again(tmp_path, monkeypatch):
+    """Another version of SciPy may find other coefficients; noise and epsilon are of those that the run began with."""
+    piece = PrivateSum(cohort=4, correlation=to.BufferedToeplitz(2), rounds=6, separation=2, budget=100.0)
+    whole = experiment(piece).run()
+    simulation = Simulation(experiment(piece))
+    for _ in range(3):
+        simulation.round()
+    save(simulation, tmp_path)
+    monkeypatch.setattr(buffered_toeplitz, "_best", None)
+    _together.cache_clear()
+    resumed = experiment(piece).run(tmp_path, resume=True)
+    assert resumed.rounds["epsilon"] == whole.rounds["epsilon"]
+    for name, value in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], value)
+
+
+def test_a_searched_correlation_is_held_against_the_budget_when_a_run_begins(tmp_path):
+    run = experiment(PrivateSum(cohort=4, correlation=to.BufferedToeplitz(2), rounds=6, budget=0.1))
+    for begin in (lambda: run.run(tmp_path / "run"), lambda: planned(run)):
+        with pytest.raises(ConfigurationError, match="budget: 6 rounds would spend"):
+            begin()
+    assert not (tmp_path / "run").exists()
 
 
 def test_late_reports_of_a_client_that_should_rest_are_dropped():

@@ -11,6 +11,7 @@ from safetensors.torch import load
 
 from turnout import (
     BandedSquareRoot,
+    BufferedToeplitz,
     ConfigurationError,
     Everyone,
     NoiseShare,
@@ -31,8 +32,9 @@ from turnout.deployment.setting import Setting, check
 from turnout.deployment.wire import encode
 from turnout.experiment import Experiment
 from turnout.models import Logistic
-from turnout.privacy import Release
+from turnout.privacy import Release, buffered_toeplitz
 from turnout.privacy.noise import gaussian
+from turnout.privacy.plan import _together
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL
@@ -143,6 +145,20 @@ def test_a_server_restored_from_a_copy_adds_new_noise_and_counts_what_was_lost(w
         assert torch.equal(draws[number][0], draws[number][-1])
     deployed.run()
     assert epsilon_of(deployed) == pytest.approx(privacy.epsilon(release, 4 + 2, 1e-5))
+    deployed.host.close()
+    assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, deployed.host.driver.params)
+
+
+def test_neither_a_restart_nor_a_replay_searches_a_correlation_again(world, monkeypatch):
+    """What SciPy finds is in the journal, and another version may find something else."""
+    deployed = world(private(PrivateSum(correlation=BufferedToeplitz(2), rounds=ROUNDS, budget=100.0)))
+    advance(deployed, 2)
+    monkeypatch.setattr(buffered_toeplitz, "_best", None)
+    _together.cache_clear()
+    for path in deployed.folder.glob("checkpoint*"):
+        path.unlink()
+    deployed.restart()
+    deployed.run()
     deployed.host.close()
     assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, deployed.host.driver.params)
 

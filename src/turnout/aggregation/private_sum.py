@@ -85,8 +85,8 @@ class PrivateSum(Aggregation):
         budget: the epsilon that a run must not exceed; None only counts.
         delta: of epsilon, below 1/N.
 
-    State: ``norm []``, float64; ``releases []``, int64; what a correlation remembers, of control variates with ``control_``
-    before the names.
+    State: ``norm []``, float64; ``releases []``, int64; what a correlation remembers and has searched, of control variates
+    with ``control_`` before the names.
 
     Raises:
         ConfigurationError: for numbers out of range, and for algorithms of which no sum like this is all they need, with the
@@ -136,16 +136,38 @@ class PrivateSum(Aggregation):
         """Say how often the server lets a client take part."""
         return ParticipationLimit(self.separation, self.most)
 
-    def release(self) -> Release:
-        """Return what the accountant has to know."""
+    @property
+    def is_correlated(self) -> bool:
+        """Tell whether the noise of a round depends on that of earlier ones."""
+        return not isinstance(self.correlation, Independent)
+
+    def release(self, searched: tuple[float, ...] | None = None) -> Release:
+        """Return what the accountant has to know, with what the correlation of a run has searched."""
         column = None
-        if not isinstance(self.correlation, Independent):
-            assert self.rounds is not None
-            column = tuple(self.correlation.coefficients(self.rounds, self.separation, self.most).tolist())
+        if self.is_correlated:
+            found = None if searched is None else torch.tensor(searched, dtype=torch.float64).view(2, -1)
+            column = tuple(self.correlation.coefficients(*self._plan, found).tolist())
         if self.sampled_from is None:
             return Release(self.noise_multiplier, column, self.separation, self.most, self.sampling_rate)
         assert self.cohort is not None
         return Release(self.noise_multiplier, sampling_rate=self.cohort / self.sampled_from, sampling="fixed_size")
+
+    def searched(self, state: State) -> tuple[float, ...] | None:
+        """Return what the correlation has searched, as a state has it; None where it has not yet, or does not search."""
+        found = state.get("searched")
+        return None if found is None or not found.any() else tuple(found.flatten().tolist())
+
+    def search(self) -> list[float] | None:
+        """Return what the correlation searches for a run, which `settled` makes part of a state; None if it does not."""
+        return self.correlation.search(*self._plan).flatten().tolist() if self.correlation.is_searched else None
+
+    def settled(self, state: State, found: list[float]) -> State:
+        """Return a state that goes on with what `search` has found, in place of searching."""
+        return state | {
+            name: torch.tensor(found, dtype=torch.float64).view(value.shape)
+            for name, value in state.items()
+            if name.endswith("searched")
+        }
 
     def init(self, federation: Federation) -> State:
         """Return the first norm, and no noise yet.
@@ -158,7 +180,7 @@ class PrivateSum(Aggregation):
         update_multiplier(self, self._divisor(federation))
         first = torch.tensor(self.norm, dtype=torch.float64)
         kept = {
-            prefix + name: value.to(federation.device, federation.dtype) if value.dim() else value
+            prefix + name: value.to(federation.device, federation.dtype) if name == "correlated" else value
             for prefix in self._prefixes
             for name, value in self.correlation.init((federation.num_params,), *self._plan).items()
         }

@@ -25,6 +25,7 @@ def planned(experiment: Experiment) -> dict[str, int | str]:
     Raises:
         ConfigurationError: for what a run would refuse.
     """
+    experiment.check_budget()
     simulation = Simulation(experiment)
     data, params = experiment.data, simulation.objective.initial
     up, down = simulation.message_bytes("train")

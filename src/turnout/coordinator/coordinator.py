@@ -105,8 +105,14 @@ class Coordinator:
     def _exhausted(self) -> str | None:
         """Say why the next step would release more than the privacy budget allows, if it would."""
         plan = self.algorithm.privacy
+        plan = None if plan is None or plan.budget is None else plan.of(self.state.slots["aggregation"])
         known = self.state.version, self.rounds, self.federation.lost_releases
         return None if plan is None else plan.exhausted(*known)
+
+    def settle(self, searched: list[float]) -> None:
+        """Have the aggregation go on with what it searched for this run before."""
+        slots = self.state.slots
+        slots["aggregation"] = self.algorithm.aggregation.settled(slots["aggregation"], searched)
 
     def noise_of(self, secret: int | None, lost_releases: tuple[tuple[int, int], ...]) -> None:
         """Make the noise of the next step of a secret, and count releases that were lost."""

@@ -34,7 +34,7 @@ def of_round(
     if "num_too_early" in info:
         row["num_too_early"] = info["num_too_early"]
     if (plan := algorithm.privacy) is not None:
-        row |= plan.columns(state.version, rounds, federation.lost_releases)
+        row |= plan.of(state.slots["aggregation"]).columns(state.version, rounds, federation.lost_releases)
     slots = (tensor for slot in state.slots.values() for tensor in slot.values())
     return row | {"server_bytes": state.params.nbytes + sum(tensor.nbytes for tensor in slots)}
 

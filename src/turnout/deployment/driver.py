@@ -146,7 +146,7 @@ class Driver:
                     self.coordinator.enrol()
             case "start":
                 self.noise = self.noise.renewed(entry)
-                self._start(entry.time)
+                self._start(entry.time, entry.data.get("searched"))
             case "restart":
                 self.noise = self.noise.renewed(entry)
                 if self.coordinator is not None:
@@ -172,10 +172,12 @@ class Driver:
             assert entry.digest is not None
             self._report(entry.time, entry.client, entry.task, entry.digest, scheduler, applied)
 
-    def _start(self, time: float) -> None:
+    def _start(self, time: float, searched: list[float] | None) -> None:
         """Bind everything to the clients who are enrolled by now, and ask for the first cohort."""
         self._bind(self.presence.num_clients)
         assert self.coordinator is not None
+        if searched is not None:
+            self.coordinator.settle(searched)
         self.coordinator.scheduler.start(time)
         if self.ledger is not None:
             self.ledger.begun = time

@@ -14,12 +14,14 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from turnout import storage
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Report
 from turnout.deployment.store import Entry
 from turnout.privacy.accounting import Windows
+from turnout.slots.algorithm import Algorithm
 
 RELEASES = "releases.json"
 
@@ -27,6 +29,14 @@ RELEASES = "releases.json"
 def fresh() -> str:
     """Draw a secret of 256 bits from the operating system, hexadecimal."""
     return secrets.token_hex(32)
+
+
+def first(algorithm: Algorithm) -> dict[str, Any]:
+    """Return what the journal has of the noise of a run when it begins: a secret, and what is searched for it."""
+    if algorithm.privacy is None:
+        return {}
+    searched = algorithm.aggregation.search()
+    return {"secret": fresh()} | ({} if searched is None else {"searched": searched})
 
 
 @dataclass(frozen=True)

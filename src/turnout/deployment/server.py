@@ -114,6 +114,8 @@ class Server:
             self.store.claim()
             self.driver = Driver(self.setting, self.store, Ledger(folder, self.setting))
             last = recover(self.driver, self.store, folder)
+            if not self.driver.started:
+                experiment.check_budget()
             self.new_codes = self._codes()
             self.service = Service(
                 self.driver,

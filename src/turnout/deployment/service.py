@@ -190,8 +190,7 @@ class Service(Writer):
         now = self.clock()
         if not self._starting and self.num_clients >= self.min_clients <= len(self._attendance):
             self._starting = True
-            private = self.driver.setting.algorithm.privacy is not None
-            self._put(Happening("start", data={"secret": noise.fresh()} if private else {}))
+            self._put(Happening("start", data=noise.first(self.driver.setting.algorithm)))
         with self._lock:
             while self._timers and self._timers[0][0] <= now:
                 self._put(Happening("timer", data={"timer": heapq.heappop(self._timers)[1]}))

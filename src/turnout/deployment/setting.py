@@ -202,7 +202,7 @@ def _check_buffered(algorithm: Algorithm, name: str) -> None:
 
 def _check_privacy(algorithm: Algorithm) -> None:
     """Refuse what hides nothing from clients, who are told the run's seed. The server's own noise does not follow from it."""
-    if (plan := algorithm.privacy) is not None and plan.release.sampling_rate is not None:
+    if (plan := algorithm.privacy) is not None and plan.sampling is not None:
         raise ConfigurationError(
             "private_sum: whom the server draws follows from the run's seed, which clients are told, and they come when they "
             "like, so that sampling hides nobody: leave sampling_rate and sampled_from out"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -20,8 +21,8 @@ class BufferedToeplitz(Correlation):
     """Let a few buffers forget at rates of their own (BLT): ``c_i = sum_j omega_j theta_j^(i-1)`` for i >= 1.
 
     It remembers one vector for each buffer, however many rounds a client rests. Rates and weights are those that make the
-    error of the run's prefix sums least, for its rounds, separation and participations; they are found at the start, in a
-    fraction of a second.
+    error of the run's prefix sums least, for its rounds, separation and participations. They are searched at the start of a
+    run, in a fraction of a second, and are part of its state from then on: a run that is resumed does not search again.
 
     Args:
         buffers: d; the paper finds 4 or 5 enough.
@@ -30,34 +31,45 @@ class BufferedToeplitz(Correlation):
     arXiv 2408.08868, 2024.
     """
 
+    is_searched: ClassVar[bool] = True
+
     buffers: int = 4
 
     def __post_init__(self) -> None:
         count("buffers", self.buffers)
 
-    def coefficients(self, rounds: int, separation: int, most: int | None) -> np.ndarray:
+    def coefficients(
+        self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
+    ) -> np.ndarray:
         """Return 1 and the sums of the buffers."""
-        rates, weights = _best(self.buffers, rounds, separation, most)
-        return _column(torch.from_numpy(rates), torch.from_numpy(weights), rounds).numpy()
+        rates, weights = self.search(rounds, separation, most) if searched is None else searched
+        return _column(rates, weights, rounds).numpy()
+
+    def search(self, rounds: int, separation: int, most: int | None) -> torch.Tensor:
+        """Return theta and omega, ``[2, d]``."""
+        return torch.from_numpy(_best(self.buffers, rounds, separation, most)).clone()
 
     def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
-        """Return zeros, ``[d, *shape]``."""
+        """Return zeros: of what is remembered, ``[d, *shape]``, and of what is searched, ``[2, d]``."""
         del rounds, separation, most
-        return {"correlated": torch.zeros(self.buffers, *shape)}
+        searched = torch.zeros(2, self.buffers, dtype=torch.float64)
+        return {"correlated": torch.zeros(self.buffers, *shape), "searched": searched}
 
     def next(
         self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
     ) -> tuple[torch.Tensor, State]:
         """Return ``y_t = zeta_t - sum_j omega_j s_j``, and ``s_j <- theta_j s_j + y_t``."""
-        rates, weights = (torch.from_numpy(each) for each in _best(self.buffers, rounds, separation, most))
-        kept = state["correlated"]
-        now = noise - weights.to(kept) @ kept
-        return now, {"correlated": kept * rates.to(kept)[:, None] + now}
+        kept, searched = state["correlated"], state["searched"]
+        if not searched.any():
+            searched = self.search(rounds, separation, most)
+        rates, weights = searched.to(kept)
+        now = noise - weights @ kept
+        return now, {"correlated": kept * rates[:, None] + now, "searched": searched}
 
 
 @lru_cache(maxsize=16)
-def _best(buffers: int, rounds: int, separation: int, most: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Theta and omega ``[d]`` of least error: L-BFGS over the gaps between rates and roots, from a few starts."""
+def _best(buffers: int, rounds: int, separation: int, most: int | None) -> np.ndarray:
+    """Theta and omega ``[2, d]`` of least error: L-BFGS over the gaps between rates and roots, from a few starts."""
     minimize = library("scipy.optimize").minimize
     slope = partial(_error_and_slope, rounds=rounds, separation=separation, most=most)
     found = (
@@ -66,7 +78,7 @@ def _best(buffers: int, rounds: int, separation: int, most: int | None) -> tuple
     )
     best = min(found, key=lambda each: each.fun)
     rates, roots = _interlaced(torch.from_numpy(best.x))
-    return rates.numpy(), _weights(rates, roots).numpy()
+    return torch.stack([rates, _weights(rates, roots)]).numpy()
 
 
 _GAPS = (-8.0, 12.0)

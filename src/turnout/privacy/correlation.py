@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,15 +23,27 @@ from turnout.core.types import State
 class Correlation(ABC):
     """Says how the noise of a round depends on that of earlier ones."""
 
+    is_searched: ClassVar[bool] = False
+    """Whether the coefficients are searched for a run. What was found is then ``searched`` in the state, all zero before the
+    first round, so that a run that goes on elsewhere has the same."""
+
     @abstractmethod
-    def coefficients(self, rounds: int, separation: int, most: int | None) -> np.ndarray:
+    def coefficients(
+        self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
+    ) -> np.ndarray:
         """Return the first column of C, float64 ``[rounds]``, positive and not growing.
 
         Args:
             rounds: of the whole run (n).
             separation: least number of rounds from one participation of a client to its next (b).
             most: participations of a client at most (k); None is what the rounds have room for.
+            searched: what `search` has found; None searches where that is needed.
         """
+
+    def search(self, rounds: int, separation: int, most: int | None) -> torch.Tensor:
+        """Return what is searched for a run, float64."""
+        del rounds, separation, most
+        return torch.zeros(0, dtype=torch.float64)
 
     @abstractmethod
     def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
@@ -55,9 +68,11 @@ class Correlation(ABC):
 class Independent(Correlation):
     """Draw the noise of every round anew: ``C = I``."""
 
-    def coefficients(self, rounds: int, separation: int, most: int | None) -> np.ndarray:
+    def coefficients(
+        self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
+    ) -> np.ndarray:
         """Return 1 and zeros."""
-        del separation, most
+        del separation, most, searched
         return np.eye(1, rounds)[0]
 
     def init(self, shape: tuple[int, ...], rounds: int, separation: int, most: int | None) -> State:
@@ -97,9 +112,11 @@ class BandedSquareRoot(Correlation):
         """How many there are in so many rounds."""
         return min(rounds, separation if self.bands is None else self.bands)
 
-    def coefficients(self, rounds: int, separation: int, most: int | None) -> np.ndarray:
+    def coefficients(
+        self, rounds: int, separation: int, most: int | None, searched: torch.Tensor | None = None
+    ) -> np.ndarray:
         """Return the bands, and zeros behind them."""
-        del most
+        del most, searched
         j = np.arange(1, rounds)
         column = np.concatenate([[1.0], np.cumprod((2 * j - 1) / (2 * j))])
         column[self._bands(rounds, separation) :] = 0.0

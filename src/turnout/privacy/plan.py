@@ -3,26 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from turnout.core.checks import ConfigurationError, counted
+from turnout.core.types import State
 from turnout.privacy.accounting import Release, Windows, at_most, epsilon, noise_multiplier_for, rounds_within
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """The privacy of a run.
 
-    Attributes:
-        release: of all its noised sums together.
-        delta: with which epsilon is told.
-        budget: the epsilon not to be exceeded; None is none.
+    Args:
+        pieces: of the algorithm that add noise; the first has the delta and the budget.
+        searched: what a correlation has searched and the run uses; None where nothing was searched yet.
     """
 
-    release: Release
-    delta: float
-    budget: float | None
+    pieces: tuple[Any, ...]
+    searched: tuple[float, ...] | None = None
+
+    @property
+    def delta(self) -> float:
+        """With which epsilon is told."""
+        return self.pieces[0].delta
+
+    @property
+    def budget(self) -> float | None:
+        """The epsilon not to be exceeded; None is none."""
+        return self.pieces[0].budget
+
+    @property
+    def correlated_rounds(self) -> int | None:
+        """The rounds over which noise is correlated; None where it is independent."""
+        return self.pieces[0].rounds if self.pieces[0].is_correlated else None
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether what the accountant has to know takes a search."""
+        return self.pieces[0].correlation.is_searched and self.searched is None
+
+    @property
+    def release(self) -> Release:
+        """What the accountant has to know of all noised sums together; it may take a search."""
+        return _together(self.pieces, self.searched)
+
+    @property
+    def sampling(self) -> str | None:
+        """By which sampling less is spent, ``"poisson"`` or ``"fixed_size"``; None without."""
+        release = None if self.pieces[0].is_correlated else self.release
+        return None if release is None or release.sampling_rate is None else release.sampling
+
+    def of(self, state: State) -> Plan:
+        """Return the plan of a run whose aggregation has this state."""
+        return replace(self, searched=self.pieces[0].searched(state))
 
     def spent(self, rounds: int, total: int | None = None, lost: Windows = ()) -> float:
         """Return an epsilon that so many of a run's `total` rounds do not exceed, together with lost releases."""
@@ -80,20 +115,23 @@ def plan_of(pieces: Iterable[Any]) -> Plan | None:
     Raises:
         ConfigurationError: for sums that cannot be counted together.
     """
-    private = tuple(piece for piece in pieces if hasattr(piece, "release"))
-    return _together(private) if any(hasattr(piece, "delta") for piece in private) else None
+    private = [piece for piece in pieces if hasattr(piece, "release")]
+    first = next((piece for piece in private if hasattr(piece, "delta")), None)
+    if first is None:
+        return None
+    plan = Plan((first, *(piece for piece in private if piece is not first)))
+    if len(private) > 1 and (first.is_correlated or plan.sampling is not None):
+        names = " and ".join(type(piece).__name__ for piece in private)
+        raise ConfigurationError(f"{names}: only independent noise without sampling is counted together")
+    return plan
 
 
 @lru_cache(maxsize=16)
-def _together(private: tuple[Any, ...]) -> Plan:
-    """The privacy of pieces that add noise, of which one has the delta and the budget."""
-    first = next(piece for piece in private if hasattr(piece, "delta"))
-    release: Release = first.release()
-    others = [piece.release() for piece in private if piece is not first]
-    if others and (release.coefficients is not None or release.sampling_rate is not None):
-        names = " and ".join(type(piece).__name__ for piece in private)
-        raise ConfigurationError(f"{names}: only independent noise without sampling is counted together")
+def _together(private: tuple[Any, ...], searched: tuple[float, ...] | None) -> Release:
+    """Return the privacy of pieces that add noise, as if they were one."""
+    first, *others = private
+    release: Release = first.release(searched)
     if others and release.noise_multiplier:
-        both = sum(each.noise_multiplier**-2 for each in (release, *others)) ** -0.5
+        both = sum(each.noise_multiplier**-2 for each in (release, *(piece.release() for piece in others))) ** -0.5
         release = replace(release, noise_multiplier=both)
-    return Plan(release, first.delta, first.budget)
+    return release

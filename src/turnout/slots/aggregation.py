@@ -60,6 +60,15 @@ class Aggregation(Stateful):
     noises_controls: ClassVar[bool] = False
     """Whether `move` adds noise, so that it has its part even in a round without reports."""
 
+    def search(self) -> list[float] | None:
+        """Return what is searched before the first round, to be kept with the run; None where that is nothing."""
+        return None
+
+    def settled(self, state: State, found: list[float]) -> State:
+        """Return the state with what `search` has found."""
+        del found
+        return state
+
     @property
     def limit(self) -> ParticipationLimit | None:
         """Say how often the server lets a client take part, at most once a step; None is as often as it comes."""
