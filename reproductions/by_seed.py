@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from turnout.comparison.folders import load_record, run_folders
-from turnout.core.checks import CheckpointError
+from turnout.core.checks import CheckpointError, DataError
 from turnout.reporting.measure import Measure
 from turnout.reporting.records import RunRecord
-from turnout.reproduce import Drawing, Outcome, load
+from turnout.reproduce import Drawing, Outcome, Reproduction, load
 from turnout.reproduce.declaration import Claim
 
 
@@ -70,11 +70,23 @@ def said(outcome: Outcome, claim: Claim) -> list[str]:
 
 def finished(folder: Path) -> list[RunRecord]:
     """Return the runs of a panel that are done, without those that are not."""
-    found = []
-    for path in run_folders([folder]):
+    found: list[RunRecord] = []
+    try:
+        paths = run_folders([folder])
+    except DataError:  # no run at all
+        return found
+    for path in paths:
         with contextlib.suppress(CheckpointError):
             found.append(load_record(path))
     return found
+
+
+def folders(reproduction: Reproduction, folder: Path) -> dict[str, Path]:
+    """Return where the runs of each panel are: in a folder of its name, or of a single panel in the folder itself."""
+    names = list(reproduction.panels)
+    if len(names) == 1:
+        return {names[0]: folder}
+    return {name: folder / name for name in names if (folder / name).is_dir()}
 
 
 def main() -> None:
@@ -86,8 +98,10 @@ def main() -> None:
     reproduction = load(given.name, Path(__file__).parent)
     if isinstance(reproduction, Drawing):
         parser.error(f"{given.name} is drawn without runs")
-    run = [name for name in reproduction.panels if (given.folder / name).is_dir()]
-    outcome = Outcome(reproduction, {name: finished(given.folder / name) for name in run})
+    records = {name: finished(folder) for name, folder in folders(reproduction, given.folder).items()}
+    if not any(records.values()):
+        parser.error(f"{given.folder} holds no finished run of {given.name}: write the folder of turnout reproduce")
+    outcome = Outcome(reproduction, {name: found for name, found in records.items() if found})
     print("\n\n".join(tables(outcome)))
     print("\n" + "\n".join(line for claim in reproduction.claims for line in said(outcome, claim)))
 

@@ -260,3 +260,17 @@ def test_the_default_speed_is_that_of_python() -> None:
 def test_a_pace_of_its_own_brings_back_the_cohort_of_the_recipe() -> None:
     plan = Layers.of([{"fedprox": {"pace": "rounds"}}], ["fedprox", "fedbuff"]).plan(["fedprox", "fedbuff"])
     assert "selection" not in plan["fedprox"].table
+
+
+def test_late_algorithms_are_compared_at_the_step_sizes_that_were_searched_for_them() -> None:
+    names = ["fedstaleweight", "fedbuff", "fedasync"]
+
+    def step_sizes(*layers, algorithms=names):
+        plan = Layers.of(list(layers), algorithms).plan(algorithms)
+        return [settings.algorithm().local.lr for settings in plan.values()]  # type: ignore[attr-defined]
+
+    assert step_sizes({}) == [0.1, 0.2, 0.4]
+    assert step_sizes(override("local.lr=0.3")) == [0.3, 0.3, 0.3]
+    assert step_sizes(override("fedbuff.local.lr=0.3")) == [0.1, 0.3, 0.4]
+    assert step_sizes(override("data.name=mnist")) == [0.1, 0.1, 0.1]
+    assert step_sizes(override("pace=rounds")) == [0.1, 0.1, 0.1]

@@ -137,6 +137,10 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     # and what can be composed of the same pieces
     "fedau without cutoff": lambda local: fedau(local, cutoff=None, server_lr=1.5),
     "fedau that forgets": lambda local: compose(local, Participation(3, average="exponential"), DivideByClients()),
+    "fedawe, clipped": lambda local: ALGORITHMS["fedawe"](local, max_norm=0.05),
+    "fedstale by shares": lambda local: ALGORITHMS["fedstale"](
+        local, rates=RATES, shares=tuple(SIZES[n] / sum(SIZES) for n in range(len(SIZES)))
+    ),
     "fedau of shares": lambda local: compose(local, Participation(4), DivideBySum()),
     "fedau in groups": lambda local: compose(
         local, Participation(3, groups=(0, 0, 1, 1, 2, 2, 2, 0)), DivideByClients()

@@ -40,6 +40,12 @@ BUFFERS: Mapping[str, Table] = {
 BY_PACE: Mapping[str, Table] = {"buffered": {"availability": {"name": "everyone"}, "pace": {"name": "buffered"}}}
 """For each pace. Availability that counts rounds needs ``population.seconds_per_round`` too."""
 
+LATE_STEP_SIZES: Mapping[str, Mapping[str, float]] = {
+    "digits": {"fedstaleweight": 0.1, "fedbuff": 0.2, "fedasync": 0.4}
+}
+"""Local step sizes of algorithms for late reports, by data and algorithm: the best after 600 steps over two seeds, in
+``reproductions/fedstaleweight``."""
+
 SPEED: Table = {
     "kind": "delays",
     "compute": {"kind": "uniform", "low": 0.5, "high": 1.5},

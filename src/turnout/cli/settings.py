@@ -53,7 +53,7 @@ class Settings:
         named = [as_table("data", layer["data"]) for layer in (defaults.ANY, *layers) if "data" in layer]
         data = known_name("data set", reduce(merge, named)["name"], SOURCES)
         given = [tidy(layer, data) for layer in layers]
-        below = (defaults.ANY, {"data": {"name": data}}, defaults.BY_DATA.get(data, {}), _of_pace(given, pace))
+        below = (defaults.ANY, {"data": {"name": data}}, defaults.BY_DATA.get(data, {}), _of_pace(given, pace, data))
         under = reduce(merge, below)
         # Under and, for what a layer replaced and a later one put back, once more under the outcome.
         table = merge(under, reduce(merge, given, under))
@@ -215,8 +215,8 @@ class Settings:
         return piece_of(section, self.table[section])
 
 
-def _of_pace(layers: Sequence[Table], pace: str | None) -> Table:
-    """Return what goes under all layers because of the pace that they name, or that suits their algorithm."""
+def _of_pace(layers: Sequence[Table], pace: str | None, data: str) -> Table:
+    """Return what goes under all layers because of the pace that they name, or that suits their algorithm and data."""
 
     def last(section: str) -> str:
         return next((table[section]["name"] for table in reversed(layers) if "name" in table.get(section, {})), "")
@@ -225,6 +225,8 @@ def _of_pace(layers: Sequence[Table], pace: str | None) -> Table:
     table = defaults.BY_PACE.get(last("pace") or pace or defaults.PACES.get(recipe, ""), {})
     if table and recipe in defaults.BUFFERS:
         table = merge(table, {"pace": defaults.BUFFERS[recipe]})
+    if table and (lr := defaults.LATE_STEP_SIZES.get(data, {}).get(recipe)):
+        table = merge(table, {"local": {"lr": lr}})
     says = any(_says_speed(layer.get("population", {})) for layer in layers)
     return table if says or not table else merge(table, {"population": {"speed": defaults.SPEED}})
 
