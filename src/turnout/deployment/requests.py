@@ -79,7 +79,11 @@ class Gate:
 
 def answer(verdict: Verdict) -> Response:
     """Write an answer."""
-    headers = {"retry-after": str(int(verdict.body["seconds"]) + 1)} if verdict.status == 429 else None
+    headers = {}
+    if verdict.status == 429:
+        headers["retry-after"] = str(int(verdict.body["seconds"]) + 1)
+    if verdict.status == 408:
+        headers["connection"] = "close"  # nobody waits for the rest of what was too slow
     return JSONResponse(verdict.body, verdict.status, headers)
 
 
