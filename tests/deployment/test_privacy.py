@@ -1,5 +1,6 @@
 """Differential privacy between real machines: noise that no client can work out, and that a server that died adds again."""
 
+import json
 import re
 import shutil
 from collections import defaultdict
@@ -186,6 +187,21 @@ def test_without_the_file_of_releases_all_that_are_left_of_the_run_count_as_spen
     (deployed.folder / RELEASES).write_text("{")
     with pytest.raises(CheckpointError, match=r"releases.json cannot be read.*counted as spent"):
         deployed.restart()
+
+
+def test_steps_that_are_taken_again_without_a_report_count_twice(world):
+    """A report that is gone changes the sums of the journal's steps, whose models clients have seen."""
+    deployed = world(private(PrivateSum(noise_multiplier=2.0)))
+    advance(deployed, 2)
+    deployed.restart()
+    assert deployed.host.driver.noise.lost == ()
+    path = deployed.folder / RELEASES
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"steps": "of one more report"}))
+    deployed.restart()
+    assert deployed.host.driver.noise.lost == ((0, 2),)
+    advance(deployed, 3)
+    deployed.restart()
+    assert deployed.host.driver.noise.lost == ((0, 2),)
 
 
 def test_a_restored_run_ends_before_it_exceeds_its_budget(world):

@@ -88,6 +88,32 @@ class Releases:
 
     def __init__(self, folder: Path, run: str) -> None:
         self._path, self._run = folder / RELEASES, run
+        self._made, self._steps, self._lost = self._read()
+        self._diverged = False
+
+    def _read(self) -> tuple[int | None, str, Windows]:
+        """Return how many releases were made, the digest of their reports, and lost ones; None where that is not known.
+
+        Raises:
+            CheckpointError: for a file that cannot be read.
+        """
+        try:
+            there = json.loads(self._path.read_text())
+            if there["run"] != self._run:
+                return None, "", ()
+            lost = tuple((int(first), int(last)) for first, last in there["lost"])
+            return int(there["releases"]), str(there["steps"]), lost
+        except FileNotFoundError:
+            return None, "", ()
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{self._path} cannot be read ({error!r}): delete it, and all releases that are left of the run are counted "
+                "as spent"
+            ) from None
+
+    def compare(self, number: int, steps: str) -> None:
+        """Note whether the last release of the file is made of the reports that it was made of before."""
+        self._diverged |= number == self._made and steps != self._steps
 
     def lost(self, number: int, lost: Windows, most: int) -> Windows:
         """Return the releases that a journal does not know.
@@ -96,25 +122,16 @@ class Releases:
             number: releases that the journal knows.
             lost: the lost ones that it knows.
             most: releases that may have been made at most; all are counted where the file is missing.
-
-        Raises:
-            CheckpointError: for a file that cannot be read.
         """
-        made, instead = most, "delete it, and all releases that are left of the run are counted as spent"
-        try:
-            there = json.loads(self._path.read_text())
-            if there["run"] == self._run:
-                made, lost = (
-                    int(there["releases"]),
-                    (*lost, *((int(first), int(last)) for first, last in there["lost"])),
-                )
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{self._path} cannot be read ({error!r}): {instead}") from None
-        return tuple(dict.fromkeys((*lost, (number, made)) if made > number else lost))
+        made = most if self._made is None else self._made
+        found = [*lost, *self._lost]
+        if made > number:
+            found.append((number, made))
+        elif self._diverged:  # a report is gone that a step has used, and all steps since were taken again without it
+            found.append((0, made))
+        return tuple(dict.fromkeys(found))
 
-    def note(self, number: int, lost: Windows) -> None:
+    def note(self, number: int, noise: Noise) -> None:
         """Write down how many releases were made, and bring it to the disk."""
-        facts = {"run": self._run, "releases": number, "lost": lost}
+        facts = {"run": self._run, "releases": number, "steps": noise.steps, "lost": noise.lost}
         storage.replace_files({self._path: storage.json_writer(facts)})

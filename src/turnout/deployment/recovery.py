@@ -31,6 +31,9 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
     there = json.loads(store.fact("experiment", described) or "{}")
     if different := list(differences(there, json.loads(described))):
         raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
+    releases = None if driver.setting.algorithm.privacy is None else Releases(folder, store.run)
+    if releases is not None:
+        driver.stepped = lambda at: releases.compare(at.version, at.noise.steps)
     _restore(driver, store, folder)
     last, outcomes = None, []
     for entry in store.entries(max(0, driver.applied - 1)):
@@ -39,8 +42,8 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
             outcomes += driver.apply(entry).outcomes
     if (last.number if last else 0) < driver.applied:
         raise CheckpointError(f"the journal of {folder} is behind its checkpoint: restore both from the same copy")
-    if driver.setting.algorithm.privacy is not None:
-        last = _renew_noise(driver, store, folder, last, outcomes)
+    if releases is not None:
+        last = _renew_noise(driver, store, releases, last, outcomes)
     store.commit([], outcomes=outcomes)
     held = {str(held.task) for held in map(driver.task_of, driver.present()) if held is not None}
     for part in store.incoming.iterdir():
@@ -50,13 +53,13 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
 
 
 def _renew_noise(
-    driver: Driver, store: Store, folder: Path, last: Entry | None, outcomes: list[Outcome]
+    driver: Driver, store: Store, releases: Releases, last: Entry | None, outcomes: list[Outcome]
 ) -> Entry | None:
     """Write a fresh secret for all later releases into the journal, and the releases that it does not know; return its end.
 
     From then on, the driver notes every release beside the journal before clients can see it.
     """
-    releases, known = Releases(folder, store.run), driver.noise.lost
+    known = driver.noise.lost
     lost = releases.lost(driver.version, known, 0 if last is None else driver.setting.rounds)
     if lost != known or (last is not None and driver.over is None):
         number, at = (0, 0.0) if last is None else (last.number, last.time)
@@ -66,8 +69,8 @@ def _renew_noise(
     if lost != known:
         number = sum(behind - first for first, behind in lost[len(known) :])
         log.warning("releases that the journal does not know are counted as spent", extra={"releases": number})
-    releases.note(driver.version, lost)
-    driver.stepped = lambda at: releases.note(at.version, at.noise.lost)
+    releases.note(driver.version, driver.noise)
+    driver.stepped = lambda at: releases.note(at.version, at.noise)
     return last
 
 
