@@ -229,17 +229,18 @@ def stops_after(rounds):
     return progress
 
 
-def test_the_checkpoint_before_goes_on_to_the_same_result(tmp_path):
-    experiment(rounds=3).run(tmp_path / "whole")
+@pytest.mark.parametrize("checkpoint_every", [None, 1])
+def test_the_checkpoint_before_goes_on_to_the_same_result(tmp_path, checkpoint_every):
+    experiment(rounds=6).run(tmp_path / "whole")
     folder = tmp_path / "damaged"
     with pytest.raises(KeyboardInterrupt):
-        experiment(rounds=3).run(folder, checkpoint_every=1, callbacks=[AfterRound(stops_after(3))])
+        experiment(rounds=6).run(folder, checkpoint_every=1, callbacks=[AfterRound(stops_after(3))])
     path = folder / checkpoint.FILE
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.warns(
         RuntimeWarning, match="checkpoint.safetensors is damaged .* going on from the checkpoint of round 1"
     ):
-        experiment(rounds=3).run(folder, resume=True)
+        experiment(rounds=6).run(folder, resume=True, checkpoint_every=checkpoint_every)
     assert outcome(folder) == outcome(tmp_path / "whole")
 
 
@@ -336,6 +337,27 @@ def test_files_have_the_permissions_of_new_files(tmp_path):
         os.umask(before)
     modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
     assert set(modes.values()) == {"0o640"}, modes
+
+
+@pytest.mark.parametrize("moment", ["written", "moved"])
+def test_a_file_that_another_process_replaces_meanwhile_is_not_taken_for_damaged(tmp_path, monkeypatch, moment):
+    def write(seed):
+        storage.save(tmp_path, {"settings.json": storage.json_writer({"seed": seed})})
+
+    digest, calls = storage.digest, []
+
+    def late(path):
+        calls.append(path)
+        if len(calls) == 1:
+            with monkeypatch.context() as patch:
+                patch.setattr(storage, "digest", digest)
+                write(1) if moment == "written" else path.unlink()
+        return digest(path)
+
+    write(0)
+    monkeypatch.setattr(storage, "digest", late)
+    storage.check_all(tmp_path)
+    assert calls
 
 
 def test_lists_of_digests_that_are_damaged_say_what_to_do(finished, tmp_path):

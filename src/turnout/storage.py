@@ -28,6 +28,10 @@ Write = Callable[[Path], object]
 """Writes a file at the path it is given."""
 
 
+class FolderGone(CheckpointError):
+    """The folder of a run was removed or replaced while the run was going on."""
+
+
 def replace_files(writers: Mapping[Path, Write]) -> None:
     """Write files through ``write(temporary_path)``, then put all of them in place, in the order given.
 
@@ -89,12 +93,12 @@ def create(folder: Path) -> None:
     """Create a folder for files of a run, unless it is there; never again one that this process holds and was removed.
 
     Raises:
-        CheckpointError: where it was removed or replaced while this process held it.
+        FolderGone: where it was removed or replaced while this process held it.
     """
     if (held := _locks.get(folder.resolve())) is None:
         folder.mkdir(parents=True, exist_ok=True)
     elif not _is(folder / _LOCK, held):
-        raise CheckpointError(
+        raise FolderGone(
             f"{folder} was removed or replaced while the run was going on, so nothing more can be saved there: run again, "
             "or put the folder back and resume"
         )
@@ -243,9 +247,19 @@ def digest(path: Path) -> str:
 
 
 def _matches(path: Path) -> bool:
-    """Return whether a file has one of the digests that are listed for it, if any are."""
-    listed = _digests(path.parent).get(path.name)
-    return listed is None or digest(path) in listed
+    """Return whether a file has one of the digests that are listed for it, if any are.
+
+    Another process may replace the file and then the list between reading one and the other, so a list that has changed
+    meanwhile is read again. A file that is just being moved is not there.
+    """
+    listed, before = _digests(path.parent).get(path.name), None
+    with suppress(FileNotFoundError):
+        while listed is not None and listed != before:
+            if digest(path) in listed:
+                return True
+            listed, before = _digests(path.parent).get(path.name), listed
+        return listed is None
+    return True
 
 
 def _digests(folder: Path) -> dict[str, list[str]]:

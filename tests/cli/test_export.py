@@ -17,7 +17,7 @@ def test_a_run_becomes_named_tensors(turnout: Turnout, small: Sequence[str]) -> 
     )
     found = turnout("export", "run", "model.safetensors")
     assert found.exit_code == 0, found.output
-    assert "model.safetensors: 4 tensors, 310 numbers" in found.stdout
+    assert "model.safetensors: 4 tensors, 310 numbers, after 1 round\n" in found.stdout
     turnout("export", "run", "client.safetensors", "--client", 4)
     result = to.load("run")
     for file, client in (("model.safetensors", None), ("client.safetensors", 4)):

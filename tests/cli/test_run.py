@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pty
@@ -308,6 +309,32 @@ def test_a_path_that_is_too_long_is_told_in_a_line(arguments: Sequence[str], tur
     assert result.stderr.splitlines()[-1].startswith("Error: ")
     assert "File name too long" in result.stderr
     assert not list(Path().iterdir())
+
+
+def test_a_run_whose_last_checkpoint_was_not_saved_is_not_finished(
+    turnout: Turnout, small: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file, saved = checkpoint.save_file, []
+
+    def full(*arguments: Any, **options: Any) -> None:
+        saved.append(arguments)
+        if len(saved) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save_file(*arguments, **options)
+
+    call = ("run", "--rounds", 3, "--checkpoint-every", 1, *small)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", full)
+        ended = turnout(*call, "--folder", "full")
+    assert ended.exit_code == 1
+    assert "No space left on device" in ended.stderr
+    assert "2 of 3 rounds): go on with" in turnout("report", "full").stderr
+    assert "after 2 rounds" in turnout("export", "full", "model.safetensors").stdout
+    again = turnout("run", "--resume", "full")
+    assert again.exit_code == 0
+    assert "going on with the run in full" in again.stderr
+    assert turnout(*call, "--folder", "whole").exit_code == 0
+    assert bits(Path("full")) == bits(Path("whole"))
 
 
 def test_a_run_that_fails_on_the_way_exits_with_1(

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from turnout import Everyone, Experiment, Population, Rounds, fedau
+from turnout import Everyone, Experiment, Population, Rounds, fedau, storage
 from turnout.core.checks import CheckpointError
 from turnout.deployment.replay import replay
 from turnout.models import Mlp
@@ -50,6 +50,18 @@ def test_a_report_that_a_checkpoint_needs_is_kept(world):
     deployed.restart()
     assert deployed.host.driver.version == version
     assert torch.equal(deployed.host.driver.params, before)
+
+
+def test_a_server_whose_folder_is_removed_ends_with_the_reason(world, tmp_path):
+    deployed = world(RUN, checkpoint_every=0.0)
+    with storage.locked(deployed.folder):
+        deployed.round()
+        shutil.move(deployed.folder, tmp_path / "elsewhere")
+        with pytest.raises(CheckpointError, match="was removed or replaced while the run was going on"):
+            deployed.host.service.finish()
+        assert not deployed.folder.exists()
+        shutil.move(tmp_path / "elsewhere", deployed.folder)
+    deployed.host.service.finish()
 
 
 def test_a_server_restored_from_a_copy_takes_no_report_of_what_was_lost(world):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnout import storage
 from turnout.cli import layers, own
 from turnout.cli.options import Table
 from turnout.cli.run import one_algorithm, saved
@@ -199,6 +200,7 @@ def settings_in(folder: Path, code: Sequence[Path]) -> tuple[Experiment, Setting
         CheckpointError: where the folder does not say.
         ConfigurationError: where it names other code.
     """
+    storage.check_all(folder)
     source = folder / "experiment.txt"
     if source.exists():
         name = source.read_text(encoding="utf-8", errors="replace").strip()

@@ -9,7 +9,6 @@ from rich.table import Table as RichTable
 from turnout import storage
 from turnout.cli.output import say, show
 from turnout.cli.run import save
-from turnout.core.checks import CheckpointError
 from turnout.describe import describe
 from turnout.environment import environment
 
@@ -27,10 +26,8 @@ def note(folder: Path, source: str | None, experiment: object, settings: object)
         save(settings, folder)  # type: ignore[arg-type]
     elif source is not None:
         file, _, name = source.rpartition(":")
-        try:
-            (folder / "experiment.txt").write_text(f"{Path(file).resolve()}:{name}\n")
-        except OSError as error:
-            raise CheckpointError(f"{folder} cannot be written: {error}. Give another --folder") from error
+        text = f"{Path(file).resolve()}:{name}\n"
+        storage.save(folder, {"experiment.txt": lambda path: path.write_text(text, encoding="utf-8")})
 
 
 def introduce(server: object, folder: Path) -> None:

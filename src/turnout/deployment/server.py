@@ -211,9 +211,11 @@ class Server:
 
     def stop(self) -> None:
         """Write what waits, save, and let the folder go."""
-        self.service.stop()
-        self.store.close()
-        self._lock.close()
+        try:
+            self.service.stop()
+        finally:
+            self.store.close()
+            self._lock.close()
 
     def url(self, server: uvicorn.Server) -> str:
         """Return the address at which it listens."""

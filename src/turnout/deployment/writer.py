@@ -21,6 +21,7 @@ from turnout.deployment.happening import Happening
 from turnout.deployment.leases import RunClock
 from turnout.deployment.store import Entry, Outcome, Store, StoreUnavailable
 from turnout.deployment.verdicts import Verdict
+from turnout.storage import FolderGone, create
 
 log = logging.getLogger("turnout.server")
 
@@ -96,11 +97,17 @@ class Writer(ABC):
             self.finish()
 
     def finish(self) -> None:
-        """Write what is left, and a checkpoint; where it cannot be written, the journal goes on without."""
+        """Write what is left, and a checkpoint; where it cannot be written, the journal goes on without.
+
+        Raises:
+            FolderGone: where there is nowhere to write any more.
+        """
         try:
             self.store.commit([], outcomes=self._outcomes)
             self._outcomes = []
             self.driver.save(self._discard)
+        except FolderGone:
+            raise
         except CheckpointError as error:
             log.error("no checkpoint", extra={"reason": str(error)})
         self._saved = time.monotonic(), self.driver.version
@@ -166,6 +173,7 @@ class Writer(ABC):
             self.store.commit(entries, arrived, outcomes)
         except StoreUnavailable:
             self.healthy = False
+            create(self.driver.ledger.folder)  # raises where it is gone for good
             with self._lock:
                 self._queue = admitted + self._queue
             raise

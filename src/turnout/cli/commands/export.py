@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from turnout.cli.errors import guarded
+from turnout.core.checks import counted
 
 EPILOG = r"""[bold]Examples[/bold]
 
@@ -36,4 +37,7 @@ def export(
 
     result = load(folder)
     number = sum(tensor.numel() for tensor in result.state_dict(client).values())
-    typer.echo(f"{result.export(file, client)}: {len(result.state_dict(client))} tensors, {number:,} numbers")
+    when = counted(result.history.last_round, "round")
+    typer.echo(
+        f"{result.export(file, client)}: {len(result.state_dict(client))} tensors, {number:,} numbers, after {when}"
+    )
