@@ -26,7 +26,7 @@ from turnout.deployment.setting import Setting
 from turnout.pace import BoundRounds
 from turnout.simulation import Simulation
 
-from ..tiny import classification
+from ..tiny import classification, federation
 
 DATA = classification(features=4, classes=3)
 COMING = Population(Bernoulli(mean=0.4))
@@ -115,3 +115,19 @@ def test_a_deadline_leaves_those_who_are_late_with_the_model_that_they_have():
         np.testing.assert_array_equal(moved, np.flatnonzero(np.array(after) == simulation.state.version))
         late += simulation.row["num_unused"]
     assert late
+
+
+@pytest.mark.parametrize("shares", [(), (0.5, 0.6), (1.0, 0.0), (2.0, -1.0)])
+def test_shares_that_are_no_shares_are_refused(shares):
+    with pytest.raises(
+        ConfigurationError, match=r"shares: got .*, needed a positive number for each client, which sum to 1"
+    ):
+        FedStale(shares=shares)
+
+
+def test_shares_are_of_all_clients_there_are():
+    with pytest.raises(ConfigurationError, match="shares has a number for 2 clients, but there are 8"):
+        FedStale(shares=(0.5, 0.5)).init(federation(8, 3))
+    grown = federation(9, 3)
+    with pytest.raises(ConfigurationError, match="shares has a number for each of 8 clients, and more have come"):
+        FedStale(shares=(0.125,) * 8).grow({}, federation(8, 3), grown, 1)

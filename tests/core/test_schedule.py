@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from turnout import ConfigurationError, Cosine, Halving
+from turnout import ConfigurationError, Cosine, Halving, InverseRoot
 from turnout.core.schedule import check_step_size, step_size
 
 
@@ -69,3 +69,11 @@ def test_a_number_is_a_schedule_that_never_changes():
 def test_refusals(make, message):
     with pytest.raises(ConfigurationError, match=message):
         make()
+
+
+def test_an_inverse_root_falls_as_fedawes_authors_have_it():
+    found = InverseRoot(0.4, every=10).at(np.arange(50))
+    np.testing.assert_allclose(found, [0.4 / np.sqrt(t / 10 + 1) for t in range(50)])
+    for options, message in (((0.0,), "initial: got 0.0"), ((0.1, 0), "every: got 0, needed a whole number >= 1")):
+        with pytest.raises(ConfigurationError, match=message):
+            InverseRoot(*options)
