@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import Amplified, KnownRates, Participation, ServerSgd
+from turnout import Amplified, FedStale, KnownRates, Participation, ServerSgd
 from turnout.core.types import Report
 from turnout.simulation import Simulation
 from turnout.slots.server_step import server_step
@@ -101,6 +101,10 @@ def test_names_of_clients_are_irrelevant(name):
         rates = np.empty(N)
         rates[rename] = RATES
         algorithm = replace(algorithm, weighting=(KnownRates(tuple(rates)), *algorithm.weighting[1:]))
+    if isinstance(algorithm.aggregation, FedStale) and algorithm.aggregation.shares is not None:  # and so do shares
+        shares = np.empty(N)
+        shares[rename] = algorithm.aggregation.shares
+        algorithm = replace(algorithm, aggregation=replace(algorithm.aggregation, shares=tuple(shares)))
     other, other_infos = states_after(algorithm, renamed)
     torch.testing.assert_close(other.params, state.params, rtol=0, atol=1e-12)
     for info, other_info in zip(infos, other_infos, strict=True):
@@ -187,8 +191,12 @@ BOUNDED = (
     "qffl",
     "maxfl by centred clipping, qsgd",
     "scaffold, private",
+    "fedawe, clipped",
 )  # whose steps shrink, or stay as long, as updates grow
-STALE = ("fedstale",)  # what it subtracts of the largest updates, divided by rates, overflows in the step after, too
+STALE = (
+    "fedstale",
+    "fedstale by shares",
+)  # what it subtracts of the largest updates, divided by rates, overflows in the step after, too
 PLAIN = ("area",)  # which has no other server step than x + u
 
 
