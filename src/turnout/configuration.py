@@ -93,8 +93,14 @@ class Configuration:
                 f"rounds: got {self.rounds}, and the noise of PrivateSum is correlated over {plan.correlated_rounds}: give "
                 "both the same rounds"
             )
+        if self.population.opting is not None and plan.is_noised:
+            raise ConfigurationError(
+                "opting: whether a client opts in follows from what the model does on its data, so that who takes part, "
+                "which PrivateSum takes to be public, tells of them: leave opting out, or write an availability that does "
+                "not ask the model"
+            )
         always = isinstance(self.population.availability, Everyone) and self.pace == Rounds()
-        if plan.sampling is not None and not (always and self.population.opting is None):
+        if plan.sampling is not None and not always:
             name = "sampling_rate" if plan.sampling == "poisson" else "sampled_from"
             raise ConfigurationError(
                 f"{name}: sampling hides a client only where the server alone decides who takes part, and here clients "

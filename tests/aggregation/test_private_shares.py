@@ -72,6 +72,11 @@ def test_what_does_not_go_together_is_refused():
         ConfigurationError, match="Participation multiplies updates by weights after their noise was added"
     ):
         to.fedau(also=(PrivateSum(norm=NORM, noise_multiplier=Z, noise_shares=SHARES), GUARD))
+    for other, pieces in {"SecureSum": (to.SecureSum(),), "Median": (to.Median(),), "WeightedSum": ()}.items():
+        with pytest.raises(
+            ConfigurationError, match=f"NoiseShare: {other} counts no epsilon.* add PrivateSum.norm=2, "
+        ):
+            to.average_participating(also=(*pieces, GUARD))
     with pytest.raises(ConfigurationError, match="TopK behind NoiseShare changes single updates"):
         to.average_participating(also=(PIECE, GUARD, to.TopK()))
 

@@ -289,7 +289,13 @@ def test_a_report_with_nan_stays_in_the_step(world):
         deployed.round()
     driver = deployed.host.driver
     assert driver.params.isfinite().all()
-    assert driver.ledger.history.participation["client"].to_pylist()[:8] == list(range(8))
+    history = driver.ledger.history
+    assert history.participation["client"].to_pylist()[:8] == list(range(8))
+    assert {"local_loss", "num_dropped", "train_loss"}.isdisjoint(
+        name for name in history.column_names if len(history.column(name)[1])
+    )
+    for path in ("/v1/status", "/metrics"):
+        assert b"local_loss" not in deployed.host.send("GET", path).body
 
 
 def test_no_more_clients_enrol_than_delta_allows():

@@ -5,6 +5,7 @@ from turnout.coordinator.choice import Choice, Presence
 from turnout.coordinator.cohorts import Cohorts, RandomCohorts, SelectedCohorts
 from turnout.coordinator.coordinator import Coordinator
 from turnout.coordinator.influence import Influence
+from turnout.coordinator.published import Published
 from turnout.coordinator.scheduler import Scheduler, Told
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Influence",
     "Order",
     "Presence",
+    "Published",
     "RandomCohorts",
     "Scheduler",
     "SelectedCohorts",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from turnout.coordinator import Coordinator, records
+from turnout.coordinator import Coordinator, Published, records
 from turnout.coordinator.batch import Stepped
 from turnout.deployment.curves import Curves
 from turnout.deployment.setting import Setting
@@ -33,7 +33,7 @@ class Ledger:
 
     def __init__(self, folder: Path, setting: Setting) -> None:
         self.folder, self._setting = folder, setting
-        self.history = History()
+        self.history, self._published = History(), Published(setting.algorithm)
         self.curves = Curves()
         self.dropped: Counter[str] = Counter()
         self.begun = 0.0
@@ -60,8 +60,9 @@ class Ledger:
             figures = {f"test_{figure}": float(value) for figure, value in scores.mean().items()}
             row |= {name: value for name, value in figures.items() if name == "test_loss" or not np.isnan(value)}
         participants = np.unique(reports.client)
+        row = self._published.row({"num_participants": len(participants)} | row)
         self.history.record(round=version, participants=participants, **row)
-        self.curves.add(version, {"num_participants": len(participants)} | row)
+        self.curves.add(version, row)
 
     def drop(self, reason: str, number: int) -> None:
         """Count tasks that ended without being used."""
@@ -92,10 +93,11 @@ class Ledger:
         rounds, taken_part = self.history.last_round, self.history.participation
         offsets = np.searchsorted(taken_part["round"].to_numpy(), np.arange(1, rounds + 2))
         realised = participation_table((taken_part["client"].to_numpy(), offsets), num_clients, rounds)
-        self.history.set_clients(
-            name=[names.get(client) or str(client) for client in range(num_clients)],
-            num_examples=[self._examples.get(client) for client in range(num_clients)],
-            participations=realised["participations"],
-            realised_rate=realised["rate"],
-            mean_interval=realised["mean_interval"],
-        )
+        columns = {
+            "name": [names.get(client) or str(client) for client in range(num_clients)],
+            "num_examples": [self._examples.get(client) for client in range(num_clients)],
+            "participations": realised["participations"],
+            "realised_rate": realised["rate"],
+            "mean_interval": realised["mean_interval"],
+        }
+        self.history.set_clients(**self._published.clients(columns))

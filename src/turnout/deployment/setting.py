@@ -12,6 +12,7 @@ import torch
 
 from turnout.aggregation import SecureSum
 from turnout.configuration import Configuration
+from turnout.coordinator import Published
 from turnout.coordinator.cohorts import enlarged_selection
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation
@@ -253,7 +254,7 @@ def _tried(computer: Computer, phase: Phase, initial: torch.Tensor) -> ReportFor
 def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | None:
     """Return what the server judges models by."""
     data = experiment.data
-    held_out = data.test or data.client_test
+    held_out = data.test or (data.client_test if Published(experiment.algorithm).data else None)
     if held_out is None or experiment.algorithm.personal is not None or not len(held_out.x):
         return None
     x, later = bake(data.transforms, held_out.x)

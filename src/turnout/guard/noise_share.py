@@ -21,10 +21,11 @@ from turnout.slots import Guard, Slots
 class NoiseShare(Guard):
     """``Delta_b <- clip(Delta_b, C) + (z C / sqrt(n)) N(0, I)``: n of these sum to the noise ``z C N(0, I)``.
 
-    No single update is ever without noise, and whoever sees the sum alone, as with secure aggregation, sees what a server
-    that is trusted would have released. `PrivateSum` with ``noise_shares=n`` counts it, and has the server add what clients
-    who dropped out did not. Towards the server itself the sum of B clients then has z sqrt(B/n), and towards c of them who
-    tell each other their noise z sqrt((n - c)/n).
+    No single update is ever without noise, and whoever sees the sum alone sees what a server that is trusted would have
+    released. `PrivateSum` with ``noise_shares=n`` counts it, and has the server add what clients who dropped out did not; any
+    other aggregation is refused, `SecureSum` among them, which rounds updates and could not complete the noise. Towards the
+    server itself the sum of B clients then has z sqrt(B/n), and towards c of them who tell each other their noise
+    z sqrt((n - c)/n).
 
     The random numbers follow from (seed, version, client), which is right for simulations alone.
 
@@ -34,7 +35,8 @@ class NoiseShare(Guard):
         shares: n, the clients of a step that are expected.
 
     Raises:
-        ConfigurationError: for numbers out of range, or where another guard comes after it.
+        ConfigurationError: for numbers out of range, where another guard comes after it, or for a sum that does not
+            count it.
     """
 
     norm: float = 1.0
@@ -47,7 +49,13 @@ class NoiseShare(Guard):
         count("shares", self.shares)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse guards behind it: of what they make of one update, the sum of the shares is no longer the noise."""
+        """Refuse sums that do not count its noise, and guards behind it, by which shares no longer sum to the noise."""
+        if not hasattr(algorithm.aggregation, "noise_shares"):
+            raise ConfigurationError(
+                f"NoiseShare: {type(algorithm.aggregation).__name__} counts no epsilon, and has less noise when clients drop "
+                f"out: add PrivateSum(norm={self.norm:g}, noise_multiplier={self.noise_multiplier:g}, "
+                f"noise_shares={self.shares}), or leave NoiseShare out"
+            )
         last = type(algorithm.guard[-1]).__name__
         if algorithm.guard[-1] is not self:
             raise ConfigurationError(

@@ -50,6 +50,11 @@ class Plan:
         return _together(self.pieces, self.searched)
 
     @property
+    def is_noised(self) -> bool:
+        """Whether there is noise; without any, nothing is claimed to be private."""
+        return self.pieces[0].noise_multiplier > 0
+
+    @property
     def sampling(self) -> str | None:
         """By which sampling less is spent, ``"poisson"`` or ``"fixed_size"``; None without."""
         release = None if self.pieces[0].is_correlated else self.release

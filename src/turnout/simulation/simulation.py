@@ -12,7 +12,16 @@ import torch
 
 from turnout.aggregation import SecureSum
 from turnout.configuration import Configuration
-from turnout.coordinator import Choice, Coordinator, Scheduler, SelectedCohorts, Stepped, records, with_repeats
+from turnout.coordinator import (
+    Choice,
+    Coordinator,
+    Published,
+    Scheduler,
+    SelectedCohorts,
+    Stepped,
+    records,
+    with_repeats,
+)
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, ServerState, State, Task
 from turnout.describe import describe
@@ -48,6 +57,7 @@ class Simulation:
         coordinator: the server; ``coordinator.state`` is the model and all that pieces remember.
         workers: the clients.
         history: what was recorded so far.
+        published: which of its figures are recorded.
         row: what the last round recorded.
         objective: model and loss, and the engine in use.
 
@@ -69,7 +79,7 @@ class Simulation:
         federation, params, remembered = self._begin()
         self.memory = ClientMemory(n, remembered, experiment.memory_budget)
         self.models = PresentModels(params, self.memory, algorithm.personal)
-        self.history = History()
+        self.history, self.published = History(), Published(algorithm)
         self.row: dict[str, Any] = {}
         self._steps_lost = 0
         self.description = describe(experiment)
@@ -241,10 +251,16 @@ class Simulation:
             row |= self.evaluate()
         cohort = np.unique(stepped.reports.client)
         weights = records.weights_of(stepped.reports, stepped.info, cohort) if self.experiment.record_weights else None
+        row = self.published.row(row)
+        if not self.published.participation:
+            cohort = weights = None
+        elif not self.published.weights:
+            weights = None
         self.history.record(round=state.version, participants=cohort, weights=weights, **row)
         self.row = row
-        dropped = stepped.info["num_dropped"]
-        self._steps_lost = check_updates(self._steps_lost, len(stepped.reports), dropped, state.version)
+        if self.published.data:
+            dropped = stepped.info["num_dropped"]
+            self._steps_lost = check_updates(self._steps_lost, len(stepped.reports), dropped, state.version)
 
     def step(self) -> Stepped:
         """Take one server step, with whatever comes before it."""
@@ -297,7 +313,7 @@ class Simulation:
             columns |= coordinator.influence.columns()
         if self.behaviour is not None:
             columns["byzantine"] = self.behaviour.attackers.astype(np.int64)
-        self.history.set_clients(**columns)
+        self.history.set_clients(**self.published.clients({"client": np.arange(data.num_clients)} | columns))
 
 
 def _workspace(experiment: Configuration) -> Workspace:
