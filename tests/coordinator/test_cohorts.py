@@ -1,6 +1,7 @@
 """What a selection of one's own returns is checked before clients are asked."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ class Twice(Chosen):
 
 
 class Listed(Chosen):
-    def select(self, candidates):
+    def select(self, candidates) -> Any:
         return [int(client) for client in super().select(candidates)]
 
 

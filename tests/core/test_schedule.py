@@ -74,6 +74,7 @@ def test_refusals(make, message):
 def test_an_inverse_root_falls_as_fedawes_authors_have_it():
     found = InverseRoot(0.4, every=10).at(np.arange(50))
     np.testing.assert_allclose(found, [0.4 / np.sqrt(t / 10 + 1) for t in range(50)])
-    for options, message in (((0.0,), "initial: got 0.0"), ((0.1, 0), "every: got 0, needed a whole number >= 1")):
-        with pytest.raises(ConfigurationError, match=message):
-            InverseRoot(*options)
+    with pytest.raises(ConfigurationError, match=r"initial: got 0.0"):
+        InverseRoot(0.0)
+    with pytest.raises(ConfigurationError, match=r"every: got 0, needed a whole number >= 1"):
+        InverseRoot(0.1, every=0)

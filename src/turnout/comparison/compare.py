@@ -164,7 +164,7 @@ def runs_of(
                 f"experiments[{name!r}]",
                 given=make,
                 needed="a function of the seed that makes an experiment",
-                instead="Write lambda seed: Experiment(..., seed=seed)",
+                instead="Write lambda seed: replace(experiment, seed=seed)",
             )
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
             raise refuse("name", given=name, needed="letters, digits, '_', '-' and '.', a letter or digit first")
