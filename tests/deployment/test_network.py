@@ -180,7 +180,7 @@ def test_a_client_gives_up(folder, monkeypatch):
     made = server(folder / "run")
     told = made.announcement(announced(SETTINGS))
     made.stop()
-    monkeypatch.setattr("turnout.deployment.join.announcement", lambda _: told)
+    monkeypatch.setattr("turnout.deployment.join.announcement", lambda *_: told)
     nobody = f"http://127.0.0.1:{free_port()}"
     options = ("--data", "digits", "--client", "0", "--state", folder / "state", "--patience")
     said = cli("join", nobody, *options, "0.01", code=1)

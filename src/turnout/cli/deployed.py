@@ -22,6 +22,7 @@ from turnout.cli.run import one_algorithm, saved
 from turnout.cli.sections import SECTIONS
 from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.core.display import printable
 from turnout.data.federated import FederatedData, Shards
 from turnout.describe import describe, differences
 from turnout.experiment import Experiment
@@ -105,7 +106,7 @@ def clients_experiment(
             raise ConfigurationError(f"--client: got {row}, needed 0 to {found.data.num_clients - 1}")
     found = replace(found, device=device)
     described = describe(found)
-    mine = {name: json.loads(json.dumps(described[name])) for name in announcement["describes"]}
+    mine = {name: json.loads(json.dumps(described.get(name))) for name in announcement["describes"]}
     if different := list(differences(announcement["describes"], mine)):
         raise ConfigurationError(
             f"the server runs something else (there, and here): {'; '.join(different[:5])}. Give the experiment that it has"
@@ -124,7 +125,7 @@ def _from_settings(announcement: Mapping[str, Any], data: str) -> Experiment:
     own_data = ".py:" in data
     if own_data:
         table.pop("data", None)
-    elif data != (theirs := _section(table, "data").get("name")):
+    elif data != (theirs := section(table, "data").get("name")):
         raise ConfigurationError(f"--data {data}: the server's data are {theirs!r}: give that name")
     _refuse_names_of_files(table, "")
     _refuse_files_without_a_folder(table)
@@ -153,7 +154,7 @@ def _refuse_names_of_files(table: Any, place: str) -> None:
 
 def _refuse_files_without_a_folder(table: Mapping[str, Any]) -> None:
     """Refuse data in a file and weights in a folder or on the Hub, whose names look like any other text."""
-    data, model = _section(table, "data"), _section(table, "model")
+    data, model = section(table, "data"), section(table, "model")
     if data.get("name") == "table" or any(name in data for name in _FILES):
         raise ConfigurationError(
             "the server's settings name a file (data), which is not read for a server: give your data with --data "
@@ -166,7 +167,7 @@ def _refuse_files_without_a_folder(table: Mapping[str, Any]) -> None:
         )
 
 
-def _section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a section of settings that a server sent."""
     found = table.get(name, {})
     return found if isinstance(found, Mapping) else {"name": found}
@@ -243,4 +244,5 @@ class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         extra = " ".join(f"{name}={value}" for name, value in _extra(record).items())
         line = f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {record.getMessage()} {extra}".rstrip()
+        line = printable(line)
         return line if not record.exc_info else f"{line}\n{self.formatException(record.exc_info)}"

@@ -138,6 +138,9 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would run: sizes, messages and memory, and train nothing.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.", rich_help_panel=OUTCOME)]
+Ca = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of who signed the server's.")]
+Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="This client's own certificate.")]
+Key = Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(

@@ -15,6 +15,7 @@ from turnout.comparison import Stopped
 from turnout.comparison.display import display
 from turnout.comparison.run import Listener
 from turnout.core.checks import ConfigurationError, count, counted
+from turnout.core.display import printable
 from turnout.data.federated import FederatedData
 from turnout.progress import dropped
 from turnout.reporting import RunRecord
@@ -25,7 +26,7 @@ _WIDE = 1 << 16
 
 def say(text: str, style: str = "") -> None:
     """Write a line for whoever watches."""
-    console().print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    console().print(printable(text, 20_000), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def show(result: RenderableType) -> None:

@@ -63,3 +63,8 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
 def _cut(text: str) -> str:
     """Return the beginning of a long text."""
     return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
+
+
+def printable(text: object, most: int = 2000) -> str:
+    """Return text as a terminal may show it, whoever wrote it: no control characters but line breaks, and not too long."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in str(text)[:most])

@@ -9,16 +9,25 @@ import base64
 import json
 import logging
 import random
+import re
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from turnout.core.checks import TurnoutError
+from turnout.core.display import printable
 from turnout.core.types import State
 from turnout.deployment.state import ClientState, Pending
-from turnout.deployment.wire import PROTOCOL, Assignment, Manifest, decode, digest, size_limit
+from turnout.deployment.wire import PROTOCOL, Assignment, Manifest, decode, digest, seconds, size_limit
 
 log = logging.getLogger("turnout.client")
+
+MOST_JSON = 16 << 20
+"""Bytes of an answer that is no model: a secure sum among 10,000 clients needs 5 MB."""
+MOST_SECONDS = 3600.0
+"""The longest that a client waits because a server says so."""
+RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""The name of a run, which is also that of a folder."""
 
 
 class JoinError(TurnoutError, RuntimeError):
@@ -34,6 +43,8 @@ class Call:
         json: a body of plain values; None is none.
         body: a body of bytes; None is none.
         headers: beside the token and the type of the body.
+        most: bytes of the answer that are read; a longer one is none.
+        seconds: that the answer may take from its first byte to its last.
     """
 
     method: str
@@ -41,6 +52,8 @@ class Call:
     json: Mapping[str, Any] | None = None
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    most: int = MOST_JSON
+    seconds: float = 120.0
 
     @property
     def content(self) -> tuple[bytes, dict[str, str]]:
@@ -63,9 +76,20 @@ class Answer:
         """Return the body as plain values; nothing where it holds none."""
         try:
             found = json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
+
+    @property
+    def reason(self) -> str:
+        """What the server says of why not, in characters that can be shown."""
+        return printable(self.table().get("reason") or f"it answers {self.status}", 500)
+
+    @property
+    def retry_after(self) -> float:
+        """The seconds after which the server wants to be asked again, an hour at most."""
+        after = self.headers.get("retry-after", "")
+        return min(float(after), MOST_SECONDS) if re.fullmatch(r"[0-9]{1,9}", after) else 0.0
 
 
 @dataclass(frozen=True)
@@ -169,7 +193,7 @@ class Client:
             JoinError: where the server does not want this client, or serves another run.
         """
         yield from self._enrol()
-        after = -1
+        after, attempt = -1, 0
         while True:
             if self.state.pending is not None:
                 yield from self._deliver(self.state.pending)
@@ -177,18 +201,21 @@ class Client:
             body = {"protocol": PROTOCOL, "wait": self.manners.wait, "after": after}
             told = (yield from self._ask(Call("POST", "/v1/checkin", body))).table()
             if told.get("over"):
-                return str(told["over"])
+                return printable(told["over"], 200)
             if isinstance(told.get("task"), dict):
-                task = Assignment.read(told["task"])
+                task, attempt = Assignment.read(told["task"]), 0
                 if (yield from self._do(task)):
                     after = -1
                 elif self.manners.comes_back:
                     after = task.version
                 else:
                     return "the model does not meet what this client requires"
-            elif "come_back" in told:
-                low, high = told["come_back"]
-                yield Sleep(self.jitter.uniform(float(low), float(high)))
+            elif isinstance(pause := told.get("come_back"), list) and len(pause) == 2:
+                attempt = 0
+                yield Sleep(self.jitter.uniform(*(seconds(value, MOST_SECONDS) for value in pause)))
+            else:  # an answer of somebody else, such as a proxy
+                attempt += 1
+                yield Sleep(self._pause(attempt))
 
     def leave(self) -> Call:
         """Return what tells the server that the client goes away."""
@@ -201,15 +228,15 @@ class Client:
     def _enrol(self) -> Generator[Action, Any, None]:
         """Become a client of the run, or make sure that one still is."""
         body = {"protocol": PROTOCOL, "name": self.name, "code": self.code}
-        told = (
-            yield from self._ask(Call("POST", "/v1/enrol", {k: v for k, v in body.items() if v is not None}))
-        ).table()
-        if self.state.run not in (None, told.get("run")):
-            raise JoinError(
-                f"the server is at another run ({told.get('run')}, not {self.state.run}): give another --state"
-            )
-        if self.state.client != told.get("client"):
-            self.state.enrolled(int(told["client"]), str(told["run"]))
+        answer = yield from self._ask(Call("POST", "/v1/enrol", {k: v for k, v in body.items() if v is not None}))
+        told = answer.table()
+        client, run = told.get("client"), told.get("run")
+        if type(client) is not int or not 0 <= client < 1 << 53 or not isinstance(run, str) or not RUN.fullmatch(run):
+            raise JoinError(f"the server does not take this client: {answer.reason}")
+        if self.state.run not in (None, run):
+            raise JoinError(f"the server is at another run ({run}, not {self.state.run}): give another --state")
+        if self.state.client != client:
+            self.state.enrolled(client, run)
 
     def _do(self, task: Assignment) -> Generator[Action, Any, bool]:
         """Do a task, and keep the report; False where the client leaves instead."""
@@ -223,7 +250,8 @@ class Client:
         beat = Call("POST", f"/v1/tasks/{task.task}/heartbeat", {}, headers=self._token)
         client = self.state.client
         assert client is not None
-        found = yield Work(lambda: self.trainer.do(client, task, model, memory), beat, task.heartbeat)
+        every = min(max(task.heartbeat, 0.1), MOST_SECONDS)
+        found = yield Work(lambda: self.trainer.do(client, task, model, memory), beat, every)
         if found is None:
             yield from self._ask(Call("POST", f"/v1/tasks/{task.task}/fail", {"reason": "died"}))
         else:
@@ -243,7 +271,9 @@ class Client:
         while digest(got) != task.model:
             got = got if len(got) < task.size else b""  # damaged: once more from the start
             headers = {"range": f"bytes={len(got)}-"} if got else {}
-            answer = yield from self._once(Call("GET", f"/v1/models/{task.model}", headers=headers))
+            slow = 120.0 + task.size / 50_000  # what is not there by then is asked for from where it ended
+            call = Call("GET", f"/v1/models/{task.model}", headers=headers, most=task.size, seconds=slow)
+            answer = yield from self._once(call)
             if answer.status == 404:
                 return None
             if answer.status in (200, 206):
@@ -274,16 +304,26 @@ class Client:
                 self.done += 1
                 return
             if answer.status == 409 and "offset" in told:
-                offset = min(int(told["offset"]), len(pending.body))
+                before, offset = offset, self._offset(told, pending)
+                if offset > before:
+                    continue
+                attempt += 1
+                yield Sleep(self._pause(attempt))
                 continue
             if answer.status in (404, 409, 410, 413, 422):
-                log.info("report dropped", extra={"task": pending.task.task, "reason": told.get("reason")})
+                log.info("report dropped", extra={"task": pending.task.task, "reason": answer.reason})
                 self.state.drop()
                 return
             attempt += 1
             yield Sleep(self._pause(attempt))
             told = (yield from self._ask(Call("GET", path))).table()
-            offset = min(int(told.get("offset", 0)), len(pending.body))
+            offset = self._offset(told, pending)
+
+    @staticmethod
+    def _offset(told: Mapping[str, Any], pending: Pending) -> int:
+        """Return from where the server wants a report."""
+        offset = told.get("offset", 0)
+        return min(max(offset, 0), len(pending.body)) if type(offset) is int else 0
 
     def _ask(self, call: Call) -> Generator[Action, Any, Answer]:
         """Send a request until it is answered.
@@ -297,15 +337,13 @@ class Client:
             if 200 <= answer.status < 300 or answer.status in (404, 409, 410):
                 return answer
             attempt += 1
-            after = answer.headers.get("retry-after", "")
-            yield Sleep(max(self._pause(attempt), float(after) if after.isdigit() else 0.0))
+            yield Sleep(max(self._pause(attempt), answer.retry_after))
 
     def _once(self, call: Call) -> Generator[Action, Any, Answer]:
         """Send a request with the token."""
-        answer: Answer = yield Call(call.method, call.path, call.json, call.body, {**self._token, **call.headers})
+        answer: Answer = yield replace(call, headers={**self._token, **call.headers})
         if answer.status in (400, 401, 403, 426):
-            reason = answer.table().get("reason") or f"it answers {answer.status}"
-            raise JoinError(f"the server does not take this client: {reason}")
+            raise JoinError(f"the server does not take this client: {answer.reason}")
         return answer
 
     def _pause(self, attempt: int) -> float:

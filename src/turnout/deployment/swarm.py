@@ -19,7 +19,7 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, positive
 from turnout.deployment.client import Answer, Call, Client, Manners, Sleep, Work
-from turnout.deployment.join import Connection
+from turnout.deployment.join import PLAIN, Connection, Incoming
 from turnout.deployment.state import ClientState
 from turnout.deployment.worker import Computer, Worker
 from turnout.population.availability import BoundAvailability, one_round_length
@@ -107,7 +107,11 @@ class Swarm:
         limits = httpx2.Limits(max_connections=self._num + 10, max_keepalive_connections=self._num + 10)
         with ThreadPoolExecutor(1) as self._pool:
             async with httpx2.AsyncClient(
-                base_url=self._connection.url, verify=self._connection.trust(), timeout=90.0, limits=limits
+                base_url=self._connection.url,
+                verify=self._connection.trust(),
+                timeout=90.0,
+                limits=limits,
+                headers=PLAIN,
             ) as http:
                 clients = [_Swimmer(self, http, number) for number in range(self._num)]
                 for low in range(0, self._num, 50):  # in turn, so that they are numbered as they are here
@@ -231,10 +235,14 @@ class _Swimmer:
 
     async def _send(self, call: Call) -> Answer:
         content, headers = call.content
+        incoming = Incoming(call)
         try:
-            response = await self._http.request(call.method, call.path, content=content, headers=headers)
-            answer = Answer(response.status_code, response.content, dict(response.headers))
-        except httpx2.HTTPError:
-            answer = Answer(0)
+            async with self._http.stream(call.method, call.path, content=content, headers=headers) as response:
+                incoming.begin(response)
+                async for piece in response.aiter_raw():
+                    incoming.add(piece)
+            answer = incoming.answer()
+        except httpx2.HTTPError as error:
+            answer = incoming.answer(error)
         self._swarm.tally.answers[answer.status] += 1
         return answer

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -198,16 +199,62 @@ class Assignment:
         """Read what `json` gave.
 
         Raises:
-            WireError: where something is missing.
+            WireError: where something is missing, or is not what it has to be.
         """
-        try:
-            return cls(**{name: table[name] for name in cls.__dataclass_fields__})
-        except (KeyError, TypeError) as error:
-            raise WireError(f"the server's answer is no task: {error} is missing") from None
+        missing = [name for name in cls.__dataclass_fields__ if name not in table]
+        if missing:
+            raise WireError(f"the server's answer is no task: {missing[0]!r} is missing")
+        wrong = [name for name, holds in _TASK.items() if not holds(table[name])]
+        if wrong:
+            raise WireError(f"the server's answer is no task: {wrong[0]} is {str(table[wrong[0]])[:80]!r}")
+        return cls(**{name: table[name] for name in cls.__dataclass_fields__})
 
     def tensors(self) -> State:
         """Return what this client alone is told, each with a leading axis of 1."""
         return {name: _tensor(*value)[None] for name, value in self.told.items()}
+
+
+def _whole(least: int) -> Callable[[Any], bool]:
+    """Return whether something is a whole number, at least this and below 2^53."""
+    return lambda value: type(value) is int and least <= value < 1 << 53
+
+
+def _text(pattern: str) -> Callable[[Any], bool]:
+    """Return whether something is a text of this form."""
+    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
+
+
+def seconds(value: Any, most: float) -> float:
+    """Return a time to wait as the server says it, no longer than this.
+
+    Raises:
+        WireError: where it is no number of seconds.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
+        raise WireError(f"the server's answer has {str(value)[:80]!r} where a number of seconds belongs")
+    return float(min(value, most))
+
+
+_TASK: Mapping[str, Callable[[Any], bool]] = {
+    "task": _whole(0),
+    "version": _whole(-1),
+    "phase": _text("[a-z_]{1,40}"),
+    "repeat": _whole(0),
+    "model": _text("[0-9a-f]{64}"),
+    "size": _whole(0),
+    "heartbeat": lambda value: type(value) in (int, float) and 0.0 < value < 1e9,
+    "told": lambda value: isinstance(value, Mapping) and all(map(_is_tensor, value.values())),
+}
+"""What the fields of a task have to be."""
+
+
+def _is_tensor(value: Any) -> bool:
+    """Return whether this is what `told` makes of a tensor: a type, a shape, and as many bytes as that takes."""
+    if not isinstance(value, list | tuple) or len(value) != 3:
+        return False
+    dtype, shape, text = value
+    form = isinstance(dtype, str) and dtype in _TYPES and isinstance(shape, list | tuple) and isinstance(text, str)
+    return form and all(map(_whole(0), shape)) and len(text) == 2 * Spec(dtype, tuple(shape)).nbytes
 
 
 def is_finite(value: torch.Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,8 @@ import typer
 
 from turnout.cli import flags
 from turnout.cli.errors import RunFailed, guarded
-from turnout.core.checks import ConfigurationError, known_name
+from turnout.core.checks import ConfigurationError, known_name, positive
+from turnout.core.display import printable
 
 EPILOG = r"""[bold]Examples[/bold]
 
@@ -48,9 +50,9 @@ def join(
         str | None,
         typer.Option(metavar="FILE.py:EXPERIMENT", help="The experiment, where the server's is a file, too."),
     ] = None,
-    ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of who signed the server's.")] = None,
-    certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="This client's own certificate.")] = None,
-    key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
+    ca: flags.Ca = None,
+    certificate: flags.Certificate = None,
+    key: flags.Key = None,
     patience: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Give up when the server has not answered for so long (default: never)."),
@@ -77,7 +79,15 @@ def join(
     known_name("form of the log", logs, ("text", "json"))
     flags.use_threads(threads)
     connection = Connection(url.rstrip("/"), ca, certificate, key)
-    told = announcement(connection)
+    if patience is not None:
+        positive("patience", patience)
+    try:
+        with stops_on_signal() as stopped:
+            told = announcement(connection, math.inf if patience is None else patience, stopped, say)
+    except ServerSilent as silent:
+        if stopped.is_set():
+            raise KeyboardInterrupt from None
+        raise RunFailed(str(silent)) from None
     mine, row = clients_experiment(told, data, experiment, client, device)
     if share is not None and (more := excess(mine.algorithm, [kind.strip() for kind in share.split(",")])):
         seen = "; ".join(f"{each.what} ({each.kind})" for each in more)
@@ -104,4 +114,4 @@ def join(
         raise RunFailed(f"{silent}. The same command goes on from {folder}") from None
     finally:
         kept.close()
-    typer.echo(f"{outcome}: {taking.done} reports were taken")
+    typer.echo(f"{printable(outcome)}: {taking.done} reports were taken")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -40,12 +39,14 @@ def swarm(
         str | None,
         typer.Option(metavar="FILE.py:EXPERIMENT", help="The experiment, where the server's is a file, too."),
     ] = None,
-    ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of who signed the server's.")] = None,
+    ca: flags.Ca = None,
+    certificate: flags.Certificate = None,
+    key: flags.Key = None,
     threads: flags.Threads = None,
 ) -> None:
     """Have many clients of a simulation's population come and go at a real server, over HTTP, in one process."""
     from turnout.cli import layers
-    from turnout.cli.deployed import clients_experiment, needs
+    from turnout.cli.deployed import clients_experiment, needs, section
     from turnout.cli.output import say
     from turnout.cli.settings import Settings
 
@@ -57,9 +58,9 @@ def swarm(
     from turnout.deployment.worker import Computer
 
     flags.use_threads(threads)
-    connection = Connection(url.rstrip("/"), ca)
+    connection = Connection(url.rstrip("/"), ca, certificate, key)
     told = announcement(connection)
-    name = (told.get("settings") or {}).get("data", {}).get("name", "")
+    name = str(section(told.get("settings") or {}, "data").get("name", ""))
     if not name and experiment is None:
         raise ConfigurationError(
             "the server's experiment is a Python file: give yours with --experiment FILE.py:EXPERIMENT"

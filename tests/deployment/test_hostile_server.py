@@ -1,0 +1,274 @@
+"""A server that sends anything: clients read, wait for and show no more than they should, and end with a reason."""
+
+import gzip
+import json
+import logging
+import math
+import random
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from turnout.cli.deployed import _Text
+from turnout.core.display import printable
+from turnout.deployment.client import MOST_SECONDS, Answer, Call, Client, JoinError, Sleep
+from turnout.deployment.join import Connection, Joined, ServerSilent, announcement, fetch, send
+from turnout.deployment.state import ClientState, Pending
+from turnout.deployment.wire import Assignment, WireError, seconds
+
+from .test_crashes import free_port
+from .test_network import cli
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2Jgone\u202e\r"
+RUN = {
+    "protocol": 1, "run": "r1", "algorithm": "fedau", "engine": None, "settings": None, "describes": {},
+    "num_classes": 10, "input_shape": [64],
+}  # fmt: skip
+
+
+def response(body, status="200 OK", headers=""):
+    body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n{headers}\r\n".encode() + body
+
+
+@contextmanager
+def speaking(*answers):
+    """A server that gives these answers in turn, the last one again and again; None closes the connection."""
+    listener, heard, left = socket.create_server(("127.0.0.1", 0)), [], list(answers)
+
+    def serve():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                try:
+                    heard.append(connection.recv(1 << 16))
+                    answer = left.pop(0) if len(left) > 1 else left[0]
+                    for piece in answer() if callable(answer) else [answer or b""]:
+                        connection.sendall(piece)
+                except OSError:
+                    continue
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield Connection(f"http://127.0.0.1:{listener.getsockname()[1]}"), heard
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(5)
+
+
+def endless():
+    yield b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    while True:
+        yield b"10000\r\n" + bytes(1 << 16) + b"\r\n"
+
+
+def test_an_endless_answer_is_read_to_its_limit():
+    with speaking(endless) as (connection, _):
+        with pytest.raises(JoinError, match=r"answer to /v1/run has more than 16,777,216 bytes"):
+            announcement(connection)
+        assert "/v1/status has more than 16,777,216 bytes" in cli("status", connection.url, code=2)
+        with connection.client() as http, pytest.raises(JoinError, match="more than 100 bytes"):
+            send(http, Call("GET", "/v1/models/x", most=100))
+
+
+def test_an_endless_answer_does_not_keep_a_client_that_is_to_stop():
+    """Whoever is told to stop reads no further."""
+    stopped = threading.Event()
+    stopped.set()
+    with speaking(endless) as (connection, _), connection.client() as http:
+        assert send(http, Call("GET", "/x", most=1 << 40), stopped).status == 0
+        assert send(http, Call("GET", "/x", most=1 << 40, seconds=0.0)).status == 0
+
+
+def test_a_compressed_answer_is_not_unpacked():
+    bomb = response(gzip.compress(bytes(1 << 26)), headers="content-encoding: gzip\r\n")
+    with speaking(bomb) as (connection, heard):
+        with connection.client() as http:
+            answer = fetch(http, "/v1/run")
+        assert len(answer.body) < 1 << 17
+        assert b"accept-encoding: identity" in heard[0].lower()
+        with pytest.raises(JoinError, match="is no turnout server"):
+            announcement(connection)
+
+
+def test_the_first_request_is_tried_again(monkeypatch):
+    """While there is patience: a server that starts, a proxy without one behind it, and too many requests."""
+    monkeypatch.setattr(random, "uniform", lambda low, _: low)
+    busy = response({"reason": "too many requests: try again"}, "429 Too Many Requests", "retry-after: 0\r\n")
+    said = []
+    with speaking(b"", busy, response(b"<html>", "502 Bad Gateway"), response(RUN)) as (connection, heard):
+        assert announcement(connection, math.inf, notice=said.append)["run"] == "r1"
+        assert len(heard) == 4
+    (line,) = said
+    assert "no answer from" in line
+    assert "trying again" in line
+    with speaking(busy) as (connection, _):
+        with pytest.raises(JoinError, match=r"^too many requests: try again$"):
+            announcement(connection)
+        with pytest.raises(ServerSilent, match=r"has not answered for \d+ seconds: too many requests"):
+            announcement(connection, 1e-6)
+    stopped = threading.Event()
+    stopped.set()
+    nobody = Connection(f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(ServerSilent, match="stopped"):
+        announcement(nobody, math.inf, stopped)
+    with pytest.raises(JoinError, match="there is no server at"):
+        announcement(nobody)
+    said = cli("join", nobody.url, "--data", "digits", "--client", 0, "--patience", "0.01", code=1)
+    assert "has not answered for 0 seconds" in said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run": "../../etc"}, {"run": ESCAPES}, {"run": 7}, {"input_shape": [1 << 40]}, {"input_shape": ["x"]},
+        {"num_classes": "10"}, {"describes": None}, {"settings": []}, {"engine": 1}, {"algorithm": {}},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_not_believed(change):
+    with (
+        speaking(response(RUN | change)) as (connection, _),
+        pytest.raises(JoinError, match=f"what cannot be: {next(iter(change))}"),
+    ):
+        announcement(connection)
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"[1]", b"null", b"1" * 5000, b"\xff", b""])
+def test_bodies_that_are_no_table(body):
+    assert Answer(200, body).table() == {}
+
+
+def client():
+    """A client that has enrolled, and asks for work."""
+    made = Client(ClientState(), None, jitter=random.Random(0))
+    session = made.session()
+    next(session)
+    action = session.send(Answer(200, json.dumps({"client": 3, "run": "r1"}).encode()))
+    assert action.path == "/v1/checkin"
+    return session
+
+
+def table(**values):
+    return Answer(200, json.dumps(values).encode())
+
+
+@pytest.mark.parametrize("pause", [[1e308, 1e308], [0, 1e308], [5000, 1e9]])
+def test_a_client_comes_back_within_an_hour(pause):
+    action = client().send(table(come_back=pause))
+    assert isinstance(action, Sleep)
+    assert 0 <= action.seconds <= MOST_SECONDS
+
+
+@pytest.mark.parametrize("pause", [[math.nan, 1.0], [-1, 2], ["1", "2"], [True, 1], [math.inf, math.inf], [None, 1]])
+def test_a_pause_that_is_no_time_ends_a_client(pause):
+    with pytest.raises(WireError, match="where a number of seconds belongs"):
+        client().send(table(come_back=pause))
+
+
+def test_answers_that_say_nothing_are_asked_for_again_more_and_more_slowly():
+    session, pauses = client(), []
+    for k in range(12):
+        action = session.send([Answer(200), Answer(200, b"<html>"), table(come_back=7), Answer(404)][k % 4])
+        assert isinstance(action, Sleep)
+        pauses.append(action.seconds)
+        assert session.send(None).path == "/v1/checkin"
+    assert sum(pauses[6:]) > 3 * sum(pauses[:6])
+
+
+@pytest.mark.parametrize(
+    ("after", "most"), [("9" * 9, MOST_SECONDS), ("9" * 400, 10), ("²", 10), ("-1", 10), ("nan", 10)]
+)
+def test_retry_after_has_a_limit(after, most):
+    action = client().send(Answer(429, b"", {"retry-after": after}))
+    assert isinstance(action, Sleep)
+    assert action.seconds <= most
+
+
+TASK = Assignment(1, 0, "train", 0, "0" * 64, 10, 1.0).json()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": -1}, {"task": True}, {"task": 1 << 60}, {"version": "0"}, {"phase": ESCAPES}, {"repeat": 1.5},
+        {"model": "../secret"}, {"size": -1}, {"heartbeat": 0}, {"heartbeat": math.nan}, {"heartbeat": 1e308},
+        {"told": []}, {"told": {"x": 1}}, {"told": {"x": ["F32", [1 << 50], "00"]}}, {"told": {"x": ["F99", [1], "00"]}},
+        {"told": {"x": ["F32", [-1], ""]}},
+    ],
+)  # fmt: skip
+def test_tasks_that_cannot_be(change):
+    with pytest.raises(WireError, match=f"is no task: {next(iter(change))} is "):
+        client().send(table(task=TASK | change))
+    with pytest.raises(WireError, match="'size' is missing"):
+        Assignment.read({name: value for name, value in TASK.items() if name != "size"})
+
+
+def test_what_a_server_says_is_shown_without_its_escapes():
+    with pytest.raises(JoinError) as refused:
+        client().send(Answer(403, json.dumps({"reason": ESCAPES}).encode()))
+    assert str(refused.value) == "the server does not take this client: �]0;owned��[2Jgone��"
+    session = client()
+    with pytest.raises(StopIteration) as over:
+        session.send(table(over=ESCAPES * 1000))
+    assert "\x1b" not in over.value.value
+    assert len(over.value.value) <= 200
+    assert printable("a\nb\tc") == "a\nb�c"
+    record = logging.LogRecord("turnout.client", logging.INFO, "", 0, "dropped", (), None)
+    record.reason = ESCAPES
+    assert "\x1b" not in _Text().format(record)
+    figures = {
+        "run": ESCAPES, "algorithm": "a", "pace": "p", "state": "s", "version": 1, "rounds": 2, "enrolled": 1, "there": 1,
+        "at_work": 0, "dropped": {ESCAPES: 1}, "curves": {ESCAPES: [[1, ESCAPES]]}, "healthy": True,
+    }  # fmt: skip
+    with speaking(response(figures)) as (connection, _):
+        shown = cli("status", connection.url)
+    assert "\x1b" not in shown
+    assert "owned" in shown
+    with speaking(response({"run": 1})) as (connection, _):
+        assert "what answers there is no turnout server" in cli("status", connection.url, code=2)
+
+
+def test_enrolment_of_another_kind():
+    for told in ({}, {"client": "3", "run": "r1"}, {"client": -1, "run": "r1"}, {"client": 3, "run": "../x"}):
+        session = Client(ClientState(), None).session()
+        next(session)
+        with pytest.raises(JoinError, match="the server does not take this client: it answers 200"):
+            session.send(table(**told))
+
+
+def test_a_server_that_asks_for_the_same_piece_again_and_again_is_asked_more_slowly():
+    """A report is sent from where the server says; without progress there is a pause between two attempts."""
+    made = Client(ClientState(), None, jitter=random.Random(0))
+    made.state.enrolled(3, "r1")
+    made.state.hold(Pending(Assignment.read(TASK), b"body", {}))
+    session = made.session()
+    next(session)
+    put = session.send(table(client=3, run="r1"))
+    assert put.method == "PUT"
+    for offset in (0, -5, "x", None, 0):
+        action = session.send(Answer(409, json.dumps({"offset": offset}).encode()))
+        assert isinstance(action, Sleep)
+        put = session.send(None)
+        assert put.body == b"body"
+    assert session.send(Answer(409, json.dumps({"offset": 2}).encode())).body == b"dy"
+
+
+def test_seconds():
+    assert seconds(3, 10) == 3.0
+    assert seconds(30, 10) == 10.0
+
+
+def test_a_client_that_is_told_to_stop_leaves():
+    """Between two requests, whatever the server sends."""
+    stopped = threading.Event()
+    stopped.set()
+    with speaking(endless) as (connection, _):
+        made = Client(ClientState(), None)
+        assert Joined(made, connection, stopped).run() == "stopped"
