@@ -2,18 +2,24 @@
 
 import asyncio
 import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx2
 import pytest
 import torch
 
 from turnout.deployment import uploads
 from turnout.deployment.app import Http
 from turnout.deployment.replay import replay
-from turnout.deployment.wire import digest
+from turnout.deployment.server import Options, Server
+from turnout.deployment.wire import digest, encode
 from turnout.simulation import Simulation
 
 from .test_hostile import RUN, auth, named, put, task_of, waiting
 from .world import World
+
+DTYPES = {"F32": torch.float32, "I64": torch.int64}
 
 
 class Upload:
@@ -283,3 +289,38 @@ def test_an_upload_has_a_longest_duration(folder):
         assert put(world, 0, 0, waiting(world.homes[0])).status == 200
     finally:
         world.close()
+
+
+def test_a_proxy_that_retries(folder):
+    """Requests that are really sent at once, some of them cut: every one that ends is told that the report is taken."""
+    server = Server(RUN, folder, None, Options(port=0, min_clients=1, rate=0))
+    manifest = server.setting.reports["train"].manifest
+    head = {"authorization": f"Bearer {'t' * 40}"}
+    with server.listening() as url, httpx2.Client(base_url=url, headers=head) as http:
+        assert http.post("/v1/enrol", json={"protocol": 1}).status_code == 201
+        for step in range(RUN.rounds):
+            task = http.post("/v1/checkin", json={"wait": 30}).json()["task"]["task"]
+            filled = {
+                name: torch.full(spec.shape, step + 1, dtype=DTYPES[spec.dtype]) for name, spec in manifest.items()
+            }
+            body, at_once = encode(filled), threading.Barrier(4)
+
+            def retry(cut, body=body, task=task, at_once=at_once):
+                def pieces():
+                    yield body[:100]
+                    at_once.wait(timeout=10)
+                    if cut:
+                        raise ConnectionError
+                    yield body[100:]
+
+                length = {"content-length": str(len(body))}
+                try:
+                    return http.put(f"/v1/tasks/{task}/report", content=pieces(), headers=named(digest(body)) | length)
+                except ConnectionError:
+                    return None
+
+            with ThreadPoolExecutor() as pool:
+                answered = [each for each in pool.map(retry, (False, False, False, True)) if each is not None]
+            assert sorted(each.status_code for each in answered) == [200, 200, 201]
+    assert server.driver.version == RUN.rounds
+    assert replay(server.setting, folder).same is True

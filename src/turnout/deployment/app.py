@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -238,8 +238,9 @@ class Http:
 
     def _wake(self, clients: Iterable[int]) -> None:
         """Answer those who wait for work and have some now; all of them if the run is over."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake_here, list(clients))
+        if self._loop is not None:
+            with suppress(RuntimeError):  # of a loop that was closed because the server stops
+                self._loop.call_soon_threadsafe(self._wake_here, list(clients))
 
     def _wake_here(self, clients: list[int]) -> None:
         if self.service.driver.over is not None or self.service.draining:
