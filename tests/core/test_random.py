@@ -1,4 +1,6 @@
+import re
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,3 +76,12 @@ def test_a_stream_mixes_as_arrays_do(purpose, parts):
             key += np.array([part % 2**64], dtype=np.uint64).view(np.int64) + np.int64(0x9E3779B97F4A7C15 - 2**64)
         key = mix(key)
     assert stream(purpose, *parts) == key[0]
+
+
+def test_no_two_purposes_share_random_numbers():
+    """A purpose enters a key as 32 bits, which must differ: the same noise twice would give away a difference."""
+    called = re.compile(r'(?:(?:stream|generator|gaussian|keys)\(\s*|purpose = |else )"([^"]+)"')
+    sources = (Path(__file__).parents[2] / "src").rglob("*.py")
+    purposes = {purpose for source in sources for purpose in called.findall(source.read_text("utf-8"))}
+    assert {"noise of the model", "noise of the controls", "noise of the count", "share of the noise"} <= purposes
+    assert len({zlib.crc32(purpose.encode()) for purpose in purposes}) == len(purposes)

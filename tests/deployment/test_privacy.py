@@ -29,6 +29,7 @@ from turnout.core.checks import CheckpointError
 from turnout.core.types import Federation
 from turnout.deployment.noise import RELEASES, Noise
 from turnout.deployment.replay import replay
+from turnout.deployment.server import Server
 from turnout.deployment.setting import Setting, check
 from turnout.deployment.wire import encode
 from turnout.experiment import Experiment
@@ -305,3 +306,18 @@ def test_no_more_clients_enrol_than_delta_allows():
         setting.check_clients(8, 20)
     with pytest.raises(ConfigurationError, match=r"delta: got 0\.05 with 20 clients"):
         setting.check_clients(20, None)
+
+
+def test_a_folder_that_others_can_read_is_warned_of(folder, caplog):
+    run = private(PrivateSum(noise_multiplier=2.0))
+    for mode, warnings in ((0o700, 0), (0o755, 1)):
+        (folder / "run").mkdir(exist_ok=True)
+        (folder / "run").chmod(mode)
+        Server(run, folder / "run").stop()
+        assert sum("others can read" in each.message for each in caplog.records) == warnings
+
+
+def test_a_run_whose_correlation_is_searched_is_refused_at_its_start(folder):
+    run = private(PrivateSum(correlation=BufferedToeplitz(2), rounds=ROUNDS, budget=0.1))
+    with pytest.raises(ConfigurationError, match="budget: 4 rounds would spend"):
+        Server(run, folder / "run")

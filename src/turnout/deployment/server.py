@@ -107,6 +107,8 @@ class Server:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise CheckpointError(f"{folder} cannot be used: {error}. Give another --folder") from None
+        if self.setting.algorithm.privacy is not None and folder.stat().st_mode & 0o077:
+            log.warning(f"others can read {folder}, and with it the secret that noise is made of: chmod 700 {folder}")
         self._lock = contextlib.ExitStack()
         self._lock.enter_context(storage.locked(folder))
         try:
