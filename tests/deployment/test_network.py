@@ -17,6 +17,7 @@ from turnout.cli.deployed import announced, clients_experiment
 from turnout.cli.serve import note
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
+from turnout.deployment import downloads
 from turnout.deployment.server import Options, Server
 
 from .test_crashes import free_port
@@ -154,6 +155,30 @@ def test_large_models_come_in_pieces(folder):
         assert (same.status_code, same.content) == (304, b"")
         assert http.get(f"/v1/models/{'0' * 64}").status_code == 404
         assert httpx2.get(f"{url}/v1/models/{task['model']}").status_code == 401
+
+
+def test_a_model_that_goes_during_a_download(folder, monkeypatch):
+    """The connection ends, and what comes next is answered."""
+    made = server(folder)
+    monkeypatch.setattr(downloads, "_PIECE", 1000)
+    with made.listening() as url, httpx2.Client(base_url=url) as http:
+        http.headers["authorization"] = f"Bearer {'t' * 40}"
+        http.post("/v1/enrol", json={"protocol": 1})
+        task = http.post("/v1/checkin", json={"wait": 5}).json()["task"]
+        path, opened = made.store.model(task["model"]), []
+
+        def deleted(path, *arguments):
+            opened.append(path)
+            if len(opened) > 1:
+                raise FileNotFoundError
+            return open(path, *arguments)
+
+        with monkeypatch.context() as gone:
+            gone.setattr(type(path), "open", deleted)
+            with pytest.raises(httpx2.RemoteProtocolError):
+                http.get(f"/v1/models/{task['model']}")
+        assert len(http.get(f"/v1/models/{task['model']}").content) == task["size"]
+        assert not any(code >= 500 for code in made.http.counts)
 
 
 def test_nobody_is_woken_late(folder):

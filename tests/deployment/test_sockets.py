@@ -234,10 +234,10 @@ def test_peers():
 
 def test_file_descriptors(monkeypatch):
     """There are not more connections than the operating system has descriptors for."""
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 1024))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (512, 1024))
     asked = []
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
-    assert bounded(Limits()).limits.connections == (1024 - 128) // 2
+    assert bounded(Limits()).limits.connections == 1024 - 256
     assert bounded(Limits(connections=10)).limits.connections == 10
     assert asked == [(1024, 1024)]
 

@@ -294,4 +294,7 @@ class _Endpoint:
             response: Response = JSONResponse({"reason": f"this takes {self._method}"}, 405, {"allow": self._method})
         else:
             response = await self._http.answer(self._handler, Request(scope, receive))
-        await response(scope, receive, send)
+        try:
+            await response(scope, receive, send)
+        except OSError as error:  # the connection is closed, and the client asks for the rest
+            log.info("download ended early", extra={"reason": str(error)})

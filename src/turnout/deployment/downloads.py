@@ -33,12 +33,14 @@ def download(request: Request, path: Path, digest: str) -> Response:
 
 
 async def _pieces(path: Path, start: int, stop: int) -> AsyncIterator[bytes]:
-    """Read a stretch of a file."""
-    with path.open("rb") as file:
-        file.seek(start)
-        while start < stop:
+    """Read a stretch of a file, which is open only meanwhile: slow clients hold no file descriptors.
+
+    Raises:
+        OSError: where it was deleted, because no task needs this model any more.
+    """
+    while start < stop:
+        with path.open("rb") as file:
+            file.seek(start)
             piece = file.read(min(_PIECE, stop - start))
-            if not piece:
-                return
-            start += len(piece)
-            yield piece
+        start += len(piece)
+        yield piece

@@ -15,8 +15,8 @@ class Limits:
     """What a server reads, waits for and holds. All of it holds before a token is looked at.
 
     Attributes:
-        connections: open connections of all clients; more are closed at once. So are those for which the operating system
-            has no file descriptors, two for each.
+        connections: open connections of all clients; more are refused. There are fewer where the operating system does not
+            have as many file descriptors and 256 more.
         per_address: open connections of one address (IPv6: one /64). Addresses of this machine are not limited, because a
             proxy or a swarm connects from there.
         head: bytes of the request line, the headers, chunk sizes and trailers of one request.

@@ -18,7 +18,7 @@ from turnout.deployment.limits import Limits, network_of
 
 _SLICE = 4 * 1024  # bytes that are parsed before they are counted
 _PIPELINED = 8  # requests of one connection that wait for the answer to an earlier one
-_SPARE = 128  # file descriptors for everything but connections
+_SPARE = 256  # file descriptors for everything but connections
 
 
 class PlainUvicorn(uvicorn.Server):
@@ -202,8 +202,8 @@ class Peers:
 
 def bounded(limits: Limits) -> type[BoundedHttp]:
     """Return the protocol of one server, with no more connections than there are file descriptors for."""
-    available = _file_descriptors(_SPARE + 2 * limits.connections)
-    fitting = replace(limits, connections=max(1, min(limits.connections, (available - _SPARE) // 2)))
+    available = _file_descriptors(_SPARE + limits.connections)
+    fitting = replace(limits, connections=max(1, min(limits.connections, available - _SPARE)))
     return type("Http", (BoundedHttp,), {"limits": fitting, "peers": Peers(fitting)})
 
 
