@@ -194,3 +194,28 @@ def test_a_folder_with_other_runs_is_refused_before_anything_runs(turnout: Turno
     assert result.exit_code == 2
     assert "c/fedau/seed-1 holds another experiment (there, and here): algorithm.local.lr: 0.1 and 0.5" in result.stderr
     assert not Path("c/fedau/seed-0/rounds.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compare", "fedau", "mifa", "selection.name=uniform", "selection.cohort_size=99"),
+        ("sweep", "--grid", "local.lr=0.1,0.2", "selection.name=uniform", "selection.cohort_size=99"),
+        ("sweep", "--grid", "local.lr=0.1..0.2", "--trials", "2", "selection.name=uniform", "selection.cohort_size=99"),
+    ],
+)
+def test_a_refused_comparison_leaves_no_folder(command: Sequence[str], turnout: Turnout, small: Sequence[str]) -> None:
+    result = turnout(*command, "--seeds", 1, "--rounds", 1, "--jobs", 1, *small)
+    assert result.exit_code == 2
+    assert "cohort_size: got 99" in result.stderr
+    assert not list(Path().iterdir())
+
+
+def test_a_refused_comparison_changes_no_settings(turnout: Turnout, small: Sequence[str]) -> None:
+    command = ("compare", "fedau", "fedavg", "--seeds", 1, "--jobs", 1, "--no-report", "--folder", "c", *small)
+    assert turnout(*command, "--rounds", 1).exit_code == 0
+    before = Path("c/fedau/seed-0/settings.json").read_bytes()
+    refused = turnout(*command, "--rounds", 2, "fedavg.local.lr=0.5")
+    assert refused.exit_code == 2
+    assert "holds another experiment" in refused.stderr
+    assert Path("c/fedau/seed-0/settings.json").read_bytes() == before

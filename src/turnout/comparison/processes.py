@@ -30,7 +30,8 @@ def in_processes(
 ) -> list[Update]:
     """Perform all runs and return how each ended; where a process dies, its run has failed and the others go on."""
     left, ended = deque(runs), {}
-    stop = _context().Event()
+    with _unheard():  # which starts a process that keeps track of what all share
+        stop = _context().Event()
     workers: dict[Connection, _Worker] = {}
     try:
         while workers or left:

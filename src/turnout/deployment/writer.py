@@ -173,7 +173,7 @@ class Writer(ABC):
             self.store.commit(entries, arrived, outcomes)
         except StoreUnavailable:
             self.healthy = False
-            create(self.driver.ledger.folder)  # raises where it is gone for good
+            create(self.store.folder)  # raises where it is gone for good
             with self._lock:
                 self._queue = admitted + self._queue
             raise
