@@ -66,7 +66,7 @@ def at_random(
     elif not everyone and not pace.steps_are_rounds:
         raise ConfigurationError(
             f"{type(pace).__name__} takes server steps whenever reports arrive, so availability needs rounds of its own: "
-            "write seconds_per_round=..., how long clients stay as they are"
+            "write Population(seconds_per_round=60), how long clients stay as they are"
         )
     choice = Choice(availability, bound, seed, always=everyone)
     clock = seconds_per_round is not None
