@@ -84,9 +84,7 @@ def load(folder: Path, or_previous: bool = False) -> tuple[dict[str, torch.Tenso
         found = _read(folder / PREVIOUS)
         before = f"the checkpoint of round {found[1].get('version')} before it"
         if not or_previous:
-            raise CheckpointError(
-                f"{error}; {before} is whole: turnout run --resume {folder} goes on from it"
-            ) from error
+            raise CheckpointError(f"{error}; {before} is whole: {command(folder)} goes on from it") from error
         warnings.warn(f"{error}; going on from {before}", RuntimeWarning, stacklevel=2)
         return found
 
@@ -111,3 +109,9 @@ def flatten(states: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, torch
 def unflatten(tensors: Mapping[str, torch.Tensor], group: str) -> dict[str, torch.Tensor]:
     """Return the tensors of one group of a flat mapping."""
     return {name.removeprefix(f"{group}/"): t for name, t in tensors.items() if name.startswith(f"{group}/")}
+
+
+def command(folder: Path) -> str:
+    """Return the command that goes on with the run in a folder."""
+    served = (folder / "incoming").is_dir()
+    return f"turnout serve SETTINGS --folder {folder}" if served else f"turnout run --resume {folder}"

@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,9 @@ def sent(settings, experiment, engine=None):
         description=describe(experiment),
         visible=(),
     )
-    server = SimpleNamespace(store=SimpleNamespace(run="r"), setting=setting, experiment=experiment, options=Options())
+    server: Any = SimpleNamespace(
+        store=SimpleNamespace(run="r"), setting=setting, experiment=experiment, options=Options()
+    )
     return json.loads(json.dumps(Server.announcement(server, announced(settings))))
 
 

@@ -28,7 +28,9 @@ def test_two_commands_are_enough(number, settings, tmp_path):
         tmp_path, "serve", *MODEL, *settings, "--port", 0, "--min-clients", number, "--folder", "run", "--linger", 2
     )
     serve.wait_for(lambda: "serving at" in serve.output)
-    url = re.search(r"serving at (\S+)", serve.output)[1]
+    found = re.search(r"serving at (\S+)", serve.output)
+    assert found is not None
+    url = found[1]
     joins = [
         command_line(tmp_path, "join", url, "--data", "own.py:examples", "--state", f"state-{k}") for k in range(number)
     ]

@@ -51,6 +51,12 @@ def server(folder, **options):
     return made
 
 
+def test_a_run_that_is_not_over_names_the_command_that_goes_on_with_it(folder):
+    server(folder / "run").stop()
+    said = cli("report", folder / "run", code=2)
+    assert f"is not finished (0 of 2 rounds): go on with `turnout serve SETTINGS --folder {folder / 'run'}`" in said
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_swarm_status_replay(folder):
     """A swarm trains; status shows it; the journal gives the model once more, and a trace."""
@@ -130,6 +136,8 @@ def test_join_over_tls_with_certificates_and_codes(folder, certificates, tmp_pat
         assert "--share: the server would also see its update of the model (updates)" in said
         said = cli("join", url, *data, *trust, *mine, "--code", codes[0], "--state", "state", "--name", "first")
         assert "the run is over: 2 reports were taken" in said
+        assert "1 enrolled" in cli("status", url, *trust, *mine)
+        assert "no status from" in cli("status", url, *trust, code=2)
         with pytest.raises(httpx2.HTTPError):
             httpx2.get(f"{url}/v1/status", verify=ssl.create_default_context(cafile=certificates / "ca.pem"))
     assert {path.name for path in Path("state").iterdir()} >= {"identity.json"}

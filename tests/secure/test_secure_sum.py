@@ -110,9 +110,9 @@ class Watched(SecureServer):
         super().__init__(*arguments)
         self.seen = []
 
-    def masked(self, client, values):
+    def masked(self, client, values, refused=frozenset()):
         self.seen.append(values.copy())
-        super().masked(client, values)
+        super().masked(client, values, refused)
 
     def opened(self, client, opening):
         self.seen += [np.frombuffer(share, np.uint8) for share in opening.self_masks.values()]

@@ -56,7 +56,7 @@ def load_record(folder: str | Path) -> RunRecord:
     if not (saved >= config["rounds"] or saved == _stopped_after(folder)) or not len(history.clients):
         raise CheckpointError(
             f"the run in {folder} is not finished ({saved} of {config['rounds']} rounds): go on with "
-            f"`turnout run --resume {folder}`, or leave it out"
+            f"`{checkpoint.command(folder)}`, or leave it out"
         )
     return RunRecord(config["algorithm"]["name"], config["seed"], history, config)
 
