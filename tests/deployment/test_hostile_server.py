@@ -8,6 +8,7 @@ import random
 import socket
 import threading
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from turnout.deployment.wire import Assignment, WireError, seconds
 from .test_crashes import free_port
 from .test_network import cli
 
+NO_TRAINER: Any = None  # of clients who get no task
 ESCAPES = "\x1b]0;owned\x07\x1b[2Jgone\u202e\r"
 RUN = {
     "protocol": 1, "run": "r1", "algorithm": "fedau", "engine": None, "settings": None, "describes": {},
@@ -34,7 +36,7 @@ def response(body, status="200 OK", headers=""):
 
 
 @contextmanager
-def speaking(*answers):
+def speaking(*answers: Any):
     """A server that gives these answers in turn, the last one again and again; None closes the connection."""
     listener, heard, left = socket.create_server(("127.0.0.1", 0)), [], list(answers)
 
@@ -48,7 +50,8 @@ def speaking(*answers):
                 try:
                     heard.append(connection.recv(1 << 16))
                     answer = left.pop(0) if len(left) > 1 else left[0]
-                    for piece in answer() if callable(answer) else [answer or b""]:
+                    pieces: Any = answer() if callable(answer) else [answer or b""]
+                    for piece in pieces:
                         connection.sendall(piece)
                 except OSError:
                     continue
@@ -145,10 +148,10 @@ def test_bodies_that_are_no_table(body):
     assert Answer(200, body).table() == {}
 
 
-def client():
+def client() -> Any:
     """A client that has enrolled, and asks for work."""
-    made = Client(ClientState(), None, jitter=random.Random(0))
-    session = made.session()
+    made = Client(ClientState(), NO_TRAINER, jitter=random.Random(0))
+    session: Any = made.session()
     next(session)
     action = session.send(Answer(200, json.dumps({"client": 3, "run": "r1"}).encode()))
     assert action.path == "/v1/checkin"
@@ -237,7 +240,7 @@ def test_what_a_server_says_is_shown_without_its_escapes():
 
 def test_enrolment_of_another_kind():
     for told in ({}, {"client": "3", "run": "r1"}, {"client": -1, "run": "r1"}, {"client": 3, "run": "../x"}):
-        session = Client(ClientState(), None).session()
+        session = Client(ClientState(), NO_TRAINER).session()
         next(session)
         with pytest.raises(JoinError, match="the server does not take this client: it answers 200"):
             session.send(table(**told))
@@ -245,10 +248,10 @@ def test_enrolment_of_another_kind():
 
 def test_a_server_that_asks_for_the_same_piece_again_and_again_is_asked_more_slowly():
     """A report is sent from where the server says; without progress there is a pause between two attempts."""
-    made = Client(ClientState(), None, jitter=random.Random(0))
+    made = Client(ClientState(), NO_TRAINER, jitter=random.Random(0))
     made.state.enrolled(3, "r1")
     made.state.hold(Pending(Assignment.read(TASK), b"body", {}))
-    session = made.session()
+    session: Any = made.session()
     next(session)
     put = session.send(table(client=3, run="r1"))
     assert put.method == "PUT"
@@ -270,5 +273,5 @@ def test_a_client_that_is_told_to_stop_leaves():
     stopped = threading.Event()
     stopped.set()
     with speaking(endless) as (connection, _):
-        made = Client(ClientState(), None)
+        made = Client(ClientState(), NO_TRAINER)
         assert Joined(made, connection, stopped).run() == "stopped"

@@ -81,13 +81,13 @@ def join(
     connection = Connection(url.rstrip("/"), ca, certificate, key)
     if patience is not None:
         positive("patience", patience)
-    try:
-        with stops_on_signal() as stopped:
+    with stops_on_signal() as stopped:
+        try:
             told = announcement(connection, math.inf if patience is None else patience, stopped, say)
-    except ServerSilent as silent:
-        if stopped.is_set():
-            raise KeyboardInterrupt from None
-        raise RunFailed(str(silent)) from None
+        except ServerSilent as silent:
+            if stopped.is_set():
+                raise KeyboardInterrupt from None
+            raise RunFailed(str(silent)) from None
     mine, row = clients_experiment(told, data, experiment, client, device)
     if share is not None and (more := excess(mine.algorithm, [kind.strip() for kind in share.split(",")])):
         seen = "; ".join(f"{each.what} ({each.kind})" for each in more)
