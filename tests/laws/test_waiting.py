@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from turnout import Sgd
+from turnout import Sgd, configuration
 from turnout.aggregation import private_sum
 from turnout.core.types import Report
 from turnout.data import federated
@@ -97,6 +97,7 @@ def test_a_server_step_that_waits_more_often_is_named(name, reads):
 
 def rounds(name, monkeypatch, local=LOCAL):
     """Two rounds up to their records; what is looked at before the first is not looked at."""
+    monkeypatch.setattr(configuration, "check_device", lambda _: None)  # which refuses a device without numbers
     monkeypatch.setattr(federated, "_all_finite", lambda _: True)
     monkeypatch.setattr(Objective, "check", lambda *_: None)
     run = experiment(name, local=local, device="meta", engine="vectorised")
