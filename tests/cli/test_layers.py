@@ -75,3 +75,45 @@ def test_settings_of_a_run_are_read_as_they_are_saved(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text("[3]")
     with pytest.raises(ConfigurationError, match=r"c.json holds no settings: got list, needed an object"):
         read(tmp_path / "c.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("deep.toml", "a = " + "[" * 5000, "is no TOML file: maximum recursion depth"),
+        ("deep.json", '{"a": ' + "[" * 50_000, "is no JSON file: maximum recursion depth"),
+        ("long.toml", "rounds = " + "9" * 5000, "is no TOML file: Exceeds the limit"),
+        ("nested.toml", "a = " + "[" * 30 + "]" * 30, "nested more than 20 levels deep"),
+        ("endless.yaml", "a: &a [*a]", "nested more than 20 levels deep"),
+        ("bomb.yaml", "a: &a [x,x,x,x,x,x,x,x]\n" + "".join(
+            f"{n}: &{n} [{','.join([f'*{m}'] * 8)}]\n" for m, n in zip("abcdefgh", "bcdefghi", strict=True)
+        ), "more than 1,000,000 values"),
+        ("number.yaml", "1: 2", "got 1 as the name of a setting, needed a text"),
+        ("latin.toml", b"a = '\xe9'", "is no TOML file: 'utf-8' codec"),
+    ],
+)  # fmt: skip
+def test_malformed_settings_are_refused(tmp_path, name, content, message):
+    if name.endswith("yaml"):
+        pytest.importorskip("yaml", reason="an extra: pip install 'turnout[yaml]'")
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigurationError, match=message):
+        read(path)
+
+
+def test_a_folder_is_no_file_of_settings(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"cannot be read: .*Is a directory"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["local.lr=" + "[" * 5000, "rounds=" + "9" * 5000])
+def test_values_that_are_no_toml_are_texts(text):
+    (value,) = override(text.partition(".")[2] or text).values()
+    assert value == text.partition("=")[2]
+
+
+def test_overrides_are_nested_only_so_deep():
+    with pytest.raises(ConfigurationError, match=r"override 'a\.a\..*needed key=value"):
+        override("a." * 3000 + "b=1")
+    with pytest.raises(ConfigurationError, match="override: got settings that are nested more than 20 levels deep"):
+        override("a=" + "[" * 30 + "]" * 30)

@@ -238,3 +238,22 @@ def test_a_local_rule_is_refused_where_the_recipe_has_none(monkeypatch: pytest.M
     monkeypatch.setitem(ALGORITHMS, "bare", lambda also=(): compose(*also))
     with pytest.raises(ConfigurationError, match=r"local: .* has no local rule with options: leave it out"):
         settings("algorithm=bare", "local.lr=1")
+
+
+HUGE = "9" * 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("local.steps=1e12", "local.batch_size=1e12", f"local.steps={HUGE}", f"rounds={HUGE}"),
+        *(f"local.lr={HUGE}", f"model.hidden={HUGE}", f"evaluate_every={HUGE}", f"data.num_clients={HUGE}"),
+        *(f"memory_budget={HUGE}", f"data.alpha={HUGE}", "rounds=" + "9" * 5000, "local.lr=" + "[" * 5000),
+        *('local.steps={kind="uniform", least=1, most=1000000000000}', f"local.momentum={HUGE}"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_numbers_beyond_all_bounds_are_refused(text):
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.of({"data": {"num_clients": 10}}, override(text)).experiment()
+    assert len(str(caught.value)) < 700

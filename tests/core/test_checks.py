@@ -15,6 +15,7 @@ from turnout.core.checks import (
     positive,
     probability,
     refuse,
+    shown,
 )
 
 
@@ -77,3 +78,25 @@ def test_whole_numbers_fit_into_arrays():
     with pytest.raises(ConfigurationError, match="cutoff: got 100000000000000000000, needed a whole number of at most"):
         count("cutoff", 10**20)
     count("seed", 10**20, least=0, most=None)
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), float("inf"), float("nan"), True, "1"])
+def test_numbers_that_no_float_holds_are_not_finite(value):
+    for check in (positive, not_negative):
+        with pytest.raises(ConfigurationError, match="needed a finite number"):
+            check("lr", value)
+
+
+def test_counts_may_have_an_upper_limit():
+    count("steps", 10, most=10)
+    with pytest.raises(ConfigurationError, match="steps: got 11, needed a whole number of at most 10"):
+        count("steps", 11, most=10)
+
+
+def test_values_are_shown_in_short():
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert shown(deep) == "a list that is too large to show"
+    assert shown(10**5000) == "a number of about 5000 digits"
+    assert len(shown("x" * 5000)) == 300

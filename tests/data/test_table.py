@@ -122,5 +122,5 @@ def test_what_cannot_be_read_is_refused(table, options, error, message):
 def test_a_damaged_file_is_named(tmp_path):
     path = tmp_path / "patients.parquet"
     path.write_bytes(b"no parquet")
-    with pytest.raises(DataError, match=r"patients\.parquet cannot be read"):
+    with pytest.raises(DataError, match=r"patients\.parquet: cannot be read"):
         from_table(path, label="y")

@@ -59,7 +59,7 @@ def guarded(command: Command) -> Command:
         try:
             with signals.handled(_interrupt, signal.SIGINT):
                 command(*arguments, **options)
-        except (TurnoutError, KeyboardInterrupt) as error:
+        except (TurnoutError, KeyboardInterrupt, MemoryError) as error:
             raise typer.Exit(_ended_by(error)) from None
         except OSError as error:
             if error.errno not in _OF_PATHS or error.filename is None:
@@ -95,6 +95,9 @@ def _ended_by(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         say("stopped before anything could be saved", style="yellow")
         return STOPPED
+    if isinstance(error, MemoryError):
+        _tell(f"there is not enough memory: {error}. Write fewer or smaller clients, minibatches or local steps")
+        return FAILED
     failed = isinstance(error, RunFailed | RunsFailed | ProcessLost)
     if failed or not rank():  # of bad usage all processes of a run know, and one says so
         _tell(f"process {rank()}: {error}" if rank() else str(error))

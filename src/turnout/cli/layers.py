@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
 from turnout.cli.options import Table
 from turnout.cli.sections import flag_of
 from turnout.core.checks import ConfigurationError
+
+_DEEPEST, _MOST_VALUES = 20, 1_000_000
+"""How deep settings may be nested, and how many values there may be at a level."""
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
@@ -37,6 +41,8 @@ def override(text: str) -> Table:
         raise ConfigurationError(f"{text!r} is the name of a piece, and settings are key=value: write {flag}")
     if not equals or not all(keys):
         raise ConfigurationError(f"override {text!r}: needed key=value, such as local.lr=0.05")
+    if len(keys) > _DEEPEST:
+        raise ConfigurationError(f"override {text[:40]!r}...: needed key=value, such as local.lr=0.05")
     layer: Any = _value(value.strip())
     for key in reversed(keys):
         layer = {key: layer}
@@ -57,11 +63,30 @@ def read(path: Path) -> Table:
         raise ConfigurationError(f"{path}: no such file; needed a TOML file of settings") from error
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
-    except ValueError as error:  # of all three formats, and of what is no text
+    except (ValueError, RecursionError, MemoryError) as error:  # of all three formats, and of what is no text
         raise ConfigurationError(f"{path} is no {kind} file: {error}") from error
     if not isinstance(found, dict):
         raise ConfigurationError(f"{path} holds no settings: got {type(found).__name__}, needed an object")
+    _check_nesting(found, str(path))
     return found
+
+
+def _check_nesting(value: Any, place: str) -> None:
+    """Refuse settings that are nested too deeply, or too many, as YAML can make them, and names that are no texts."""
+    level, values = 0, [value]
+    while values:
+        level, keys = level + 1, [key for each in values if isinstance(each, dict) for key in each]
+        if (odd := next((key for key in keys if not isinstance(key, str)), None)) is not None:
+            raise ConfigurationError(
+                f"{place}: got {odd!r} as the name of a setting, needed a text: write it in quotes"
+            )
+        below = (each.values() if isinstance(each, dict) else each for each in values if isinstance(each, dict | list))
+        values = list(islice(chain.from_iterable(below), _MOST_VALUES))
+        if level > _DEEPEST or len(values) == _MOST_VALUES:
+            raise ConfigurationError(
+                f"{place}: got settings that are nested more than {_DEEPEST} levels deep, or more than {_MOST_VALUES:,} "
+                "values at one level: needed tables of options"
+            )
 
 
 def _load_yaml(file: IO[bytes]) -> Any:
@@ -78,6 +103,11 @@ def _load_yaml(file: IO[bytes]) -> Any:
 
 def _value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except (
+        ValueError,
+        RecursionError,
+    ):  # a number of thousands of digits, or lists in lists in lists, is no value either
         return text
+    _check_nesting(value, "override")
+    return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from numbers import Integral
 from typing import Any
@@ -39,8 +40,23 @@ def counted(number: int, noun: str) -> str:
 
 def refuse(what: str, *, given: Any, needed: str, instead: str = "") -> ConfigurationError:
     """Build the error for a bad value: ``raise refuse("cutoff", given=0, needed="a whole number >= 1, or None")``."""
-    message = f"{what}: got {given!r}, needed {needed}"
+    message = f"{what}: got {shown(given)}, needed {needed}"
     return ConfigurationError(message + (f". {instead}" if instead else ""))
+
+
+def shown(value: Any) -> str:
+    """Return a value as messages show it: as Python writes it, but in no more than 300 characters.
+
+    >>> shown(0.5), shown("x"), shown(10**400)
+    ('0.5', "'x'", 'a number of about 400 digits')
+    """
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"a number of about {round(value.bit_length() * math.log10(2))} digits"
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # values in values in values, or one of them a number of thousands of digits
+        return f"a {type(value).__name__} that is too large to show"
+    return text if len(text) <= 300 else f"{text[:297]}..."
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -82,15 +98,21 @@ def known_name(kind: str, name: str, known: Iterable[str]) -> str:
     return name
 
 
+def is_finite(value: Any) -> bool:
+    """Return whether this is a number of Python, no truth value, that a float can hold."""
+    # Not math.isfinite, which raises for whole numbers that no float can hold.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
 def positive(name: str, value: float) -> None:
     """Refuse a number that is not finite and > 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+    if not is_finite(value) or value <= 0:
         raise refuse(name, given=value, needed="a finite number > 0")
 
 
 def not_negative(name: str, value: float) -> None:
     """Refuse a number that is not finite and >= 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if not is_finite(value) or value < 0:
         raise refuse(name, given=value, needed="a finite number >= 0")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, DataError
+from turnout.core.checks import LARGEST_COUNT, ConfigurationError, DataError, shown
 from turnout.data.source import Source
 
 
@@ -111,6 +111,10 @@ def number_clients(ids: Any, test_ids: Any = None) -> tuple[np.ndarray, np.ndarr
     if test_ids is None:
         return numbers.astype(np.int64), None, tuple(map(str, clients.tolist()))
     test = _plain_ids("test_client_ids", test_ids)
+    if len(train) and len(test) and (train.dtype.kind == "U") != (test.dtype.kind == "U"):
+        raise DataError(
+            f"client_ids are {train.dtype}, test_client_ids {test.dtype}: give whole numbers or texts for both"
+        )
     clients = np.concatenate([clients, np.setdiff1d(test, clients)])
     order = np.argsort(clients)
     test_numbers = order[np.searchsorted(clients, test, sorter=order)]
@@ -119,7 +123,7 @@ def number_clients(ids: Any, test_ids: Any = None) -> tuple[np.ndarray, np.ndarr
 
 def as_inputs(values: Any) -> torch.Tensor:
     """Return inputs as a tensor of their own type; truth values become float32."""
-    x = _as_tensor(values, "inputs")
+    x = _with_examples(_as_tensor(values, "inputs"), "inputs")
     return x.to(torch.float32) if x.dtype == torch.bool else x
 
 
@@ -129,9 +133,19 @@ def as_targets(values: Any, inputs: torch.Tensor) -> torch.Tensor:
     Python's floats have no type, and get that of floating-point inputs.
     """
     y = _as_tensor(values, "targets", inputs.dtype if inputs.is_floating_point() else torch.float32)
+    _with_examples(y, "targets")
     if y.is_floating_point():
         return y
+    if y.dtype == torch.uint64 and (y.view(torch.int64) < 0).any():
+        raise DataError("targets: got a label >= 2**63, needed classes numbered from 0")
     return y.to(torch.int64).reshape(len(y)) if y.dim() == 2 and y.shape[1] == 1 else y.to(torch.int64)
+
+
+def _with_examples(values: torch.Tensor, what: str) -> torch.Tensor:
+    """Return values as they are; refuse a single number, which has no examples to count."""
+    if values.dim() == 0:
+        raise DataError(f"{what}: got the number {values.item()}, needed one entry for each example")
+    return values
 
 
 def example_tensor(value: Any, untyped: torch.dtype = torch.float32) -> torch.Tensor:
@@ -200,17 +214,40 @@ def _as_tensor(values: Any, what: str, untyped: torch.dtype = torch.float32) -> 
             raise DataError(
                 f"{what} must be real numbers, got {values.dtype}: give real and imaginary parts side by side"
             )
+        if values.layout != torch.strided or values.is_quantized or values.is_meta:
+            raise DataError(f"{what} must be a dense tensor with values, got {values.layout} on {values.device}")
         return values.detach()
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise DataError(f"{what} differ in length from example to example: pad them to one shape") from error
+    array = as_array(values, what)
     if array.dtype.kind not in "bfiu":
         raise DataError(f"{what} must be numbers, got {array.dtype}: turn texts or categories into indices first")
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()  # torch has neither read-only tensors nor negative strides
-    tensor = torch.from_numpy(array)
+    try:
+        tensor = torch.from_numpy(array)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what} are {array.dtype}, which torch does not have: convert them to float64") from error
     return tensor if _typed(values) or tensor.dtype != torch.float64 else tensor.to(untyped)
+
+
+def as_array(values: Any, what: str) -> np.ndarray:
+    """Return values as an array.
+
+    Raises:
+        DataError: where entries are masked, which torch does not know, or the values are no array.
+    """
+    for part in values if isinstance(values, list | tuple) else (values,):
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
+            raise DataError(
+                f"{what} are masked in {np.ma.count_masked(part)} places: write x.filled(...), or leave such examples out"
+            )
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise DataError(f"{what} differ in length from example to example: pad them to one shape") from error
+    except (TypeError, RuntimeError, OverflowError, MemoryError) as error:
+        raise DataError(f"{what} cannot be made an array: {error}") from error
 
 
 def _typed(values: Any) -> bool:
@@ -221,9 +258,23 @@ def _typed(values: Any) -> bool:
 
 
 def _plain_ids(what: str, values: Any) -> np.ndarray:
-    ids = np.asarray(values.cpu() if isinstance(values, torch.Tensor) else values)
-    if ids.dtype == object:
-        ids = np.array([str(value) for value in values])
-    if ids.ndim != 1 or ids.dtype.kind not in "iuUS":
+    ids = as_array(_as_tensor(values, what).cpu() if isinstance(values, torch.Tensor) else values, what)
+    if ids.ndim != 1 or ids.dtype.kind not in "iuUSO":
         raise DataError(f"{what} must be whole numbers or strings of shape [n], got {ids.dtype} {list(ids.shape)}")
-    return ids
+    if ids.dtype.kind == "u" and (ids > np.uint64(LARGEST_COUNT)).any():
+        raise DataError(f"{what}: got {ids.max()}, needed less than 2**63: write the ids as strings")
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.int64)  # with unsigned numbers on one side only, NumPy would compare both as floats
+    if ids.dtype.kind == "O":
+        ids = np.array([_client_name(what, row, value) for row, value in enumerate(ids)], dtype=str)
+    texts = ids.astype(str)
+    if (empty := np.char.str_len(texts) == 0).any():
+        raise DataError(f"{what}: that of example {int(empty.argmax())} is empty: leave such examples out")
+    return texts
+
+
+def _client_name(what: str, row: int, value: Any) -> str:
+    """Return an id of any kind as a text."""
+    if value is None or value != value:
+        raise DataError(f"{what}: that of example {row} is {value!r}: leave out examples whose client is unknown")
+    return shown(value) if isinstance(value, int) and value.bit_length() > 10_000 else str(value)

@@ -10,6 +10,7 @@ import torch
 
 from turnout.data.directory import Place
 from turnout.data.plain_pickle import read_pickle
+from turnout.data.reading import read_bytes
 from turnout.data.source import Source
 from turnout.data.transforms import Normalise
 
@@ -69,7 +70,7 @@ def _read_batches(paths: list[Path]) -> tuple[torch.Tensor, torch.Tensor]:
 def _read_batch(path: Path) -> np.ndarray:
     """Return a batch as rows of a label and pixels, whatever its form."""
     rows = _from_bytes(path) if path.suffix == ".bin" else _from_pickle(path)
-    if rows[:, 0].max() > 9:
+    if rows[:, 0].max(initial=0) > 9:
         raise CIFAR10.damaged(path, found=f"the label {rows[:, 0].max()}", expected="labels from 0 to 9")
     return rows
 
@@ -87,7 +88,7 @@ def _from_pickle(path: Path) -> np.ndarray:
 
 
 def _from_bytes(path: Path) -> np.ndarray:
-    raw = np.fromfile(path, dtype=np.uint8)
+    raw = np.frombuffer(bytearray(read_bytes(path)), dtype=np.uint8)  # torch has no read-only tensors
     if len(raw) == 0 or len(raw) % _ROW:
         expected = f"a multiple of {_ROW:,} bytes (30,730,000 in the original)"
         raise CIFAR10.damaged(path, found=f"{len(raw):,} bytes", expected=expected)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
+from turnout.data.reading import UNPACKING_ERRORS
 from turnout.data.source import Source
 
 _FILE = Path("datasets", "data", "digits.csv.gz")
@@ -49,6 +50,9 @@ def digits() -> Source:
 @cache
 def _read(path: Path) -> np.ndarray:
     """Return the rows of the file, which every run of a comparison asks for."""
-    rows = np.loadtxt(path, delimiter=",", dtype=np.uint8)
+    try:
+        rows = np.loadtxt(path, delimiter=",", dtype=np.uint8)
+    except (ValueError, *UNPACKING_ERRORS) as error:
+        raise DataError(f"{path} is damaged ({error}): install scikit-learn anew, with pip") from error
     rows.flags.writeable = False
     return rows

@@ -76,22 +76,28 @@ def from_pfl(federation: Any, user_ids: Iterable[Any], *, num_classes: int | Non
         raise ConfigurationError(
             f"{type(federation).__name__} has no make_dataset_fn: needed a FederatedDataset of pfl-research (pip install pfl)"
         )
-    inputs, targets, owners = [], [], []
+    inputs, targets, owners = [], [], {}
     for user in user_ids:
+        if str(user) in owners:
+            raise DataError(f"user_ids: user {str(user)!r} is there twice, and its examples would count twice")
         data = make(user)
         raw = getattr(data, "raw_data", data)
-        if not isinstance(raw, list | tuple) or len(raw) != 2 or len(raw[0]) != len(raw[1]):
+        if not isinstance(raw, list | tuple) or len(raw) != 2:
             raise DataError(f"user {user!r}: raw_data is no pair of inputs and targets of one length")
         inputs.append(as_inputs(raw[0]))
         targets.append(as_targets(raw[1], inputs[-1]))
-        owners += [str(user)] * len(targets[-1])
+        if len(inputs[-1]) != len(targets[-1]):
+            raise DataError(f"user {user!r}: raw_data is no pair of inputs and targets of one length")
+        owners[str(user)] = len(targets[-1])
     if not owners:
         raise ConfigurationError("user_ids: got none, needed the users whose data are to be read")
     try:
         x, y = torch.cat(inputs), torch.cat(targets)
     except RuntimeError as error:
         raise DataError(f"the users' data differ in shape: {error}") from error
-    return from_arrays(x, y, client_ids=owners, num_classes=num_classes, name=name)
+    return from_arrays(
+        x, y, client_ids=np.repeat(list(owners), list(owners.values())), num_classes=num_classes, name=name
+    )
 
 
 class _Joined:

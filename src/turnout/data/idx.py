@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
+import math
 import os
-import zlib
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
 
 from turnout.data.directory import Place
+from turnout.data.reading import UNPACKING_ERRORS, most_bytes, open_unpacked, too_large
 from turnout.data.source import Source
 from turnout.data.standardise import standardised
 from turnout.data.transforms import Normalise
@@ -68,23 +69,39 @@ def read_idx(path: Path, place: Place, *, ndim: int) -> np.ndarray:
 
     The header is two zero bytes, the type code, the number of dimensions, then each dimension as big-endian int32.
 
+    No more is unpacked than the header announces, and no more than a file of this size may hold.
+
     Raises:
-        DataError: if the file is no gzip file, breaks off, or is not an idx file of that many dimensions.
+        DataError: if the file is missing, is no gzip file, breaks off, unpacks to too much, or is not an idx file of that
+            many dimensions.
     """
     try:
-        raw = (gzip.decompress if path.suffix == ".gz" else bytes)(path.read_bytes())
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        with open_unpacked(path) as file:
+            return _read_idx(path, file, place, ndim)
+    except UNPACKING_ERRORS as error:
         raise place.damaged(path, found=f"a broken gzip file ({error})", expected="a complete one") from error
-    if len(raw) < 4 + 4 * ndim or raw[:2] != b"\0\0" or raw[2] not in _TYPES or raw[3] != ndim:
+
+
+def _read_idx(path: Path, file: IO[bytes], place: Place, ndim: int) -> np.ndarray:
+    header = file.read(4 + 4 * ndim)
+    if len(header) < 4 + 4 * ndim or header[:2] != b"\0\0" or header[2] not in _TYPES or header[3] != ndim:
         expected = f"00 00, a type code of {' or '.join(f'{code:02x}' for code in _TYPES)}, then {ndim:02x}"
-        raise place.damaged(path, found=f"a file that starts with {raw[:4].hex(' ') or 'nothing'}", expected=expected)
-    dtype = np.dtype(_TYPES[raw[2]])
-    shape = np.frombuffer(raw, ">i4", count=ndim, offset=4).astype(np.int64)
-    size = 4 + 4 * ndim + int(shape.prod()) * dtype.itemsize
-    if len(raw) != size:
-        named = "x".join(map(str, shape))
-        raise place.damaged(path, found=f"{len(raw):,} bytes", expected=f"{size:,} bytes, for {named} entries")
-    return np.frombuffer(raw, dtype, offset=4 + 4 * ndim).reshape(shape)
+        raise place.damaged(
+            path, found=f"a file that starts with {header[:4].hex(' ') or 'nothing'}", expected=expected
+        )
+    dtype = np.dtype(_TYPES[header[2]])
+    shape = np.frombuffer(header, ">i4", offset=4).tolist()
+    named = "x".join(map(str, shape))
+    if min(shape) < 0:
+        raise place.damaged(path, found=f"{named} entries", expected="dimensions >= 0")
+    size = math.prod(shape) * dtype.itemsize
+    if size > most_bytes(path):
+        raise too_large(path, size)
+    content = file.read(size + 1)
+    if len(content) != size:
+        found = f"{len(header) + len(content):,} bytes"
+        raise place.damaged(path, found=found, expected=f"{len(header) + size:,} bytes, for {named} entries")
+    return np.frombuffer(content, dtype).reshape(shape)
 
 
 def _grey_images(
@@ -111,6 +128,9 @@ def read_pair(
         raise place.damaged(images_path, found=f"images of shape {list(images.shape[1:])}", expected="[28, 28]")
     if len(images) != len(labels):
         raise place.damaged(labels_path, found=f"{len(labels)} labels", expected=f"{len(images)}, one per image")
+    if images.dtype != np.uint8 and len(images) and not 0 <= images.min() <= images.max() <= 255:
+        found = f"pixels from {images.min()} to {images.max()}"
+        raise place.damaged(images_path, found=found, expected="pixels from 0 to 255")
     last = first + num_classes - 1
     if len(wrong := labels[(labels < first) | (labels > last)]):
         raise place.damaged(labels_path, found=f"the label {wrong[0]}", expected=f"labels from {first} to {last}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -12,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.core.checks import DataError, refuse
+from turnout.core.checks import DataError, refuse, shown
 from turnout.data.arrays import number_clients
+from turnout.data.reading import read_json
 from turnout.data.shakespeare import ALPHABET, character_indices
 from turnout.data.source import Source
 
@@ -39,19 +39,35 @@ def leaf_users(folder: Folder) -> Iterator[tuple[str, list[Any], list[Any]]]:
         )
     for path in paths:
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             entries = [
                 (user, content["user_data"][user]["x"], content["user_data"][user]["y"]) for user in content["users"]
             ]
-        except (ValueError, KeyError, TypeError) as error:
+        except (DataError, KeyError, TypeError) as error:
             raise DataError(
                 f"{path}: not a LEAF file ({type(error).__name__}: {error}); needed an object with users and "
                 "user_data: {user: {x, y}}. Write it again with LEAF's preprocess.sh"
             ) from error
+        names: set[str] = set()
         for user, x, y in entries:
-            if len(x) != len(y):
-                raise DataError(f"{path}: user {user!r} has {len(x)} inputs but {len(y)} labels")
+            _check_user(user, x, y, path)
+            if user in names:
+                raise DataError(
+                    f"{path}: user {user!r} is listed twice, and its examples would count twice: list each user once"
+                )
+            names.add(user)
             yield user, x, y
+
+
+def _check_user(user: Any, x: Any, y: Any, path: Path) -> None:
+    """Refuse a user whose name is no text, or whose inputs and labels are no lists of one length."""
+    if not isinstance(user, str) or not user or (not user.isascii() and user.encode(errors="ignore").decode() != user):
+        raise DataError(f"{path}: a user is called {user!r}, needed a text that can be written in UTF-8")
+    if not isinstance(x, list) or not isinstance(y, list):
+        kinds = f"{type(x).__name__} and {type(y).__name__}"
+        raise DataError(f"{path}: x and y of user {user!r} are {kinds}, needed two lists")
+    if len(x) != len(y):
+        raise DataError(f"{path}: user {user!r} has {len(x)} inputs but {len(y)} labels")
 
 
 def read_leaf_json(folder: Folder) -> tuple[list[str], list[list[Any]], list[list[Any]]]:
@@ -97,17 +113,14 @@ def leaf_images(
         _check_labels(labels)
 
     def convert(user: str, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-        try:
-            classes = np.array([int(label) for label in y], dtype=np.int64)
-        except (ValueError, TypeError) as error:
-            raise DataError(f"{name}: a label of user {user!r} is not a class index: {error}") from error
+        classes = np.array([_class_index(name, user, label) for label in y], dtype=np.int64)
         if labels is not None:
             place = {label: i for i, label in enumerate(labels)}
             x = [one for one, label in zip(x, classes.tolist(), strict=True) if label in place]
             classes = np.array([place[label] for label in classes.tolist() if label in place], dtype=np.int64)
         try:
-            return np.asarray(x, dtype=np.float32).reshape(len(x), *shape), classes
-        except (ValueError, TypeError) as error:
+            return _floats(x).reshape(len(x), *shape), classes
+        except ValueError as error:
             needed = f"{math.prod(shape)} numbers, for shape {shape}"
             raise DataError(f"{name}: an input of user {user!r} is not {needed}: {error}") from error
 
@@ -135,9 +148,8 @@ def leaf_characters(
     """
 
     def characters(user: str, texts: list[Any], length: int, what: str) -> np.ndarray:
-        wrong = next((text for text in texts if not isinstance(text, str) or len(text) != length), None)
-        if wrong is not None:
-            raise DataError(f"{name}: {what} of user {user!r} is {wrong!r}, needed a string of length {length}")
+        if wrong := [text for text in texts if not isinstance(text, str) or len(text) != length]:
+            raise DataError(f"{name}: {what} of user {user!r} is {shown(wrong[0])}, needed a string of length {length}")
         return character_indices("".join(texts)).reshape(-1, length)
 
     def convert(user: str, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -177,6 +189,29 @@ def leaf_source(
         test_client_ids,
         recipe={"source": name},
     )
+
+
+def _floats(values: list[Any]) -> np.ndarray:
+    """Return nested lists of numbers as float32.
+
+    Raises:
+        ValueError: where they are no numbers, or differ in length.
+    """
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf":
+        kind = "true or false" if array.dtype.kind == "b" else "texts, or numbers beyond 64 bits"
+        raise ValueError(f"it holds {kind}")
+    with np.errstate(over="ignore"):  # infinity is refused by whoever checks the examples
+        return array.astype(np.float32)
+
+
+def _class_index(name: str, user: str, label: Any) -> int:
+    """Return a label as a whole number, which may be written as a text or with a point."""
+    if isinstance(label, str) and label.isdecimal() and len(label) < 10:
+        return int(label)
+    if isinstance(label, int | float) and not isinstance(label, bool) and 0 <= label < 2**31 and label == int(label):
+        return int(label)
+    raise DataError(f"{name}: a label of user {user!r} is not a class index: got {shown(label)}, needed 0, 1, ...")
 
 
 def _check_labels(labels: Any) -> None:

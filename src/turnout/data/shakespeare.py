@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from turnout.core.checks import DataError, count
 from turnout.data.directory import Place
+from turnout.data.reading import read_bytes
 from turnout.data.registry import REMOTE
 from turnout.data.source import Source
 
@@ -111,13 +112,18 @@ def read_roles(directory: str | os.PathLike[str] | None = None) -> dict[tuple[st
     roles: dict[tuple[str, str], list[str]] = {}
     for file in SHAKESPEARE.files:
         path = folder / file
-        speeches = parse_play(path.read_text(encoding="latin-1"))
+        speeches = parse_play(_text(path))
         if not speeches:
             expected = "a line `ACT I`, then speeches as SPEAKER, a tab, text"
             raise SHAKESPEARE.damaged(path, found="no speech", expected=expected)
         for speaker, speech in speeches:
             roles.setdefault((path.stem, speaker), []).append(speech)
     return roles
+
+
+def _text(path: Path) -> str:
+    """Return the text of a play, with line feeds alone at the ends of its lines."""
+    return read_bytes(path).decode("latin-1").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def parse_play(text: str) -> list[tuple[str, str]]:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
-from turnout.core.checks import ConfigurationError, DataError, known_name
+from turnout.core.checks import LARGEST_COUNT, ConfigurationError, DataError, known_name
 from turnout.data.arrays import number_clients
+from turnout.data.reading import checked_table, read_table_file
 from turnout.data.source import Source
 
-_FORMATS = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".jsonl")
+Missing = Literal["refuse", "drop", "fill"]
+
+MISSING: tuple[Missing, ...] = ("refuse", "drop", "fill")
+"""What becomes of missing values: an error, rows left out, or features filled in."""
 
 
 def table(
@@ -26,12 +31,14 @@ def table(
     features: tuple[str, ...] = (),
     categories: tuple[str, ...] = (),
     test: str | None = None,
+    missing: Missing = "refuse",
 ) -> Source:
     """Table in a file, whose rows belong to clients: CSV, TSV, Parquet, Feather, Arrow or JSON lines.
 
     See `from_table` for what the options mean.
     """
-    return from_table(path, label=label, client=client, features=features, categories=categories, test=test)
+    options = {"label": label, "client": client, "features": features, "categories": categories}
+    return from_table(path, **options, test=test, missing=missing)
 
 
 def from_table(
@@ -44,12 +51,16 @@ def from_table(
     test: Any = None,
     num_classes: int | None = None,
     name: str | None = None,
+    missing: Missing = "refuse",
 ) -> Source:
     """Return a source from a table with an example in each row, such as the patients of several hospitals.
 
     Inputs are float32 ``[n, d]``: numbers and truth values as they are, and a 0 or 1 for each value of a column of
     `categories`. Whole numbers are labels; texts, categories and truth values are labels too, numbered in sorted order; other
     numbers are to be predicted.
+
+    A null, NaN and a text that is empty or blank are missing values, in the columns of clients, labels and inputs alike;
+    other columns do not matter.
 
     Args:
         table: a file (``.csv``, ``.tsv``, ``.parquet``, ``.feather``, ``.arrow``, ``.jsonl``), a data frame of pandas or
@@ -61,10 +72,15 @@ def from_table(
         test: another such table, the official test split.
         num_classes: C; None is one more than the largest label.
         name: what reports call the data; None is the name of the file, or ``"table"``.
+        missing: what becomes of rows with missing values. ``"refuse"`` raises an error, ``"drop"`` leaves them out, and
+            ``"fill"`` writes the mean of the training rows where a number is missing and 0 for every value where a category
+            is; a missing client or label is refused then, too.
 
     Raises:
-        ConfigurationError: for a column that is not there, a column of texts among the inputs, or an unknown kind of table.
-        DataError: for a file that is missing or damaged, and for columns with missing values.
+        ConfigurationError: for a column that is not there, a column of texts among the inputs, no inputs, or an unknown kind
+            of table.
+        DataError: for a file that is missing or damaged, columns of one name, and missing values that are neither dropped
+            nor filled in.
 
     Example:
         >>> hospitals = {"age": [61, 48, 55], "sex": ["f", "m", "f"], "ill": ["no", "yes", "yes"], "at": ["A", "B", "A"]}
@@ -76,14 +92,19 @@ def from_table(
         >>> source.y.tolist(), source.client_names
         ([0, 1, 1], ('A', 'B'))
     """
+    known_name("way with missing values", missing, MISSING)
     parts = [_read(table)] if test is None else [_read(table), _read(test)]
     columns = _inputs(parts, label, client, features, categories)
+    needed = list(dict.fromkeys([label, *([client] if client is not None else []), *columns]))
+    parts = [_without_missing(part.select(needed), columns, missing) for part in parts]
     inputs = np.column_stack([_numbers(parts, column, column in categories) for column in columns])
     targets, classes = _targets(parts, label)
     size = len(parts[0])
     ids, test_ids, names = (None, None, None) if client is None else _owners(parts, client)
-    x, y = torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(targets)
+    with np.errstate(over="ignore"):  # `Source` refuses infinity
+        x, y = torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(targets)
     name = name or (Path(table).stem if isinstance(table, str | os.PathLike) else "table")
+    recipe = {"source": name, "columns": columns, "categories": list(categories), "classes": classes}
     return Source(
         name=name,
         x=x[:size],
@@ -94,7 +115,7 @@ def from_table(
         client_ids=ids,
         client_names=names,
         test_client_ids=test_ids,
-        recipe={"source": name, "columns": columns, "categories": list(categories), "classes": classes},
+        recipe=recipe if missing == "refuse" else recipe | {"missing": missing},
     )
 
 
@@ -104,12 +125,16 @@ def _inputs(
     """Return the names of the columns that are inputs.
 
     Raises:
-        ConfigurationError: for a column that is not there, and categories that are no inputs.
+        ConfigurationError: for a column that is not there, no columns, and categories that are no inputs.
     """
     columns = list(features) or [each for each in parts[0].column_names if each not in (label, client)]
     for column in (label, *([client] if client is not None else []), *columns, *categories):
         for part in parts:
             known_name("column", column, part.column_names)
+    if not columns:
+        raise ConfigurationError(
+            f"features: a table of {label!r} and {client!r} alone has no inputs, needed one column more"
+        )
     if apart := [each for each in categories if each not in columns]:
         raise ConfigurationError(f"categories: {apart[0]!r} is none of the inputs ({', '.join(columns)})")
     return columns
@@ -117,80 +142,135 @@ def _inputs(
 
 def _owners(parts: Sequence[pa.Table], client: str) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...]]:
     """Return whose each row is, and each row of the test's table if there is one, and the clients' names."""
-    owners = [_column(part, client) for part in parts]
+    owners = [_array(part.column(client)) for part in parts]
     return number_clients(owners[0], owners[1] if len(owners) > 1 else None)
 
 
 def _read(table: Any) -> pa.Table:
     """Return any kind of table as an Arrow table."""
     if isinstance(table, str | os.PathLike):
-        return _file(Path(table))
+        return read_table_file(Path(table))
     if isinstance(table, pa.Table):
-        return table
+        return checked_table(table, "the table")
     if hasattr(table, "with_format") and hasattr(table, "column_names"):  # a Hugging Face data set
         return table.with_format("arrow")[:]
-    if isinstance(table, Mapping) or hasattr(table, "__arrow_c_stream__"):
-        try:
-            return pa.table(table)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise DataError(f"the table cannot be read: {error}") from error
-    if hasattr(table, "iloc"):  # pandas before 2.2
-        return pa.Table.from_pandas(table, preserve_index=False)
+    try:
+        if isinstance(table, Mapping) or hasattr(table, "__arrow_c_stream__"):
+            return checked_table(pa.table(table), "the table")
+        if hasattr(table, "iloc"):  # pandas before 2.2
+            return checked_table(pa.Table.from_pandas(table, preserve_index=False), "the table")
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"the table cannot be read: {error}") from error
     raise ConfigurationError(
         f"table: got {type(table).__name__}, needed a file, a data frame, an Arrow table, a Hugging Face data set or a "
         "mapping of columns"
     )
 
 
-def _file(path: Path) -> pa.Table:
-    """Read a file by the end of its name."""
-    from pyarrow import csv, feather, json, parquet
+def _without_missing(part: pa.Table, inputs: Sequence[str], missing: Missing) -> pa.Table:
+    """Return a table whose missing values are nulls, and only where they are to be filled in.
 
-    ending = path.suffix.lower()
-    if ending not in _FORMATS:
-        raise ConfigurationError(f"table {path}: its name ends in {ending!r}, needed one of {', '.join(_FORMATS)}")
-    if not path.is_file():
-        raise DataError(f"table {path}: no such file")
-    try:
-        if ending in (".csv", ".tsv"):
-            return csv.read_csv(path, parse_options=csv.ParseOptions(delimiter="\t" if ending == ".tsv" else ","))
-        if ending == ".jsonl":
-            return json.read_json(path)
-        return parquet.read_table(path) if ending == ".parquet" else feather.read_table(path)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"table {path} cannot be read: {error}") from error
-
-
-def _column(part: pa.Table, name: str) -> np.ndarray:
-    """Return a column without missing values as an array."""
-    column = part.column(name)
-    if column.null_count:
+    Raises:
+        DataError: for missing values that are neither dropped nor filled in, and a table without rows.
+    """
+    part = pa.table([_with_nulls(part.column(name), name) for name in part.column_names], part.column_names)
+    if missing == "drop":
+        rows, part = len(part), part.drop_null()
+        if rows and not len(part):
+            raise DataError(
+                f"every one of {rows} rows has a missing value: write missing='fill', or fewer features=(...)"
+            )
+    for name in part.column_names:
+        column = part.column(name)
+        if not column.null_count or (missing == "fill" and name in inputs):
+            continue
+        if missing == "fill":
+            instead = "which cannot be filled in: write missing='drop' to leave these rows out"
+        else:
+            fill = ", missing='fill' to fill them in" if name in inputs else ""
+            instead = f"write missing='drop' to leave these rows out{fill}, or correct the table"
+            instead += ", or leave the column out by features=(...)" if name in inputs else ""
         raise DataError(
-            f"column {name!r} has {column.null_count} missing values in {len(column)} rows: fill them in, leave these rows "
-            "out, or leave the column out by features=(...)"
+            f"column {name!r} has {column.null_count} missing values in {len(column)} rows, first in row "
+            f"{pc.index(column.is_null(), True).as_py() + 1}: {instead}"
         )
-    return column.to_numpy()
+    return part
+
+
+def _with_nulls(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Return a column of plain values with nulls in place of blank texts and NaN.
+
+    Raises:
+        ConfigurationError: for lists and other values that are made of several.
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if pa.types.is_string_view(kind):
+        column, kind = column.cast(pa.string()), pa.string()
+    if pa.types.is_nested(kind):
+        raise ConfigurationError(
+            f"column {name!r} holds {kind}, needed numbers, texts or truth values: give each its column"
+        )
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
+    if pa.types.is_floating(kind):
+        column = column.cast(pa.float32()) if pa.types.is_float16(kind) else column
+        return pc.if_else(pc.is_nan(column), None, column)
+    return column
 
 
 def _numbers(parts: Sequence[pa.Table], name: str, category: bool) -> np.ndarray:
-    """Return a column of all parts as numbers ``[n]``, or ``[n, values]`` of 0 and 1."""
-    values = np.concatenate([_column(part, name) for part in parts])
+    """Return a column of all parts as numbers ``[n]``, or ``[n, values]`` of 0 and 1.
+
+    Missing numbers become the mean of the training rows.
+    """
+    columns = [part.column(name) for part in parts]
+    if columns[0].null_count == len(columns[0]):
+        raise DataError(f"column {name!r} has no value in the training rows: leave it out by features=(...)")
     if category:
-        return (values[:, None] == np.unique(values)).astype(np.float32)
-    if values.dtype.kind not in "bfiu":
-        raise ConfigurationError(
-            f"column {name!r} holds {parts[0].schema.field(name).type}, which are no numbers: write categories=({name!r},) "
-            "for a 0 or 1 for each value, or leave it out by features=(...)"
+        known = np.unique(np.concatenate([_array(column.drop_null()) for column in columns]))
+        cells = np.concatenate([column.to_numpy() for column in columns])
+        return np.stack([cells == value for value in known], axis=1).astype(np.float32)
+    for column in columns:
+        if not any(is_kind(column.type) for is_kind in _NUMBERS):
+            raise ConfigurationError(
+                f"column {name!r} holds {column.type}, which are no numbers: write categories=({name!r},) for a 0 or 1 for "
+                "each value, or leave it out by features=(...)"
+            )
+    if not any(column.null_count for column in columns):
+        return np.concatenate([_array(column) for column in columns])
+    floats = [column.cast(pa.float64()) for column in columns]
+    if (mean := pc.mean(floats[0]).as_py()) is None:
+        raise DataError(
+            f"column {name!r} has no value in the training rows, and so no mean: leave it out by features=(...)"
         )
-    return values
+    return np.concatenate([_array(column.fill_null(mean)) for column in floats])
+
+
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+"""Types of columns that are inputs as they are; a part without any value has the last one."""
+
+
+def _array(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a column without missing values as an array."""
+    return column.to_numpy()
 
 
 def _targets(parts: Sequence[pa.Table], name: str) -> tuple[np.ndarray, list[str] | None]:
     """Return labels or numbers to predict, and what classes are called where labels are no numbers."""
-    values = np.concatenate([_column(part, name) for part in parts])
-    if values.dtype.kind == "f":
-        return values.astype(np.float32), None
-    if values.dtype.kind in "iu":
-        return values.astype(np.int64), None
-    classes, labels = np.unique(values, return_inverse=True)
+    # Each part by itself, since NumPy makes floats of signed and unsigned numbers together.
+    values = [_array(part.column(name)) for part in parts]
+    kinds = {"w" if each.dtype.kind in "iu" else each.dtype.kind for each in values}
+    if len(kinds) > 1:
+        types = " and ".join(str(part.column(name).type) for part in parts)
+        raise DataError(f"column {name!r} holds {types} in training and test: give both the same type")
+    if kinds == {"f"}:
+        with np.errstate(over="ignore"):
+            return np.concatenate(values).astype(np.float32), None
+    if kinds == {"w"}:
+        if (largest := max(int(each.max(initial=0)) for each in values)) > LARGEST_COUNT:
+            raise DataError(f"column {name!r} has the label {largest}, needed classes numbered from 0")
+        return np.concatenate([each.astype(np.int64) for each in values]), None
+    classes, labels = np.unique(np.concatenate(values), return_inverse=True)
     return labels.astype(np.int64), [str(each) for each in classes]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError, count, known_name
-from turnout.data.arrays import number_clients, stack_targets
+from turnout.data.arrays import as_array, number_clients, stack_targets
 from turnout.data.huggingface import check_split, of_test
 from turnout.data.source import Source
 from turnout.data.targets import IGNORED
@@ -86,12 +87,16 @@ def _read(
             known_name("column", column, names)
     masks = list(dataset["attention_mask"]) if "attention_mask" in names else None
     texts = _cut(list(dataset["input_ids"]), masks, max_length)
+    if negative := [i for i, text in enumerate(texts) if len(text) and text.min() < 0]:
+        raise DataError(f"text {negative[0]} has the token {texts[negative[0]].min()}, needed numbers >= 0")
     ids = None if client_id is None else list(dataset[client_id])
     if label is not None:
         _check_lengths(texts, 1, "a token")
         return _padded(texts), stack_targets(list(dataset[label]), torch.empty(0)), ids
     targets = texts if "labels" not in names else _cut(list(dataset["labels"]), masks, max_length)
     _check_lengths(texts, 2, "two tokens, the second of which is to be predicted")
+    if len(texts) != len(targets):
+        raise DataError(f"there are {len(texts)} texts in 'input_ids' and {len(targets)} in 'labels'")
     for i, (text, target) in enumerate(zip(texts, targets, strict=True)):
         if len(text) != len(target):
             raise DataError(f"text {i} has {len(text)} tokens in 'input_ids' and {len(target)} in 'labels'")
@@ -109,10 +114,22 @@ def _cut(texts: list[Any], masks: list[Any] | None, max_length: int | None) -> l
     """Return the tokens of each text that its mask has, and no more than so many."""
     if texts and isinstance(texts[0], str):
         raise ConfigurationError("column 'input_ids' holds text: give the tokenizer's numbers")
-    rows = [np.asarray(text, dtype=np.int64) for text in texts]
+    rows = [_row(text, f"text {i}") for i, text in enumerate(texts)]
     if masks is not None:
-        rows = [row[np.asarray(mask, dtype=bool)] for row, mask in zip(rows, masks, strict=True)]
+        marks = [_row(mask, f"the attention_mask of text {i}") for i, mask in enumerate(masks)]
+        for i, (row, mark) in enumerate(zip_longest(rows, marks, fillvalue=())):
+            if len(row) != len(mark):
+                raise DataError(f"text {i} has {len(row)} tokens in 'input_ids' and {len(mark)} in 'attention_mask'")
+        rows = [row[mark.astype(bool)] for row, mark in zip(rows, marks, strict=True)]
     return [row[:max_length] for row in rows]
+
+
+def _row(values: Any, what: str) -> np.ndarray:
+    """Return the token numbers of a text."""
+    row = as_array(values, what)
+    if row.ndim != 1 or (len(row) and row.dtype.kind not in "biu"):
+        raise DataError(f"{what} is {row.dtype} {list(row.shape)}, needed a list of whole numbers")
+    return row.astype(np.int64)
 
 
 def _check_lengths(texts: Sequence[np.ndarray], least: int, needed: str) -> None:

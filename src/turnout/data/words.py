@@ -11,6 +11,10 @@ import numpy as np
 
 from turnout.core.checks import DataError
 from turnout.data.directory import data_directory
+from turnout.data.reading import UNPACKING_ERRORS, open_unpacked
+
+_LONGEST_LINE = 1 << 20
+"""Bytes of a line of word vectors, which files of another kind exceed."""
 
 _WORD = re.compile(r"[\w']+|[.,!?;]")
 
@@ -44,22 +48,38 @@ def read_vectors(path: Path, wanted: Container[str]) -> dict[str, np.ndarray]:
     are read closely, because such files have a million others. Words with blanks in them are passed over.
 
     Raises:
-        DataError: for a line with too few numbers, or with something else among them.
+        DataError: for a file that cannot be read, a line that is no text in UTF-8, or one of a wanted word with too few
+            numbers or something else among them.
     """
     vectors: dict[str, np.ndarray] = {}
     dimension = None
-    # Not Python's own notion of a line's end: some words hold other separators.
-    with path.open(encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(file, start=1):
-            if dimension is None:
-                dimension = len(line.split()) - 1
-            word, _, numbers = line.rstrip("\r\n").partition(" ")
-            if word not in wanted or word in vectors:
-                continue
-            values = numbers.split()
-            if len(values) <= dimension:
-                vectors[word] = _vector(values, dimension, f"{path}: line {number}, {word!r}")
+    try:
+        # As bytes, whose lines end at line feeds alone: some words hold other characters that end a line of text.
+        with open_unpacked(path) as file:
+            for number, content in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), start=1):
+                line = _line(content, f"{path}: line {number}")
+                if dimension is None:
+                    dimension = len(line.split()) - 1
+                word, _, numbers = line.rstrip("\r\n").partition(" ")
+                if word not in wanted or word in vectors:
+                    continue
+                values = numbers.split()
+                if len(values) <= dimension:
+                    vectors[word] = _vector(values, dimension, f"{path}: line {number}, {word!r}")
+    except UNPACKING_ERRORS as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
     return vectors
+
+
+def _line(content: bytes, place: str) -> str:
+    """Return a line as text."""
+    needed = "needed a file in GloVe's text format, a word and its numbers in each line, in UTF-8"
+    if len(content) == _LONGEST_LINE:
+        raise DataError(f"{place}: it has {_LONGEST_LINE:,} bytes or more; {needed}")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{place}: {error}; {needed}") from error
 
 
 def _vector(values: list[str], dimension: int, place: str) -> np.ndarray:
@@ -69,7 +89,8 @@ def _vector(values: list[str], dimension: int, place: str) -> np.ndarray:
             "file in GloVe's text format, a word and its numbers in each line"
         )
     try:
-        vector = np.array(values, dtype=np.float32)
+        with np.errstate(over="ignore"):  # which is refused below
+            vector = np.array(values, dtype=np.float32)
     except ValueError as error:
         raise DataError(f"{place}: {error}; needed a word and its numbers in each line") from error
     if not np.isfinite(vector).all():

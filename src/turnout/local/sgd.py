@@ -18,7 +18,7 @@ from turnout.engine.cohort import Clients
 from turnout.local.descent import Descent, StepState
 from turnout.local.local_step import Direction, LocalStep, steepest
 from turnout.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
-from turnout.local.work import Work
+from turnout.local.work import MOST, Work
 from turnout.slots import Correction, Local
 
 
@@ -56,7 +56,7 @@ class Sgd(Local):
 
     def __post_init__(self) -> None:
         check_step_size("lr", self.lr)
-        count("batch_size", self.batch_size)
+        count("batch_size", self.batch_size, most=MOST)
         known_name("sampling", self.sampling, SAMPLINGS)
         not_negative("weight_decay", self.weight_decay)
         not_negative("momentum", self.momentum)
@@ -69,7 +69,7 @@ class Sgd(Local):
             )
         name, work = ("steps", self.steps) if self.epochs is None else ("epochs", self.epochs)
         if not isinstance(work, Work):
-            count(name, work)  # type: ignore[arg-type]
+            count(name, work, most=MOST)  # type: ignore[arg-type]
         elif name == "epochs" and work.counts_steps:
             raise refuse(
                 "epochs",

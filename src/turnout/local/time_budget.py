@@ -10,7 +10,7 @@ import numpy as np
 from turnout.core.checks import ConfigurationError, count, positive, probability, refuse
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
-from turnout.local.work import Work
+from turnout.local.work import MOST, Work
 from turnout.population.durations import BoundSpeed
 
 
@@ -45,9 +45,9 @@ class TimeBudget(Work):
         probability("quantile", self.quantile)
         if self.quantile == 1:
             raise refuse("quantile", given=1, needed="less than 1", instead="Most delays have no greatest value")
-        count("least", self.least, least=0)
+        count("least", self.least, least=0, most=MOST)
         if self.most is not None:
-            count("most", self.most, least=max(self.least, 1))
+            count("most", self.most, least=max(self.least, 1), most=MOST)
 
     @property
     def deadline(self) -> float:

@@ -12,6 +12,9 @@ from turnout.core.random import below, fold, stream
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 
+MOST = 10_000_000
+"""Local steps or epochs of a round, and examples of a minibatch, are no more than this."""
+
 
 class Work(ABC):
     """An amount of local work for each client and round, in whichever unit it stands for: local steps, or epochs."""
@@ -50,7 +53,7 @@ class ShareOfWork(Work):
 
     def __post_init__(self) -> None:
         if not isinstance(self.of, Work):
-            count("of", self.of)
+            count("of", self.of, most=MOST)
         if self.most is not None:
             positive("most", self.most)
 
@@ -82,8 +85,8 @@ class UniformWork(Work):
     most: int = 20
 
     def __post_init__(self) -> None:
-        count("least", self.least)
-        count("most", self.most)
+        count("least", self.least, most=MOST)
+        count("most", self.most, most=MOST)
         if self.most < self.least:
             raise refuse("most", given=self.most, needed=f"a whole number >= least = {self.least}")
 

@@ -90,10 +90,10 @@ def memory_bytes() -> float:
 
 def sizes(name: str, value: Any, *, least: int = 1, instead: str = "") -> None:
     """Refuse what is not a tuple of at least `least` whole numbers >= 1."""
-    whole = isinstance(value, tuple) and all(type(size) is int and size >= 1 for size in value)
+    whole = isinstance(value, tuple) and all(type(size) is int and 1 <= size < 2**31 for size in value)
     if not whole or len(value) < least:
         length = f"of length >= {least} " if least else ""
-        raise refuse(name, given=value, needed=f"a tuple {length}of whole numbers >= 1", instead=instead)
+        raise refuse(name, given=value, needed=f"a tuple {length}of whole numbers >= 1 and < 2**31", instead=instead)
 
 
 def images(name: str, input_shape: tuple[int, ...], poolings: int, fewer: str) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, not_negative, probability, refuse
+from turnout.core.checks import ConfigurationError, is_finite, not_negative, probability, refuse
 from turnout.core.device import to_device
 from turnout.core.random import fold, generator, stream, uniform
 from turnout.core.types import Report
@@ -104,7 +104,7 @@ class Byzantine(Attack):
         super().__post_init__()
         not_negative("inflation", self.inflation)
         not_negative("noise", self.noise)
-        if isinstance(self.scale, bool) or not isinstance(self.scale, int | float) or not math.isfinite(self.scale):
+        if not is_finite(self.scale):
             raise refuse("scale", given=self.scale, needed="a finite number")
         if self.inflation == 0 and self.noise == 0 and self.scale == 1:
             raise ConfigurationError("this attack changes nothing: write inflation, noise or scale, or behaviour=None")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+import reprlib
 from pathlib import Path
 from typing import Any
 
 from turnout.core.checks import ConfigurationError, DataError, positive
 from turnout.data.plain_pickle import read_pickle
+from turnout.data.reading import check_file, read_bytes
 from turnout.population.recorded import RecordedSpeed
 from turnout.population.timed_trace import TimedTrace
 
@@ -77,7 +79,7 @@ def fedscale_speed(
     for number, entry in enumerate(_clients(path, sha256, "capacity")):
         try:
             compute, bandwidth = float(entry["computation"]), float(entry["communication"])
-        except (TypeError, KeyError, ValueError) as error:
+        except (TypeError, KeyError, ValueError, OverflowError) as error:
             raise DataError(
                 f"{path}, client {number}: got {_short(entry)}, needed numbers 'computation' and 'communication'"
             ) from error
@@ -91,9 +93,8 @@ def fedscale_speed(
 def _clients(path: str | Path, sha256: str | None, what: str) -> list[Any]:
     """Return the values of the file's dictionary, in its order."""
     file = Path(path)
-    if not file.is_file():
-        raise DataError(f"FedScale's {what} {file}: no such file")
-    content = file.read_bytes()
+    check_file(file, f"FedScale's {what}")
+    content = read_bytes(file)
     if sha256 is not None:
         if len(sha256) != 64:
             raise ConfigurationError(f"sha256: got {sha256!r}, needed 64 hexadecimal digits")
@@ -107,5 +108,9 @@ def _clients(path: str | Path, sha256: str | None, what: str) -> list[Any]:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) < 80 else f"{text[:77]}..."
+    """Return a value in short; a pickle may hold one whose whole text has no end."""
+    return _SHORT.repr(value)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxother = _SHORT.maxstring = _SHORT.maxlong = 60

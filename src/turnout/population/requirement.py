@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, DataError, count, known_name, positive, refuse
+from turnout.core.checks import ConfigurationError, DataError, count, is_finite, known_name, positive, refuse
 from turnout.population.table import check_path, numbers, read_table
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ class GivenRequirement(Requirement):
         """Refuse what is no loss, or no accuracy."""
         most, needed = (math.inf, "a finite number >= 0") if self.measure == "loss" else (1.0, "a number from 0 to 1")
         for client, value in enumerate(values):
-            plain = isinstance(value, int | float) and not isinstance(value, bool)
-            if not plain or not math.isfinite(value) or not 0 <= value <= most:
+            if not is_finite(value) or not 0 <= value <= most:
                 raise refuse(
                     f"requirement of client {client}", given=value, needed=f"{needed}, for it is of the {self.measure}"
                 )
@@ -185,11 +184,11 @@ def _read(path: str, num_clients: int) -> list[float]:
     columns = read_table(path, "requirements", ("client", "requirement"))
     clients = numbers(columns["client"], "client", f"requirements {path}", whole=True)
     values = numbers(columns["requirement"], "requirement", f"requirements {path}")
-    rows = np.bincount(clients, minlength=num_clients)
-    wrong = np.flatnonzero(rows != (np.arange(len(rows)) < num_clients))
-    if len(wrong):
+    known, rows = np.unique(np.concatenate([clients, np.arange(num_clients)]), return_counts=True)
+    rows[known < num_clients] -= 1  # of each client there is one more
+    if len(wrong := np.flatnonzero(rows != (known < num_clients))):
         raise DataError(
-            f"requirements {path}: client {wrong[0]} has {rows[wrong[0]]} rows; needed one for each of the clients 0 to "
-            f"{num_clients - 1}, and no others"
+            f"requirements {path}: client {known[wrong[0]]} has {rows[wrong[0]]} rows; needed one for each of the clients 0 "
+            f"to {num_clients - 1}, and no others"
         )
     return values[np.argsort(clients)].tolist()

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import csv, parquet
 
-from turnout.core.checks import ConfigurationError, DataError
+from turnout.core.checks import ConfigurationError, DataError, is_finite, shown
+from turnout.data.reading import read_table_file
+
+ENDINGS = (".csv", ".parquet")
+"""Of the names of files."""
+
+LARGEST = 2**62
+"""Whole numbers are less than this, so that they and sums of two fit into 64 bits."""
 
 
 def check_path(path: str, what: str) -> None:
     """Refuse a path that is neither .csv nor .parquet."""
-    if Path(path).suffix not in (".csv", ".parquet"):
+    if Path(path).suffix not in ENDINGS:
         raise ConfigurationError(f"{what} {path}: needed a file that ends in .csv or .parquet")
 
 
@@ -28,13 +33,7 @@ def load(path: str, what: str, needed: tuple[str, ...], optional: tuple[str, ...
         DataError: for a file that is missing, unreadable, lacks a column, or has one that is not known.
     """
     check_path(path, what)
-    file = Path(path)
-    if not file.is_file():
-        raise DataError(f"{what} {path}: no such file")
-    try:
-        table = csv.read_csv(file) if file.suffix == ".csv" else parquet.read_table(file)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{what} {path}: cannot be read: {error}") from error
+    table = read_table_file(Path(path), what, ENDINGS)
     names = table.column_names
     if not set(needed) <= set(names) or (optional is not None and not set(names) <= {*needed, *optional}):
         also = f", and perhaps {list(optional)}" if optional else ""
@@ -65,11 +64,10 @@ def numbers(cells: Sequence[Any], column: str, what: str, *, whole: bool = False
     Raises:
         DataError: naming the first cell that is none.
     """
-    kind = "a whole number >= 0" if whole else "a finite number >= 0"
+    kind = "a whole number >= 0 and < 2**62" if whole else "a finite number >= 0"
     for row, cell in enumerate(cells, 1):
-        good = isinstance(cell, int | float) and not isinstance(cell, bool) and math.isfinite(cell) and cell >= 0
-        if not good or (whole and cell != int(cell)):
-            raise DataError(f"{what}, row {row}: got {cell!r} as {column!r}, needed {kind}")
+        if not is_finite(cell) or cell < 0 or (whole and not (cell == int(cell) < LARGEST)):
+            raise DataError(f"{what}, row {row}: got {shown(cell)} as {column!r}, needed {kind}")
     return np.array(cells, dtype=np.int64 if whole else np.float64)
 
 
@@ -84,13 +82,13 @@ def whole_numbers(column: pa.ChunkedArray, name: str, what: str) -> np.ndarray:
     cells = _cells(column)
     for row, cell in enumerate(cells, 1):
         if not _is_whole(cell):
-            raise DataError(f"{what}, row {row}: got {cell!r} as {name!r}, needed a whole number")
+            raise DataError(f"{what}, row {row}: got {shown(cell)} as {name!r}, needed a whole number")
     return np.array([int(float(cell)) for cell in cells], dtype=np.int64)
 
 
 def _is_whole(cell: Any) -> bool:
     try:
         number = float(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return False
-    return number.is_integer() and abs(number) < 2**62
+    return number.is_integer() and abs(number) < LARGEST

@@ -15,11 +15,14 @@ from turnout.core.random import below, fold, generator, stream
 from turnout.data.directory import Place
 from turnout.population.availability import Availability, BoundAvailability
 from turnout.population.rates import LabelCorrelation, correlation, rank_by_labels
-from turnout.population.table import check_path, numbers, read_table
+from turnout.population.table import LARGEST, check_path, numbers, read_table
 from turnout.population.trace import union
 
 DAY = 86_400
 """Seconds."""
+
+MOST_DEVICES = 10_000_000
+"""Devices that a recording may have; memory grows with their number."""
 
 _COLUMNS: tuple[str, ...] = ("client", "from", "to")
 
@@ -119,6 +122,9 @@ class TimedTrace(Recording):
             object.__setattr__(self, "table", os.fspath(self.table))
             check_path(str(self.table), "timed trace")
         elif isinstance(self.table, Sequence) and self.table:
+            for row, cells in enumerate(self.table, 1):
+                if not isinstance(cells, Sequence) or isinstance(cells, str) or len(cells) != 3:
+                    raise DataError(f"timed trace, row {row}: got {cells!r}, needed (client, from, to)")
             object.__setattr__(self, "table", tuple(tuple(row) for row in self.table))
             self.intervals()
         else:
@@ -131,9 +137,6 @@ class TimedTrace(Recording):
         if isinstance(self.table, str):
             columns = read_table(self.table, "timed trace", _COLUMNS)
         else:
-            for row, cells in enumerate(self.table, 1):
-                if len(cells) != 3:
-                    raise DataError(f"timed trace, row {row}: got {cells!r}, needed (client, from, to)")
             columns = dict(zip(_COLUMNS, map(list, zip(*self.table, strict=True)), strict=True))
         return _checked(columns, self.num_devices, "timed trace")
 
@@ -193,6 +196,16 @@ def _checked(columns: Mapping[str, list[Any]], num_devices: int | None, what: st
     if end.max() >= 2**40:
         raise DataError(f"{what}: it ends in second {end.max()}; needed seconds, less than 2**40 of them")
     devices = int(device.max()) + 1
+    if (num_devices or devices) > MOST_DEVICES:
+        raise DataError(
+            f"{what}: it has {num_devices or devices:,} devices, needed at most {MOST_DEVICES:,}: number devices from 0 on, "
+            "without gaps"
+        )
+    if devices * int(end.max()) >= LARGEST:
+        raise DataError(
+            f"{what}: {devices:,} devices over {int(end.max()):,} seconds are more than 64 bits can number: needed seconds "
+            "from the start of the recording, not nanoseconds or dates"
+        )
     if num_devices is not None and devices > num_devices:
         raise DataError(f"{what}: it names device {devices - 1}, and there are {num_devices}, from 0 on")
     return (device, start, end), num_devices or devices

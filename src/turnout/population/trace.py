@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, DataError, count
+from turnout.core.checks import ConfigurationError, DataError, count, shown
 from turnout.population.availability import Availability, BoundAvailability
 from turnout.population.table import check_path, load, whole_numbers
 
@@ -49,14 +49,16 @@ class Trace(Availability):
 
     def __post_init__(self) -> None:
         if self.rounds is not None:
-            count("rounds", self.rounds)
+            count("rounds", self.rounds, most=2**32 - 1)
         if isinstance(self.table, str | os.PathLike):
             object.__setattr__(self, "table", os.fspath(self.table))
             check_path(str(self.table), "trace")
         elif isinstance(self.table, Sequence):
             for number, row in enumerate(self.table, 1):
                 if not isinstance(row, Sequence) or len(row) != 3 or not all(map(_is_index, row)):
-                    raise DataError(f"trace, row {number}: got {row!r}, needed three whole numbers (client, from, to)")
+                    raise DataError(
+                        f"trace, row {number}: got {_row(row)}, needed three whole numbers (client, from, to)"
+                    )
             object.__setattr__(self, "table", tuple(tuple(row) for row in self.table))
             self._rows()
         else:
@@ -100,6 +102,11 @@ class Trace(Availability):
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
             raise DataError(f"trace, row {row + 1}: got {value[row]}; {why}")
+
+
+def _row(row: object) -> str:
+    """Return a row of a trace as messages show it."""
+    return f"({', '.join(map(shown, row))})" if isinstance(row, tuple | list) else shown(row)
 
 
 def _is_index(value: object) -> bool:

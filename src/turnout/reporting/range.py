@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from turnout.core.checks import ConfigurationError, refuse
+from turnout.core.checks import ConfigurationError, is_finite, refuse
 
 _DIGITS = 4
 """Of numbers that are drawn, so that what is printed is what was tried."""
@@ -36,7 +36,7 @@ class Range:
     def __post_init__(self) -> None:
         for name in ("low", "high"):
             given = getattr(self, name)
-            if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+            if not is_finite(given):
                 raise refuse(f"{name} of a range", given=given, needed="a number")
         if not self.low < self.high:
             raise refuse(

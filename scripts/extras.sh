@@ -1,0 +1,47 @@
+#!/bin/sh
+# Install each extra beside the pins of constraints.txt and run the tests that need it: sh scripts/extras.sh [EXTRA...]
+#
+# Each row is made in an environment of its own, which is removed afterwards, with a temporary folder that is emptied. CI
+# skips these tests, because the packages are large or belong to others. Prints a table, and fails where a row does.
+set -u
+
+cd "$(dirname "$0")/.."
+here=$(mktemp -d)
+trap 'rm -rf "$here"' EXIT
+table="$here/table"
+python=${PYTHON:-python3}
+
+# row NAME INSTALLED UNPINNED TESTS...: install, run the tests, and note what came of it. Pins of the packages in UNPINNED
+# (a pattern, or -) are left out, where a package of somebody else allows no such version.
+row() {
+    name=$1 installed=$2 unpinned=$3
+    shift 3
+    case " $wanted " in *" $name "* | "  ") ;; *) return ;; esac
+    grep -vE "^($unpinned)==" constraints.txt > "$here/constraints.txt"
+    rm -rf "$here/venv"
+    "$python" -m venv "$here/venv"
+    # shellcheck disable=SC2086 - several requirements
+    if ! "$here/venv/bin/pip" install --quiet -c "$here/constraints.txt" pytest pytest-timeout pytest-xdist hypothesis $installed \
+        > "$here/log" 2>&1; then
+        printf '%-14s %-22s %s\n' "$name" "cannot be installed" "$(grep -m1 -E 'ERROR|conflict' "$here/log")" >> "$table"
+        failed=1
+        return
+    fi
+    "$here/venv/bin/python" -m pytest -n0 -q -rs "$@" > "$here/log" 2>&1 || failed=1
+    printf '%-14s %-22s %s\n' "$name" "installed" "$(tail -n 1 "$here/log")" >> "$table"
+    grep -E '^(FAILED|ERROR|SKIPPED)' "$here/log" | sed 's/^/               /' >> "$table"
+}
+
+wanted="$*" failed=0
+here_turnout() { printf -- "-e .[%s]" "$1"; }
+row tensorboard "$(here_turnout digits,tensorboard)" - tests/trackers -k tensorboard
+row wandb "$(here_turnout digits,wandb)" - tests/trackers -k wandb
+row mlflow "$(here_turnout digits,mlflow)" - tests/trackers -k mlflow
+row trackio "$(here_turnout digits,trackio)" - tests/trackers -k trackio
+row transformers "$(here_turnout digits,transformers)" - tests/models/test_huggingface.py
+row huggingface "$(here_turnout digits,huggingface)" - tests/data/test_huggingface.py tests/data/test_tokens.py tests/data/test_table.py
+row flower "$(here_turnout digits,huggingface) flwr-datasets" 'datasets|pandas|pyarrow|fsspec|dill|multiprocess|huggingface_hub|pillow|numpy|tqdm' \
+    tests/data/test_federations.py -k flower
+row pfl "$(here_turnout digits) pfl" 'dp-accounting|numpy|scipy|attrs' tests/data/test_federations.py -k pfl
+cat "$table"
+exit $failed

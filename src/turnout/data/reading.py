@@ -1,0 +1,176 @@
+"""Read files of data within bounds: missing, unreadable and damaged files, and compression bombs, end in a `DataError`."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from turnout.core.checks import ConfigurationError, DataError
+
+UNPACKED_BYTES, UNPACKED_RATIO = 256 << 20, 100
+"""A compressed file may unpack to so many bytes, and to so many times its own size on top."""
+
+FORMATS = (".csv", ".tsv", ".parquet", ".feather", ".arrow", ".jsonl")
+"""Endings of the names of tables."""
+
+
+def most_bytes(path: Path) -> int:
+    """Return the number of bytes that a compressed file may unpack to."""
+    return UNPACKED_BYTES + UNPACKED_RATIO * path.stat().st_size
+
+
+def too_large(path: Path, size: int) -> DataError:
+    """Return the error for a file that unpacks to more bytes than `most_bytes`."""
+    return DataError(
+        f"{path}: it has {path.stat().st_size:,} bytes and would unpack to {size:,} or more, needed at most "
+        f"{most_bytes(path):,}: the file is damaged, or made to exhaust memory; if it is neither, unpack it first"
+    )
+
+
+def check_file(path: Path, what: str = "") -> None:
+    """Refuse a path that is not a file.
+
+    Raises:
+        DataError: for a missing file or a folder.
+    """
+    if not path.is_file():
+        problem = "is a folder, needed a file" if path.is_dir() else "no such file"
+        raise DataError(f"{what + ' ' if what else ''}{path}: {problem}")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        DataError: for a missing or unreadable file, a folder, or a file that does not fit into memory.
+    """
+    check_file(path)
+    try:
+        return path.read_bytes()
+    except (OSError, MemoryError) as error:
+        raise DataError(f"{path} cannot be read: {error or 'it does not fit into memory'}") from error
+
+
+def open_unpacked(path: Path) -> IO[bytes]:
+    """Open a file for reading, unpacked if its name ends in ``.gz``; the reader bounds how much it reads.
+
+    Raises:
+        DataError: for a missing or unreadable file, or a folder.
+    """
+    check_file(path)
+    try:
+        return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+UNPACKING_ERRORS = (EOFError, OSError, zlib.error)
+"""What a damaged gzip file raises while it is read."""
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file in UTF-8.
+
+    Raises:
+        DataError: for a file that is missing, unreadable, no JSON, nested too deeply, or names a key of an object twice.
+    """
+    try:
+        return json.loads(read_bytes(path).decode("utf-8"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise DataError(f"{path}: not a JSON file that can be read ({type(error).__name__}: {error})") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, of which Python would keep the last value of each key without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice")
+    return found
+
+
+def read_table_file(path: Path, what: str = "table", formats: tuple[str, ...] = FORMATS) -> pa.Table:
+    """Read a table from a file, by the end of its name; see `checked_table` for what becomes of its cells.
+
+    Raises:
+        ConfigurationError: for another kind of file.
+        DataError: for a file that is missing, damaged or too large when unpacked, and for columns of one name.
+    """
+    from pyarrow import csv, json
+
+    ending = path.suffix.lower()
+    if ending not in formats:
+        raise ConfigurationError(f"{what} {path}: its name ends in {ending!r}, needed one of {', '.join(formats)}")
+    check_file(path, what)
+    try:
+        if ending in (".csv", ".tsv"):
+            options = csv.ParseOptions(delimiter="\t" if ending == ".tsv" else ",")
+            table = csv.read_csv(path, parse_options=options)
+        elif ending == ".jsonl":
+            table = json.read_json(path)
+        else:
+            table = _unpacked(path, _read_parquet(path) if ending == ".parquet" else _read_feather(path))
+        return checked_table(table, f"{what} {path}")
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
+        raise DataError(f"{what} {path}: cannot be read: {error}") from error
+
+
+def checked_table(table: pa.Table, what: str) -> pa.Table:
+    """Return a table as it is; refuse columns that share a name.
+
+    Raises:
+        DataError: naming the first such column.
+    """
+    names = table.column_names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{what}: {names.count(twice)} columns are called {twice!r}, needed different names")
+    return table
+
+
+def _read_parquet(path: Path) -> Iterator[pa.RecordBatch | pa.Schema]:
+    """Yield the schema of a Parquet file, then its rows; refuse a file whose header announces too many bytes."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+        if (size := sum(group.total_byte_size for group in groups)) > most_bytes(path):
+            raise too_large(path, size)
+        yield file.schema_arrow
+        yield from file.iter_batches(batch_size=1 << 14)
+
+
+def _read_feather(path: Path) -> Iterator[pa.RecordBatch | pa.Schema]:
+    """Yield the schema of an Arrow or Feather file, then its rows."""
+    from pyarrow import feather
+
+    with path.open("rb") as file:
+        of_version_1 = file.read(4) == b"FEA1"
+    if of_version_1:  # never compressed
+        table = feather.read_table(path)
+        yield table.schema
+        yield from table.to_batches()
+        return
+    with pa.OSFile(str(path)) as source, pa.ipc.open_file(source) as reader:
+        yield reader.schema
+        for i in range(reader.num_record_batches):
+            batch = reader.get_batch(i)
+            batch.validate(full=True)  # as a damaged file may have offsets that point beyond its end
+            yield batch
+
+
+def _unpacked(path: Path, parts: Iterator[pa.RecordBatch | pa.Schema]) -> pa.Table:
+    """Return the rows of a compressed table; stop where they take more memory than the file may unpack to."""
+    schema, batches, size = next(parts), [], 0
+    for batch in parts:
+        batches.append(batch)
+        size += batch.nbytes
+        if size > most_bytes(path):
+            raise too_large(path, size)
+    return pa.Table.from_batches(batches, schema)
