@@ -239,8 +239,9 @@ class Dense(Updates):
 def lengths(rows: torch.Tensor) -> torch.Tensor:
     """Return the Euclidean length of every row ``[B, P]``, float64 ``[B]``, also where squares overflow float64."""
     found = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    if rows.dtype != torch.float64 or not found.isinf().any():  # squares of other types do not overflow
+    if rows.dtype != torch.float64:  # squares of other types do not overflow
         return found
+    # Asking whether any is infinite would wait for a device.
     return torch.where(found.isinf(), torch.linalg.vector_norm(rows * _TINY, dim=1) / _TINY, found)
 
 
