@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from turnout.deployment.downloads import download
 from turnout.deployment.edge import Malformed, number, text, whole
 from turnout.deployment.limits import Limits
+from turnout.deployment.long_polls import LongPolls
 from turnout.deployment.masked_sum import MaskedFormat
 from turnout.deployment.messages import ReportFormat
 from turnout.deployment.requests import DIGEST, Gate, body_of, digest_of, header, task_of
@@ -68,7 +69,7 @@ class Http:
         self.service, self._announcement = service, announcement
         self._limits, self._patience = limits or Limits(), patience
         self._gate, self._uploads = Gate(service, rate), Uploads(service, self._limits)
-        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._waiting = LongPolls()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.counts: dict[int, int] = {}
         service.woken = self._wake
@@ -100,9 +101,7 @@ class Http:
 
     def release(self) -> None:
         """Answer all who wait for work, because the server stops."""
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_result(None)
+        self._waiting.wake_all()
 
     async def answer(self, handler: Handler, request: Request) -> Response:
         """Return what an endpoint answers; errors are turned into answers, too."""
@@ -152,20 +151,11 @@ class Http:
 
     async def _work_within(self, client: int, wait: float, after: int) -> dict[str, Any] | None:
         """Return a client's work, for which it waits; its earlier request, if it still waits, is answered now."""
-        loop = asyncio.get_running_loop()
-        if (earlier := self._waiting.get(client)) is not None and not earlier.done():
-            earlier.set_result(None)
-        waiting = self._waiting[client] = loop.create_future()
-        try:
+        with self._waiting.held(client) as woken:
             found = self.service.work_of(client, wait, after)
             if found is None:
-                late = loop.call_later(wait, _give_up, waiting)
-                await waiting
-                late.cancel()
+                await asyncio.wait([woken], timeout=wait)
                 found = self.service.work_of(client, 0.0, after)
-        finally:
-            if self._waiting.get(client) is waiting:
-                del self._waiting[client]
         return found
 
     async def _leave(self, request: Request) -> Response:
@@ -246,9 +236,7 @@ class Http:
         if self.service.driver.over is not None or self.service.draining:
             self.release()
             return
-        for client in clients:
-            if (waiting := self._waiting.get(client)) is not None and not waiting.done():
-                waiting.set_result(None)
+        self._waiting.wake(clients)
 
 
 async def _checked(expected: ReportFormat | MaskedFormat, file: Path, client: int, assignment: Assignment) -> None:
@@ -274,12 +262,6 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer what is asked for under no address."""
     if scope["type"] == "http":
         await JSONResponse({"reason": "there is nothing here"}, 404)(scope, receive, send)
-
-
-def _give_up(waiting: asyncio.Future[None]) -> None:
-    """Have nobody wait any longer."""
-    if not waiting.done():
-        waiting.set_result(None)
 
 
 class _Endpoint:
