@@ -40,9 +40,8 @@ def test_some_signals_and_other_threads_are_left_alone():
 def test_output_to_a_closed_terminal_goes_nowhere_and_a_file_stays(kind, tmp_path):
     """/dev/full, where every write fails, stands for a terminal that is closed."""
     path = "/dev/full" if kind == "device" else str(tmp_path / "log")
-    kept = os.dup(2)
+    kept, opened = os.dup(2), os.open(path, os.O_WRONLY | os.O_CREAT)
     try:
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT)
         os.dup2(opened, 2)
         with signals.handled(lambda _: None):
             signal.raise_signal(signal.SIGHUP)

@@ -273,10 +273,15 @@ def test_arrays_of_another_byte_order_are_read():
 @pytest.mark.parametrize(
     ("x", "y", "ids", "message"),
     [
-        (np.ma.array([[1.0], [2.0]], mask=[[0], [1]]), [0, 1], None, r"inputs are masked in 1 places: write x\.filled"),
-        ([np.ma.array([1.0], mask=[1]), np.array([1.0])], [0, 1], None, "inputs are masked in 1 places"),
-        ([[1.0], [2.0]], np.ma.array([0, 1], mask=[0, 1]), None, "targets are masked in 1 places"),
-        ([[1.0], [2.0]], [0, 1], np.ma.array([0, 1], mask=[0, 1]), "client_ids are masked in 1 places"),
+        (
+            np.ma.array([[1.0], [2.0]], mask=[[False], [True]]),
+            [0, 1],
+            None,
+            r"inputs are masked in 1 places: write x\.filled",
+        ),
+        ([np.ma.array([1.0], mask=[True]), np.array([1.0])], [0, 1], None, "inputs are masked in 1 places"),
+        ([[1.0], [2.0]], np.ma.array([0, 1], mask=[False, True]), None, "targets are masked in 1 places"),
+        ([[1.0], [2.0]], [0, 1], np.ma.array([0, 1], mask=[False, True]), "client_ids are masked in 1 places"),
         (3.0, [0, 1], None, "inputs: got the number 3.0, needed one entry for each example"),
         ([[1.0], [2.0]], 1, None, "targets: got the number 1, needed one entry for each example"),
         ([[1.0], [2.0]], np.array([0, 2**63], np.uint64), None, r"got a label >= 2\*\*63"),

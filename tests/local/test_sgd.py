@@ -163,6 +163,7 @@ def test_a_plain_module_of_the_users_own(tiny):
         ({"momentum": -0.1}, "momentum: got -0.1"),
         ({"momentum": "0.9"}, "momentum: got '0.9'"),
         ({"weight_decay": -1.0}, "weight_decay: got -1.0"),
+        ({"weight_decay": 1e308}, r"weight_decay: got 1e\+308, needed a number <= 3.403e\+38"),
         ({"sampling": "pas"}, "unknown sampling 'pas': did you mean 'pass'"),
     ],
 )

@@ -131,7 +131,7 @@ def test_attacks_that_overflow_leave_the_mean_of_control_variates_that_of_the_cl
 def test_what_overflows_is_sent_as_the_largest_finite_numbers_and_what_is_not_finite_as_it_is():
     before = reports()
     before = replace(before, delta=before.delta.float(), seen={"loss": torch.ones(N), "start_loss": torch.ones(N)})
-    before.delta[3, 5], before.seen["loss"][4] = torch.nan, torch.inf
+    before.updates.gathered()[3, 5], before.seen["loss"][4] = torch.nan, torch.inf
     after = Byzantine(1.0, scale=-1e300, inflation=1e39, noise=0.0).bind(N).sent(before)
     largest = torch.finfo(torch.float32).max
     assert after.delta[0].abs().unique().tolist() == [largest]
@@ -144,7 +144,7 @@ def test_colluding_attackers_whose_own_report_is_not_finite_send_it_as_it_is():
     before = reports()
     bound = InnerProduct(0.5).bind(N)
     rows = np.flatnonzero(bound.attackers)
-    before.delta[rows[0], 0] = torch.nan
+    before.updates.gathered()[rows[0], 0] = torch.nan
     after = bound.colluded(before, lambda report: report.delta[0])
     assert after.finite().tolist() == [row != rows[0] for row in range(N)]
     assert not torch.equal(after.delta[rows[1]], before.delta[rows[1]])

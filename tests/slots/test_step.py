@@ -1,4 +1,5 @@
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,7 +177,8 @@ def test_trying_before_the_choice_leaves_what_clients_keep_as_it_was(tiny):
 class ListOfWeights(Weighting):
     def factors(self, report, version, state, federation):
         del version, state, federation
-        return [1.0] * len(report)
+        weights: Any = [1.0] * len(report)  # what a weighting must not return
+        return weights
 
 
 class ByUnknown(Weighting):

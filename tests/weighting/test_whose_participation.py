@@ -37,7 +37,7 @@ WEIGHTINGS = {
 def weight_of_the_last(piece, draws):
     """What the last client weighs in the third of three rounds, two steps after the model that it trained from."""
     known = federation(N, P)
-    state = piece.init(known)
+    state, weights = piece.init(known), torch.zeros(0)
     for t, clients in enumerate(draws):
         seen = {"appeal_gap": torch.ones(len(clients), dtype=torch.float64)}
         sent = replace(report(clients, num_params=P, seen=seen), version=np.full(len(clients), max(t - 2, 0)))
@@ -101,6 +101,7 @@ def test_a_client_that_is_not_drawn_leaves_no_trace_in_what_others_add():
     )
     for first in ([0, 2], [2]):
         state = algorithm.init(torch.zeros(P, dtype=torch.float64), known)
+        before = state.params
         for t, clients in enumerate((first, [], [2, 4])):
             before = state.params
             state, _ = server_step(algorithm, state, report(clients, num_params=P, version=t), known)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import math
 import os
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
@@ -82,7 +83,7 @@ def read_idx(path: Path, place: Place, *, ndim: int) -> np.ndarray:
         raise place.damaged(path, found=f"a broken gzip file ({error})", expected="a complete one") from error
 
 
-def _read_idx(path: Path, file: IO[bytes], place: Place, ndim: int) -> np.ndarray:
+def _read_idx(path: Path, file: gzip.GzipFile | io.BufferedReader, place: Place, ndim: int) -> np.ndarray:
     header = file.read(4 + 4 * ndim)
     if len(header) < 4 + 4 * ndim or header[:2] != b"\0\0" or header[2] not in _TYPES or header[3] != ndim:
         expected = f"00 00, a type code of {' or '.join(f'{code:02x}' for code in _TYPES)}, then {ndim:02x}"

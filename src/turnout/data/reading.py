@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -57,7 +58,7 @@ def read_bytes(path: Path) -> bytes:
         raise DataError(f"{path} cannot be read: {error or 'it does not fit into memory'}") from error
 
 
-def open_unpacked(path: Path) -> IO[bytes]:
+def open_unpacked(path: Path) -> gzip.GzipFile | io.BufferedReader:
     """Open a file for reading, unpacked if its name ends in ``.gz``; the reader bounds how much it reads.
 
     Raises:

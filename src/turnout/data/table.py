@@ -115,7 +115,7 @@ def from_table(
         client_ids=ids,
         client_names=names,
         test_client_ids=test_ids,
-        recipe=recipe if missing == "refuse" else recipe | {"missing": missing},
+        recipe=recipe if missing == "refuse" else {**recipe, "missing": missing},
     )
 
 
@@ -213,10 +213,13 @@ def _with_nulls(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
             f"column {name!r} holds {kind}, needed numbers, texts or truth values: give each its column"
         )
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
+        blank = pc.call_function(
+            "equal", [pc.call_function("utf8_trim_whitespace", [column]), pa.scalar("", column.type)]
+        )
+        return pc.call_function("if_else", [blank, pa.scalar(None, column.type), column])
     if pa.types.is_floating(kind):
         column = column.cast(pa.float32()) if pa.types.is_float16(kind) else column
-        return pc.if_else(pc.is_nan(column), None, column)
+        return pc.call_function("if_else", [pc.call_function("is_nan", [column]), pa.scalar(None, column.type), column])
     return column
 
 
@@ -241,7 +244,7 @@ def _numbers(parts: Sequence[pa.Table], name: str, category: bool) -> np.ndarray
     if not any(column.null_count for column in columns):
         return np.concatenate([_array(column) for column in columns])
     floats = [column.cast(pa.float64()) for column in columns]
-    if (mean := pc.mean(floats[0]).as_py()) is None:
+    if (mean := pc.call_function("mean", [floats[0]]).as_py()) is None:
         raise DataError(
             f"column {name!r} has no value in the training rows, and so no mean: leave it out by features=(...)"
         )

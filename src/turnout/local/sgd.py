@@ -12,7 +12,7 @@ import torch
 from turnout.core.checks import ConfigurationError, count, known_name, not_negative, refuse
 from turnout.core.device import to_device
 from turnout.core.random import fold
-from turnout.core.schedule import Schedule, check_step_size
+from turnout.core.schedule import LARGEST, Schedule, check_step_size
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.local.descent import Descent, StepState
@@ -59,6 +59,8 @@ class Sgd(Local):
         count("batch_size", self.batch_size, most=MOST)
         known_name("sampling", self.sampling, SAMPLINGS)
         not_negative("weight_decay", self.weight_decay)
+        if self.weight_decay > LARGEST:
+            raise refuse("weight_decay", given=self.weight_decay, needed=f"a number <= {LARGEST:.4g}, as float32 holds")
         not_negative("momentum", self.momentum)
         if self.momentum >= 1:
             raise refuse("momentum", given=self.momentum, needed="a number >= 0 and < 1")
