@@ -164,7 +164,7 @@ def test_checkpoints_save_time_alone(world, folder):
     assert torch.equal(deployed.host.driver.params, before)
     deployed.host.service.finish()
     with deployed.host.store.engine.begin() as connection:
-        connection.execute(stores._journal.delete().where(stores._journal.c.number > 3))
+        connection.execute(stores.JOURNAL.delete().where(stores.JOURNAL.c.number > 3))
     with pytest.raises(CheckpointError, match="is behind its checkpoint"):
         deployed.restart()
     for path in folder.glob("checkpoint*"):

@@ -233,6 +233,8 @@ class Coordinator:
         before = self.state
         self.state, info = server_step(self.algorithm, before, reports, self.federation)
         info |= early
+        if early:
+            self._took_part.note(reports.client, before.version)
         self._note(batch, reports, info)
         kept = {version: model for version, model in self.models.items() if version in needed}
         self.models = kept | {self.state.version: self.state.params}
@@ -246,7 +248,6 @@ class Coordinator:
         version = self.state.version
         may = self._took_part.may(reports.client, version)
         kept = reports if may.all() else reports.take(may.nonzero()[0])
-        self._took_part.note(kept.client, version)
         return kept, {"num_too_early": int((~may).sum())}
 
     def _counted(self, reports: Report) -> Report:

@@ -7,8 +7,10 @@ and the entries behind it, and `replay` recomputes a run from nothing but its jo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,8 @@ from turnout.deployment.masked_sum import MaskedSum
 from turnout.deployment.noise import Noise
 from turnout.deployment.presence import Presence
 from turnout.deployment.setting import Setting
-from turnout.deployment.store import Entry, Outcome, Store
-from turnout.deployment.wire import Assignment, digest, encode, model_tensors, told
+from turnout.deployment.store import Entry, Outcome, ReportLost, Store
+from turnout.deployment.wire import Assignment, digest, encode, is_finite, model_tensors, told
 from turnout.pace import SECURE_PHASES, Ask, Drop, Gather, SetTimer, Step
 from turnout.secure import ProtocolError
 from turnout.secure.attendance import disputed
@@ -35,6 +37,9 @@ from turnout.secure.attendance import disputed
 log = logging.getLogger("turnout.server")
 
 OVER = "the run is over"
+
+
+log = logging.getLogger("turnout.server")
 
 
 @dataclass
@@ -45,11 +50,23 @@ class Applied:
         asked: clients who were given a task.
         outcomes: what became of tasks.
         timers: (timer, time) that were set.
+        left: why a client that went away lost its task.
+        error: what ended the entry before it was done; what it was about is dropped.
     """
 
     asked: list[int] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     timers: list[tuple[int, float]] = field(default_factory=list)
+    left: str = "left"
+    error: Exception | None = None
+
+
+class Unusable(Exception):
+    """Reports on these tasks cannot be used; the step is to be taken without them."""
+
+    def __init__(self, tasks: Sequence[int], reason: str) -> None:
+        super().__init__(reason)
+        self.tasks, self.reason = tasks, reason
 
 
 class Driver:
@@ -67,6 +84,8 @@ class Driver:
         applied: the number of the last entry that was applied.
         barred: clients that take part in no secure sum any more, and why.
         stepped: called after every server step.
+        finite: whether the last model that was published holds neither NaN nor infinity, as clients get it.
+        empty_steps: server steps in a row that had no report, or none that could be used; since this process started.
     """
 
     def __init__(self, setting: Setting, store: Store, ledger: Ledger | None = None) -> None:
@@ -77,6 +96,8 @@ class Driver:
         self.applied = 0
         self.names: dict[int, str] = {}
         self.stepped: Callable[[Driver], None] = lambda _: None
+        self.empty_steps, self.finite = 0, True
+        self._lost = store.lost()
         self._tasks: dict[int, Assignment] = {}
         self._bodies: dict[int, str] = {}
         self.barred: dict[int, str] = {}
@@ -127,12 +148,25 @@ class Driver:
         return list(self._timers.items())
 
     def apply(self, entry: Entry) -> Applied:
-        """Do what follows of an entry, the next one of the journal."""
+        """Do what follows of an entry, the next one of the journal.
+
+        Whatever the content of an entry raises ends that entry and no more: the same journal raises it at each recovery, and
+        a server that did not survive it could never start again.
+
+        Raises:
+            CheckpointError: for an entry out of order, or where the store cannot be read or written.
+        """
         if entry.number != self.applied + 1:
             raise CheckpointError(f"the journal has a gap: entry {entry.number} follows {self.applied}")
         self.applied = entry.number
         applied = Applied()
-        self._happen(entry, applied)
+        try:
+            self._happen(entry, applied)
+        except Exception as error:
+            if _is_of_the_machine(error):
+                raise
+            log.exception("entry cannot be applied", extra={"entry": entry.number, "kind": entry.kind})
+            applied.error = error
         if self.coordinator is not None and self.over is None:
             self._go_on(entry.time, applied)
         return applied
@@ -153,6 +187,7 @@ class Driver:
                     self.coordinator.noise_of(self.noise.of_step, self.noise.lost)
             case "join" | "leave":
                 assert entry.client is not None
+                applied.left = entry.data.get("reason", applied.left)
                 self._come_or_go(entry.time, entry.client, entry.kind == "join")
             case "report" | "fail" | "timer" if self.coordinator is not None and self.over is None:
                 self._of_task(entry, self.coordinator.scheduler, applied)
@@ -235,10 +270,9 @@ class Driver:
         while self.over is None and (action := coordinator.next(time)) is not None:
             match action:
                 case Ask():
-                    self._ask(action)
-                    applied.asked += action.clients
+                    self._ask(action, time, applied)
                 case Step() | Gather():
-                    self._use(action, time)
+                    self._use(action, time, applied)
                 case Drop(tasks=tasks, clients=clients, reason=reason):
                     self._drop(tasks, clients, reason, applied)
                 case SetTimer(timer=timer, time=due):
@@ -247,47 +281,79 @@ class Driver:
             if coordinator.over is not None:
                 self._end(applied)
 
-    def _use(self, action: Step | Gather, time: float) -> None:
-        """Give the coordinator the reports that it wants."""
+    def _use(self, action: Step | Gather, time: float, applied: Applied) -> None:
+        """Give the coordinator the reports of an action; those that cannot be used are dropped."""
+        while True:
+            try:
+                self._use_all(action, time)
+                return
+            except Unusable as error:
+                bad = [task in error.tasks for task in action.tasks]
+                if not any(bad):
+                    raise
+                log.error("reports dropped", extra={"tasks": list(error.tasks), "reason": error.reason})
+                clients = [client for client, drops in zip(action.clients, bad, strict=True) if drops]
+                self._drop(list(compress(action.tasks, bad)), clients, "unusable", applied)
+                action = _without(action, bad)
+
+    def _use_all(self, action: Step | Gather, time: float) -> None:
+        """Give the coordinator all reports of an action.
+
+        Raises:
+            Unusable: where some, or together all, cannot be used; nothing has changed then.
+        """
         coordinator = self.coordinator
         assert coordinator is not None
         secret = isinstance(action, Step) and bool(self.setting.algorithm.aggregation.phases)
-        summed = (
-            self._summed(action.tasks) if secret else None
-        )  # before the batch, which is empty where there is no sum
+        reports = coordinator.no_reports()
+        if secret and action.tasks:
+            with _blaming(action.tasks):
+                reports = self._summed()  # before the batch, which is empty where there is no sum
         batch = coordinator.batch(action)
         if batch.phase in SECURE_PHASES:
             if batch.phase == "mask":
                 self._settle_disputes(batch.clients.tolist())
-            coordinator.gathered(batch, coordinator.no_reports())
-            for task in action.tasks:
-                del self._bodies[task]
-            return
-        digests = [self._bodies.get(task) for task in action.tasks]
-        reports = self._reports(batch) if summed is None else summed
-        if isinstance(action, Gather):
             coordinator.gathered(batch, reports)
+            self._forget(action.tasks)
             return
-        noise = self.noise.after(reports, digests)
-        coordinator.noise_of(noise.of_step, noise.lost)
-        stepped = coordinator.step(batch, reports)
+        with _blaming(action.tasks):
+            reports = reports if secret else self._reports(batch)
+            if isinstance(action, Gather):
+                coordinator.gathered(batch, reports)
+                self._forget(action.tasks)
+                return
+            noise = self.noise.after(reports, [self._bodies.get(task) for task in action.tasks])
+            coordinator.noise_of(noise.of_step, noise.lost)
+            stepped = coordinator.step(batch, reports)
         self.noise = noise
+        self._forget(action.tasks)
+        if secret:
+            self._sum.clear()
+        usable = len(stepped.reports) - stepped.info.get("num_dropped", 0)
+        self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
         if self.ledger is not None:
             self.ledger.step(coordinator, stepped, time, coordinator.over is not None)
         self.stepped(self)
 
+    def _forget(self, tasks: Sequence[int]) -> None:
+        """Forget reports that were used."""
+        for task in tasks:
+            self._bodies.pop(task, None)
+
     def _masked(self) -> MaskedSum:
         """Return the secure sum of the present round."""
         assert self.coordinator is not None
-        read = lambda phase, client: self._body(self._sum[phase][client][0])  # noqa: E731
+
+        def read(phase: str, client: int) -> bytes:
+            body, task = self._sum[phase][client]
+            return self._body(task.task, body)
+
         return MaskedSum(self.coordinator, self.setting.reports["train"], read)
 
-    def _summed(self, tasks: Sequence[int]) -> Report:
-        """Open the secure sum of the reports of these tasks, if enough clients have helped."""
+    def _summed(self) -> Report:
+        """Open the secure sum of the present round, if enough clients have helped."""
         coordinator = self.coordinator
         assert coordinator is not None
-        for task in tasks:
-            del self._bodies[task]
         reports, attendance = coordinator.no_reports(), coordinator.attendance
         if attendance is not None and attendance.opens:
             masked = self._masked()
@@ -299,7 +365,6 @@ class Driver:
             self._bar(masked.culprits)
         elif attendance is not None:
             log.warning("a secure sum has too few clients", extra={"version": self.version})
-        self._sum.clear()
         return reports
 
     def _settle_disputes(self, clients: Sequence[int]) -> None:
@@ -320,21 +385,28 @@ class Driver:
         self.barred |= culprits
         self.coordinator.barred |= culprits.keys()
 
-    def _body(self, name: str) -> bytes:
-        """Read a report.
+    def _body(self, task: int, name: str) -> bytes:
+        """Read the report on a task.
 
         Raises:
-            CheckpointError: where it is gone.
+            ReportLost: where it is missing or damaged, or was when the journal was applied before.
+            CheckpointError: where no report is left.
         """
-        path = self.store.report(name)
+        if task in self._lost:
+            raise ReportLost(f"the report on task {task} was lost before")
         try:
-            return path.read_bytes()
-        except OSError as error:
-            why = f"the journal speaks of {path}, which cannot be read: {error}"
-            raise CheckpointError(why + self.store.discarded) from error
+            return self.store.read_report(name)
+        except ReportLost as error:
+            self.store.note_lost(task, str(error))
+            self._lost.add(task)
+            raise
 
     def _reports(self, batch: Batch) -> Report:
-        """Read the reports of a batch; where only their sum is needed, never all of them are in memory."""
+        """Read the reports of a batch; where only their sum is needed, never all of them are in memory.
+
+        Raises:
+            Unusable: for one that is missing, damaged, or raises when it is read or weighed.
+        """
         coordinator, expected = self.coordinator, self.setting.reports[batch.phase]
         assert coordinator is not None
         streams = batch.is_streamable and len(batch) > 0
@@ -345,14 +417,16 @@ class Driver:
         )
         repeats = np.zeros(len(batch)) if batch.repeat_index is None else batch.repeat_index
         for task, client, version, repeat in zip(batch.tasks, batch.clients, batch.versions, repeats, strict=True):
-            body = self._body(self._bodies.pop(int(task)))
-            found.add(expected.read(body, int(client), int(version), int(repeat), checked=True))
+            with _blaming([int(task)]):
+                body = self._body(int(task), self._bodies[int(task)])
+                found.add(expected.read(body, int(client), int(version), int(repeat), checked=True))
         if len(batch):
             return found.reports()
         return coordinator.no_reports()
 
     def _drop(self, tasks: Any, clients: Any, reason: str, applied: Applied) -> None:
-        """Tasks have ended without being used."""
+        """End tasks without using them."""
+        reason = applied.left if reason == "left" else reason
         for task, client in zip(tasks, clients, strict=True):
             held = self._tasks.get(client)
             if held is not None and held.task == task:
@@ -372,23 +446,41 @@ class Driver:
             self._drop([task], [client], OVER, applied)
         self._publish()
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: Ask, time: float, applied: Applied) -> None:
         """Give clients their tasks."""
         assert self.coordinator is not None
+        try:
+            secrets = self._masked().told(ask.phase, ask.clients) if ask.phase in SECURE_PHASES else {}
+        except Exception as error:
+            if _is_of_the_machine(error):
+                raise
+            log.error("phase given up", extra={"phase": ask.phase, "reason": repr(error)})
+            for client, task in zip(ask.clients, ask.tasks, strict=True):
+                self.coordinator.scheduler.died(time, client, task)
+            return
         orders, (model, size) = self.coordinator.orders(ask), self._publish()
-        of_sum = self._masked().told(ask.phase, ask.clients) if ask.phase in SECURE_PHASES else {}
         for order in orders:
-            own = told(of_sum.get(order.client, order.told), 0)
+            told_alone = told(secrets.get(order.client, order.told), 0)
             self._tasks[order.client] = Assignment(
-                order.task, order.version, order.phase, order.repeat_index, model, size, self.setting.heartbeat, own
+                order.task,
+                order.version,
+                order.phase,
+                order.repeat_index,
+                model,
+                size,
+                self.setting.heartbeat,
+                told_alone,
             )
+        applied.asked += ask.clients
 
     def _publish(self) -> tuple[str, int]:
         """Make the present model a file, if it is none yet; return its digest and size."""
         assert self.coordinator is not None
         params, shared = self.coordinator.state.params, self.coordinator.shared()
         if self._published is None or self._published[0] is not params or self._published[1] is not shared:
-            body = encode(model_tensors(params, shared, self.setting.algorithm.broadcast_dtype(params.dtype)))
+            tensors = model_tensors(params, shared, self.setting.algorithm.broadcast_dtype(params.dtype))
+            self.finite = all(is_finite(value) for value in tensors.values() if value.is_floating_point())
+            body = encode(tensors)
             name = digest(body)
             self.store.write_model(name, body)
             self._published = params, shared, name, len(body)
@@ -403,7 +495,9 @@ class Driver:
         """
         if self.ledger is None:
             return
+        model_groups, model = self.setting.trained.saved()
         facts: dict[str, Any] = {
+            "model": model,
             "journal": self.applied,
             "run": self.store.run,
             "version": self.version,
@@ -424,7 +518,7 @@ class Driver:
             "ledger": self.ledger.facts(),
         }
         groups = {} if self.coordinator is None else self.coordinator.state_groups()
-        tensors = checkpoint.flatten(groups) | {"presence": torch.from_numpy(self.presence.there())}
+        tensors = checkpoint.flatten(groups | model_groups) | {"presence": torch.from_numpy(self.presence.there())}
         if self.coordinator is None:
             tensors["model/params"] = self.setting.initial
         self.ledger.save(self.presence.num_clients, self.names)
@@ -469,3 +563,33 @@ class Driver:
         self.over = facts["over"] if self.coordinator is not None and self.coordinator.over is not None else None
         if self.ledger is not None:
             self.ledger.restore(self.version, facts["ledger"])
+
+
+@contextmanager
+def _blaming(tasks: Sequence[int]) -> Iterator[None]:
+    """Say of an error which tasks it is about, unless that is said already."""
+    try:
+        yield
+    except Unusable:
+        raise
+    except Exception as error:
+        if _is_of_the_machine(error) or not tasks:
+            raise  # without any report it is no report's doing
+        raise Unusable(tasks, repr(error)) from error
+
+
+def _is_of_the_machine(error: Exception) -> bool:
+    """Return whether an error says nothing of an entry's content, so that it need not be raised at the next attempt.
+
+    A server ends by such an error and goes on from its journal.
+    """
+    return isinstance(error, CheckpointError | OSError | MemoryError) and not isinstance(error, ReportLost)
+
+
+def _without(action: Step | Gather, bad: Sequence[bool]) -> Step | Gather:
+    """Return an action without some of its tasks."""
+    good = [not drops for drops in bad]
+    kept = {name: tuple(compress(getattr(action, name), good)) for name in ("tasks", "clients")}
+    if isinstance(action, Step):
+        kept["versions"] = tuple(compress(action.versions, good))
+    return action._replace(**kept)

@@ -92,11 +92,13 @@ class ReportFormat:
         manifest: the tensors of a message.
         coding: how those that are coded are read; None where none is.
         takes_nan: whether NaN and infinity are let through to the server step, which takes such a report as zeros.
+        max_norm: greatest norm of the update, and of each vector that is only summed; None takes any.
     """
 
     manifest: Manifest
     coding: Coding | None = None
     takes_nan: bool = False
+    max_norm: float | None = None
 
     @property
     def size_limit(self) -> int:
@@ -114,8 +116,8 @@ class ReportFormat:
             checked: whether its numbers have been looked at before.
 
         Raises:
-            WireError: where it is not what was asked for: other tensors, NaN or infinity, impossible counts, or keys of
-                low order.
+            WireError: where it is not what was asked for: other tensors, NaN or infinity, too large a norm, impossible counts,
+                or keys of low order.
         """
         tensors, nbytes = decode(body, self.manifest), None
         if not checked:
@@ -125,6 +127,7 @@ class ReportFormat:
         if self.coding is not None and any(name.startswith(_CODE) for name in tensors):
             tensors, nbytes = self.coding.decoded(tensors, client, version + (repeat << 40))
             _check_finite({} if checked else tensors)
+        _check_norms({} if checked else tensors, self.max_norm)
         counts = {name: _count(name, tensors.pop(name).numpy()) for name in ("num_examples", "num_steps")}
         return Report(
             np.array([client], dtype=np.int64),
@@ -200,3 +203,13 @@ def _check_finite(tensors: State) -> None:
     for name, value in tensors.items():
         if value.is_floating_point() and not is_finite(value):
             raise WireError(f"{name} holds NaN or infinity")
+
+
+def _check_norms(tensors: State, most: float | None) -> None:
+    """Refuse vectors that would move the model, or what the server keeps beside it, out of all proportion."""
+    for name, value in tensors.items():
+        if most is None or name.startswith("seen.") or not value.is_floating_point():
+            continue
+        norm = torch.linalg.vector_norm(value, dtype=torch.float64).item()
+        if norm > most:
+            raise WireError(f"{name} has norm {norm:.3g}, and this server takes at most {most:.3g} (serve --max-norm)")

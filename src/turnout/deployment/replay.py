@@ -36,6 +36,15 @@ class Recorded(Store):
     def keep_models(self, digests: set[str]) -> None:
         """Delete nothing."""
 
+    def note_lost(self, task: int, reason: str) -> None:
+        """Refuse to go on without a report that the server has used.
+
+        Raises:
+            CheckpointError: always.
+        """
+        del task
+        raise CheckpointError(reason + self.discarded)
+
 
 @dataclass
 class Visits:

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 
 from turnout import storage
 from turnout.configuration import Configuration
-from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
 from turnout.deployment.app import Http
 from turnout.deployment.driver import Driver
 from turnout.deployment.leases import Leases
@@ -28,7 +28,7 @@ from turnout.deployment.recovery import recover
 from turnout.deployment.service import Service
 from turnout.deployment.setting import Setting
 from turnout.deployment.sockets import PlainUvicorn, bounded
-from turnout.deployment.store import Store
+from turnout.deployment.store import Store, StoreLost
 from turnout.deployment.verdicts import hashed
 from turnout.deployment.wire import PROTOCOL
 
@@ -52,6 +52,9 @@ class Options:
         linger: seconds that the server goes on to answer when the run is over.
         discard: delete reports that no checkpoint needs any more; there is no replay then.
         limits: what is read, waited for and held of anybody.
+        max_norm: greatest norm of an update, and of each other vector of a report; ``"auto"`` is 100 times that of the first
+            model, or of a vector of ones where that is larger. None takes any.
+        max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
     """
 
     host: str = "127.0.0.1"
@@ -68,6 +71,8 @@ class Options:
     linger: float = 30.0
     discard: bool = False
     limits: Limits = field(default_factory=Limits)
+    max_norm: float | Literal["auto"] | None = "auto"
+    max_empty_steps: int = 10
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
@@ -101,7 +106,7 @@ class Server:
         options: Options | None = None,
     ) -> None:
         self.options, self.folder, self.experiment = options or Options(), folder, experiment
-        self.setting = Setting.of(experiment, self.options.leases.heartbeat)
+        self.setting = Setting.of(experiment, self.options.leases.heartbeat, self.options.max_norm)
         self.max_clients = self.setting.check_clients(self.options.min_clients, self.options.max_clients)
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -128,6 +133,7 @@ class Server:
                 max_clients=self.max_clients,
                 needs_code=self.options.enrolment == "codes",
                 discard=self.options.discard,
+                max_empty_steps=self.options.max_empty_steps,
             )
         except BaseException:
             self._lock.close()
@@ -190,7 +196,7 @@ class Server:
             over: float | None = None
             while not task.done():
                 await asyncio.sleep(0.1)
-                if self.driver.over is not None:
+                if self.driver.over is not None or self.service.failure is not None:
                     over = over or time.monotonic()
                     if time.monotonic() - over > self.options.linger:
                         server.should_exit = True
@@ -205,10 +211,16 @@ class Server:
                 runner.run(serve())
         finally:
             self.stop()
+        if isinstance(self.service.failure, Diverged | StoreLost):
+            raise self.service.failure
         if self.service.failure is not None:
             raise CheckpointError(
                 f"the server could not go on: {self.service.failure!r}. Start it again: it goes on from its journal"
             ) from self.service.failure
+        if self.service.unsaved is not None:
+            raise CheckpointError(
+                f"the last checkpoint is missing: {self.service.unsaved}. Start the server again: it goes on from its journal"
+            )
         return self.driver.over or "stopped"
 
     def stop(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ class Service(Writer):
         clock: seconds that the server has run; for tests.
         checkpoint_every: seconds between two checkpoints, if there was a step in between.
         discard: delete reports that no checkpoint needs any more; there is no replay then.
+        max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
     """
 
     def __init__(
@@ -55,18 +56,22 @@ class Service(Writer):
         clock: Callable[[], float] | None = None,
         checkpoint_every: float = 60.0,
         discard: bool = False,
+        max_empty_steps: int = 10,
     ) -> None:
         count("min_clients", min_clients)
-        super().__init__(driver, store, last, clock, checkpoint_every, discard)
+        super().__init__(driver, store, last, clock, checkpoint_every, discard, max_empty_steps)
         self.leases, self.min_clients, self.run = leases or Leases(), min_clients, store.run
         self.enrolment = Enrolment(store, max_clients, needs_code, lambda: self.driver.over)
         self._attendance = Attendance(self.clock)
         self._timers: list[tuple[float, int]] = []
+        self._deadlines: list[tuple[float, int, int]] = []  # of tasks: a heap of (time, client, task)
         self._recent: dict[int, Outcome] = {}
         self._starting = driver.started
         now = self.clock()
         for client in driver.present():  # they get the time to notice that the server is back
             self._attendance.believe(client, self.leases.at_work + self.leases.grace + self.leases.longest_wait)
+        with self._lock:
+            self._set_deadlines(driver.present())
         for timer, due in driver.timers():
             heapq.heappush(self._timers, (max(due, now), timer))
 
@@ -196,11 +201,12 @@ class Service(Writer):
                 self._put(Happening("timer", data={"timer": heapq.heappop(self._timers)[1]}))
             for client in self._attendance.silent():
                 self._put(Happening("leave", client))
-            due = [
-                at
-                for at in (self._timers[0][0] if self._timers else None, self._attendance.next_end())
-                if at is not None
-            ]
+            while self._deadlines and self._deadlines[0][0] <= now:
+                _, client, task = heapq.heappop(self._deadlines)
+                if self.open(client, task) is not None and self._attendance.leaves(client):
+                    self._put(Happening("leave", client, data={"reason": "late"}))
+            first = [heap[0][0] for heap in (self._timers, self._deadlines) if heap]
+            due = first + [at for at in (self._attendance.next_end(),) if at is not None]
         return max(0.0, min([*due, now + 1.0]) - now)
 
     def _admit(self, waiting: Happening, codes: set[str]) -> bool:
@@ -241,8 +247,18 @@ class Service(Writer):
         with self._lock:
             for client in applied.asked:
                 self._attendance.believe_at_least(client, self.leases.at_work)
+            self._set_deadlines(applied.asked)
             for timer, due in applied.timers:
                 heapq.heappush(self._timers, (due, timer))
+
+    def _set_deadlines(self, clients: Iterable[int]) -> None:
+        """Set the deadlines of the tasks that clients have; after a restart they begin anew."""
+        if self.leases.task_deadline is None:
+            return
+        due = self.clock() + self.leases.task_deadline
+        for client in clients:
+            if (task := self.driver.task_of(client)) is not None:
+                heapq.heappush(self._deadlines, (due, client, task.task))
 
     def _outcome(self, client: int, task: int) -> Outcome:
         """Return what became of a client's task that is not open.

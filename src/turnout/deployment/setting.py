@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from turnout.guard import NoiseShare
 from turnout.pace import SECURE_PHASES, Buffered, Pace, Rounds
 from turnout.pace.actions import Phase
 from turnout.selection import AllAvailable
+from turnout.simulation.trained import Trained
 from turnout.slots import InformsClients
 from turnout.slots.algorithm import Algorithm
 
@@ -49,6 +50,7 @@ class Setting:
         heartbeat: seconds between two signs of life of a client at work.
         description: the experiment as plain values.
         visible: what the server sees of a client.
+        trained: what the parameters of the model are called, for whoever takes it out of a checkpoint.
     """
 
     algorithm: Algorithm
@@ -64,10 +66,18 @@ class Setting:
     heartbeat: float
     description: dict[str, Any]
     visible: tuple[Visible, ...]
+    trained: Trained
 
     @classmethod
-    def of(cls, experiment: Configuration, heartbeat: float = 10.0) -> Setting:
+    def of(
+        cls, experiment: Configuration, heartbeat: float = 10.0, max_norm: float | Literal["auto"] | None = "auto"
+    ) -> Setting:
         """Take an experiment apart, and try out what one client does.
+
+        Args:
+            experiment: what is run.
+            heartbeat: seconds between two signs of life of a client at work.
+            max_norm: as `turnout.deployment.server.Options` has it.
 
         Raises:
             ConfigurationError: for what has no meaning between real machines.
@@ -79,6 +89,8 @@ class Setting:
         try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
         initial = objective.initial[: objective.layout.num_shared].clone()
         phases = algorithm.phases
+        if max_norm == "auto":
+            max_norm = 100.0 * max(initial.double().norm().item(), math.sqrt(len(initial)))
         return cls(
             algorithm,
             experiment.pace,
@@ -87,12 +99,13 @@ class Setting:
             experiment.evaluate_every,
             initial,
             phases,
-            {phase: _tried(computer, phase, initial) for phase in phases if phase not in SECURE_PHASES},
+            {phase: _tried(computer, phase, initial, max_norm) for phase in phases if phase not in SECURE_PHASES},
             objective,
             _test(experiment),
             heartbeat,
             describe(experiment),
             visible(algorithm),
+            Trained.of_parts(experiment, objective, initial),
         )
 
     def expected(self, task: Assignment) -> ReportFormat | MaskedFormat:
@@ -232,7 +245,7 @@ def _within_delta(algorithm: Algorithm, most: int, given: bool) -> int:
     return fit
 
 
-def _tried(computer: Computer, phase: Phase, initial: torch.Tensor) -> ReportFormat:
+def _tried(computer: Computer, phase: Phase, initial: torch.Tensor, max_norm: float | None) -> ReportFormat:
     """Return what a report looks like, as the client with the fewest examples sends it."""
     algorithm, federation = computer.experiment.algorithm, Federation(
         computer.shards.num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=computer.experiment.seed
@@ -248,7 +261,7 @@ def _tried(computer: Computer, phase: Phase, initial: torch.Tensor) -> ReportFor
     if done is None:
         raise ConfigurationError("a client's first update holds NaN or infinity: write a smaller lr")
     coding = Coding.of(algorithm, computer.experiment.seed, computer.objective)
-    return ReportFormat(read_manifest(done[0]), coding, algorithm.aggregation.nulls_dropped)
+    return ReportFormat(read_manifest(done[0]), coding, algorithm.aggregation.nulls_dropped, max_norm)
 
 
 def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | None:

@@ -7,57 +7,41 @@ written together: the files are brought to the disk side by side, and their entr
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import event, exc
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import exc
 
 from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.deployment.claim import Claim
+from turnout.deployment.database import (
+    CLIENTS,
+    CODES,
+    FACTS,
+    JOURNAL,
+    METADATA,
+    TASKS,
+    StoreLost,
+    StoreUnavailable,
+    Transaction,
+    engine_of,
+    first_line,
+    upsert_of,
+)
 
 SQLITE = "journal.sqlite"
+_LOST = "lost "  # begins the fact that says why the report of a task was lost
 _WRITERS = 16  # files that are brought to the disk at a time: the disk does them together
-
-_metadata = sa.MetaData()
-_facts = sa.Table("facts", _metadata, sa.Column("name", sa.Text, primary_key=True), sa.Column("value", sa.Text))
-_clients = sa.Table(
-    "clients",
-    _metadata,
-    sa.Column("client", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("token", sa.Text, nullable=False, unique=True),  # a hash: who reads the database can be nobody
-    sa.Column("name", sa.Text),
-)
-_codes = sa.Table(
-    "codes", _metadata, sa.Column("code", sa.Text, primary_key=True), sa.Column("client", sa.BigInteger, nullable=True)
-)
-_journal = sa.Table(
-    "journal",
-    _metadata,
-    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("time", sa.Double, nullable=False),
-    sa.Column("wall", sa.Double, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("client", sa.BigInteger),
-    sa.Column("task", sa.BigInteger, index=True),
-    sa.Column("digest", sa.Text),
-    sa.Column("data", sa.Text),
-)
-_tasks = sa.Table(
-    "tasks",
-    _metadata,
-    sa.Column("task", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("client", sa.BigInteger, nullable=False),
-    sa.Column("outcome", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text),
-)
 
 
 @dataclass(frozen=True)
@@ -95,8 +79,8 @@ class Outcome:
     digest: str | None = None
 
 
-class StoreUnavailable(CheckpointError):
-    """The journal cannot be written now (a database that is locked or gone, a full disk); later it may be."""
+class ReportLost(CheckpointError):
+    """A report that the journal speaks of is missing or damaged."""
 
 
 class Store:
@@ -106,50 +90,66 @@ class Store:
         folder: the run's folder.
         url: of a PostgreSQL database, ``postgresql://...``; None is a SQLite file in the folder.
 
+    Attributes:
+        wait: called with the error when a write in the middle of an entry has failed; it returns when the write is to be
+            tried again. By default it raises `StoreUnavailable`.
+
     Raises:
         ConfigurationError: for a database that cannot be used.
     """
 
     def __init__(self, folder: Path, url: str | None = None) -> None:
-        self.folder = folder
+        self.folder, self.wait = folder, _refuse
         self.models, self.reports, self.incoming = folder / "models", folder / "reports", folder / "incoming"
         for path in (self.models, self.reports, self.incoming):
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.engine = _engine(f"sqlite:///{folder / SQLITE}" if url is None else url)
-        self._upsert = postgresql.insert if self.engine.dialect.name == "postgresql" else sqlite.insert
-        self._claimed: sa.Connection | None = None
+        self.engine = engine_of(f"sqlite:///{folder / SQLITE}" if url is None else url)
+        self._claim: Claim | None = None
         self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="sync")
         try:
-            _metadata.create_all(self.engine)
+            METADATA.create_all(self.engine)
         except exc.SQLAlchemyError as error:
-            raise ConfigurationError(f"the database cannot be used: {_first_line(error)}") from None
+            raise ConfigurationError(f"the database cannot be used: {first_line(error)}") from None
+        self._files = [folder] if url is not None else [folder, folder / SQLITE]
+        self._inodes = [_inode(path) for path in self._files]
 
     def claim(self) -> None:
-        """Have the database to oneself until `close`; of a SQLite file, the lock on its folder sees to that.
+        """Take the journal over, as `Claim` says.
 
         Raises:
             CheckpointError: where another server has it.
         """
-        if self.engine.dialect.name != "postgresql":
-            return
-        self._claimed = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        if not self._claimed.execute(sa.text("SELECT pg_try_advisory_lock(7283)")).scalar():
+        try:
+            self._claim = Claim(self.engine)
+        except CheckpointError:
             self.close()
-            raise CheckpointError("another server is at work on this database: stop it first, or give another one")
+            raise
+
+    def check(self) -> None:
+        """Verify that the folder is still the one that was opened.
+
+        Raises:
+            StoreLost: where it, or the journal in it, was removed or replaced.
+        """
+        for path, inode in zip(self._files, self._inodes, strict=True):
+            if _inode(path) != inode:
+                raise StoreLost(
+                    f"{path} was removed or replaced while the server ran: restore {self.folder} from a copy"
+                )
 
     def close(self) -> None:
         """Let go of files and connections."""
-        if self._claimed is not None:
-            self._claimed.close()
+        if self._claim is not None:
+            self._claim.close()
         self._pool.shutdown()
         self.engine.dispose()
 
     def fact(self, name: str, value: str | None = None) -> str | None:
         """Return what is noted under a name; note `value` there if nothing is."""
         with self._transaction() as connection:
-            found = connection.execute(sa.select(_facts.c.value).where(_facts.c.name == name)).scalar()
+            found = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == name)).scalar()
             if found is None and value is not None:
-                connection.execute(_facts.insert().values(name=name, value=value))
+                connection.execute(FACTS.insert().values(name=name, value=value))
                 found = value
             return found
 
@@ -169,17 +169,17 @@ class Store:
     def clients(self) -> dict[str, int]:
         """Return all clients by the hash of their token."""
         with self._transaction() as connection:
-            return {row.token: row.client for row in connection.execute(sa.select(_clients))}
+            return {row.token: row.client for row in connection.execute(sa.select(CLIENTS))}
 
     def add_codes(self, hashes: Iterable[str]) -> None:
         """Add one-time codes for enrolment, as hashes."""
         with self._transaction() as connection:
-            connection.execute(_codes.insert(), [{"code": code} for code in hashes])
+            connection.execute(CODES.insert(), [{"code": code} for code in hashes])
 
     def codes(self) -> dict[str, int | None]:
         """Return all one-time codes (hashes), with the client that used each."""
         with self._transaction() as connection:
-            return dict(connection.execute(sa.select(_codes.c.code, _codes.c.client)).all())
+            return dict(connection.execute(sa.select(CODES.c.code, CODES.c.client)).all())
 
     def commit(
         self, entries: Sequence[Entry], arrived: Sequence[tuple[Path, Path]] = (), outcomes: Sequence[Outcome] = ()
@@ -193,16 +193,22 @@ class Store:
 
         Raises:
             StoreUnavailable: where this is impossible now; nothing of it has happened then, and it may be tried again.
+            StoreLost: where the folder was removed, or another server has claimed the journal.
         """
+        self.check()
+        if self._claim is not None:
+            self._claim.hold()
         try:
             self._bring(arrived)
             with self._transaction() as connection:
+                if self._claim is not None:
+                    self._claim.verify(connection)
                 if entries:
-                    connection.execute(_journal.insert(), [_row(entry) for entry in entries])
+                    connection.execute(JOURNAL.insert(), [_row(entry) for entry in entries])
                 self._enrol(connection, [entry for entry in entries if entry.kind == "enrol"])
                 if outcomes:
                     rows = {each.task: vars(each) for each in outcomes}
-                    insert = self._upsert(_tasks)
+                    insert = upsert_of(self.engine)(TASKS)
                     changed = {name: insert.excluded[name] for name in ("client", "outcome", "digest")}
                     newest = insert.on_conflict_do_update(index_elements=["task"], set_=changed)
                     connection.execute(newest, list(rows.values()))
@@ -212,7 +218,7 @@ class Store:
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """Return the journal from the entry behind number `after` on, without holding all of it."""
         while True:
-            query = sa.select(_journal).where(_journal.c.number > after).order_by(_journal.c.number).limit(1000)
+            query = sa.select(JOURNAL).where(JOURNAL.c.number > after).order_by(JOURNAL.c.number).limit(1000)
             with self._transaction() as connection:
                 rows = connection.execute(query).all()
             yield from (_entry(row) for row in rows)
@@ -223,7 +229,7 @@ class Store:
     def outcome(self, task: int) -> Outcome | None:
         """Return what became of a task, if it has ended."""
         with self._transaction() as connection:
-            row = connection.execute(sa.select(_tasks).where(_tasks.c.task == task)).one_or_none()
+            row = connection.execute(sa.select(TASKS).where(TASKS.c.task == task)).one_or_none()
         return None if row is None else Outcome(row.task, row.client, row.outcome, row.digest)
 
     def model(self, digest: str) -> Path:
@@ -237,18 +243,20 @@ class Store:
     def write_model(self, digest: str, body: bytes) -> Path:
         """Write a model, unless it is there."""
         path = self.model(digest)
-        if not path.exists():
-            part = path.with_suffix(".part")
-            part.write_bytes(body)
-            sync(part)
-            move(part, path)
+
+        def write() -> None:
+            if not path.exists():
+                part = path.with_suffix(".part")
+                part.write_bytes(body)
+                sync(part)
+                move(part, path)
+
+        self._until_done(write)
         return path
 
     def keep_models(self, digests: set[str]) -> None:
         """Delete all models but these."""
-        for path in self.models.iterdir():
-            if path.stem not in digests:
-                path.unlink(missing_ok=True)
+        _delete_all_but(self.models, digests)
 
     def keep_reports(self, after: int, digests: Iterable[str]) -> None:
         """Delete all reports but these, and those that the journal speaks of behind the entry number `after`.
@@ -257,9 +265,50 @@ class Store:
             StoreUnavailable: where the journal cannot be read now.
         """
         kept = {*digests, *(entry.digest for entry in self.entries(after) if entry.kind == "report")}
-        for path in self.reports.iterdir():
-            if path.stem not in kept:
-                path.unlink(missing_ok=True)
+        _delete_all_but(self.reports, kept)
+
+    def read_report(self, digest: str) -> bytes:
+        """Read a report and verify its digest.
+
+        Raises:
+            ReportLost: where it is missing or damaged.
+        """
+        path = self.report(digest)
+        try:
+            body = path.read_bytes()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # of the process, not of the file
+                raise
+            raise ReportLost(f"the journal speaks of {path}, which cannot be read: {error}") from error
+        if hashlib.sha256(body).hexdigest() != digest:
+            raise ReportLost(f"the journal speaks of {path}, which is damaged: its digest is another one")
+        return body
+
+    def lost(self) -> set[int]:
+        """Return the tasks whose report was missing or damaged when it was needed."""
+        with self._transaction() as connection:
+            names = connection.execute(sa.select(FACTS.c.name).where(FACTS.c.name.startswith(_LOST))).scalars()
+            return {int(name.removeprefix(_LOST)) for name in names}
+
+    def note_lost(self, task: int, reason: str) -> None:
+        """Note that the report of a task was not used, so that whoever applies the journal again leaves it out, too.
+
+        Raises:
+            CheckpointError: where reports were deleted, or the folder of reports is empty: only a copy helps then.
+        """
+        if self.discarded or not any(self.reports.iterdir()):
+            raise CheckpointError(reason + self.discarded)
+        self._until_done(lambda: self.fact(f"{_LOST}{task}", reason))
+
+    def _until_done(self, write: Callable[[], object]) -> None:
+        """Write something without which an entry cannot be applied; try again for as long as `wait` returns."""
+        while True:
+            try:
+                write()
+                return
+            except (OSError, StoreUnavailable) as error:
+                self.check()
+                self.wait(error)
 
     def damaged(self, reports: Sequence[tuple[Path, str]]) -> set[Path]:
         """Return which of these files, of reports by digest, hold something else; files that were brought are looked up."""
@@ -289,33 +338,33 @@ class Store:
         """Add the clients that were enrolled, and note which codes they used."""
         for entry in entries:
             row = {"client": entry.client, "token": entry.digest, "name": entry.data.get("name")}
-            connection.execute(_clients.insert().values(row))
+            connection.execute(CLIENTS.insert().values(row))
             if (code := entry.data.get("code")) is not None:
-                connection.execute(_codes.update().where(_codes.c.code == code).values(client=entry.client))
+                connection.execute(CODES.update().where(CODES.c.code == code).values(client=entry.client))
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self.engine)
+    def _transaction(self) -> Transaction:
+        return Transaction(self.engine)
 
 
-class _Transaction:
-    """A transaction whose failures are `StoreUnavailable`."""
+def _refuse(error: Exception) -> None:
+    raise StoreUnavailable(f"the folder of the run cannot be written: {error}. Free some space") from error
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self._context = engine.begin()
 
-    def __enter__(self) -> sa.Connection:
-        try:
-            return self._context.__enter__()
-        except exc.DBAPIError as error:
-            raise StoreUnavailable(f"the database cannot be used now: {_first_line(error)}") from error
+def _delete_all_but(folder: Path, names: Container[str]) -> None:
+    """Delete files; one that cannot be deleted now is left for the next time."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.stem not in names:
+                path.unlink(missing_ok=True)
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        try:
-            self._context.__exit__(kind, error, trace)
-        except exc.OperationalError as gone:
-            raise StoreUnavailable(f"the database cannot be used now: {_first_line(gone)}") from gone
-        if isinstance(error, exc.OperationalError):
-            raise StoreUnavailable(f"the database cannot be used now: {_first_line(error)}") from error
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    """Return what identifies a file or folder on its disk; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def move(part: Path, path: Path) -> None:
@@ -332,36 +381,9 @@ def sync(path: Path) -> None:
         os.close(number)
 
 
-def _engine(url: str) -> sa.Engine:
-    """Make the engine of a database."""
-    try:
-        address = sa.make_url(url)
-    except exc.ArgumentError:
-        raise ConfigurationError(f"database: got {url!r}, needed postgresql://USER:PASSWORD@HOST/NAME") from None
-    if address.get_backend_name() == "postgresql":
-        try:
-            return sa.create_engine(address.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
-        except ModuleNotFoundError:
-            raise ConfigurationError("PostgreSQL needs psycopg: pip install 'turnout[postgresql]'") from None
-    if address.get_backend_name() != "sqlite":
-        raise ConfigurationError(f"database: got {address.drivername}, needed postgresql://..., or none for SQLite")
-    engine = sa.create_engine(address, connect_args={"timeout": 5.0, "check_same_thread": False})
-
-    @event.listens_for(engine, "connect")
-    def durable(connection: Any, _: Any) -> None:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-
-    return engine
-
-
 def _row(entry: Entry) -> dict[str, Any]:
     return {**vars(entry), "data": json.dumps(entry.data) if entry.data else None}
 
 
 def _entry(row: Any) -> Entry:
     return Entry(**{**row._asdict(), "data": json.loads(row.data) if row.data else {}})
-
-
-def _first_line(error: Exception) -> str:
-    return str(getattr(error, "orig", None) or error).splitlines()[0]

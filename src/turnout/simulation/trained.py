@@ -15,6 +15,7 @@ from torch import nn
 from turnout import checkpoint
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError, refuse
+from turnout.engine.objective import Objective
 from turnout.engine.parameters import Layout
 from turnout.models import MODELS
 from turnout.simulation.memory import ClientMemory
@@ -51,14 +52,29 @@ class Trained:
     @classmethod
     def of(cls, simulation: Simulation) -> Trained:
         """Take the present model of a simulation."""
-        experiment, layout = simulation.experiment, simulation.objective.layout
-        spec = _spec(experiment)
-        names, fixed = _state_dict(simulation.objective.network.module, keep_fixed=spec is None)
+        experiment = simulation.experiment
+        own = simulation.memory if experiment.algorithm.personal is not None else None
+        return cls.of_parts(experiment, simulation.objective, simulation.state.params, own)
+
+    @classmethod
+    def of_parts(
+        cls, experiment: Configuration, objective: Objective, params: torch.Tensor, own: ClientMemory | None = None
+    ) -> Trained:
+        """Name the numbers of a model.
+
+        Args:
+            experiment: what is run.
+            objective: its model.
+            params: the shared parameters, ``[P_u]``.
+            own: what clients keep of the model; None where they keep nothing, or keep it to themselves.
+        """
+        layout, spec = objective.layout, _spec(experiment)
+        names, fixed = _state_dict(objective.network.module, keep_fixed=spec is None)
         return cls(
             layout,
-            simulation.state.params.detach().cpu().clone(),
-            simulation.objective.initial[layout.num_shared :].detach().cpu().clone(),
-            simulation.memory if experiment.algorithm.personal is not None else None,
+            params.detach().cpu().clone(),
+            objective.initial[layout.num_shared :].detach().cpu().clone(),
+            own,
             experiment.data.num_clients,
             names,
             fixed,
@@ -74,7 +90,8 @@ class Trained:
             return torch.cat([self.params, self.first])
         if self.own is None:
             raise ConfigurationError(
-                "clients have no models of their own, for the algorithm has no personal part: leave client out"
+                "clients have no models of their own, for the algorithm has no personal part or, in a deployment, clients keep "
+                "theirs to themselves: leave client out"
             )
         if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < self.num_clients:
             raise refuse("client", given=client, needed=f"the number of a client, 0 to {self.num_clients - 1}")
@@ -106,7 +123,8 @@ class Trained:
         tensors, facts = checkpoint.load(folder)
         if (model := facts.get("model")) is None:
             raise CheckpointError(
-                f"{folder / checkpoint.FILE} does not say what its parameters are called: run it again"
+                f"{folder / checkpoint.FILE} does not say what its parameters are called: run it again, or start "
+                "`turnout serve` on this folder once more"
             )
         first, memory, own = checkpoint.unflatten(tensors, "model.first"), checkpoint.unflatten(tensors, "memory"), None
         if "row" in first:

@@ -58,6 +58,7 @@ def _tried(algorithm: Algorithm, state: ServerState, reports: Report, federation
         taken = _read(*_step(algorithm, state, reports, federation), sums)
     except Exception:
         if torch.stack(sums).isfinite().all():
+            undo()
             raise
         taken = None  # pieces need not cope with what was never meant for them
     if taken is None or not taken[-1]:
