@@ -4,7 +4,6 @@ import pytest
 
 from turnout import Everyone, Experiment, Population, fedau
 from turnout.core.checks import ConfigurationError
-from turnout.deployment.client import Call
 from turnout.deployment.leases import Attendance, Leases
 from turnout.deployment.replay import replay
 from turnout.models import Mlp

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Literal
 
 from rich.table import Table as RichTable
 
 from turnout import storage
 from turnout.cli.output import say, show
 from turnout.cli.run import save
+from turnout.core.checks import refuse
 from turnout.describe import describe
 from turnout.environment import environment
+from turnout.pace import Pace
 
 
 def note(folder: Path, source: str | None, experiment: object, settings: object) -> None:
@@ -28,6 +32,30 @@ def note(folder: Path, source: str | None, experiment: object, settings: object)
         file, _, name = source.rpartition(":")
         text = f"{Path(file).resolve()}:{name}\n"
         storage.save(folder, {"experiment.txt": lambda path: path.write_text(text, encoding="utf-8")})
+
+
+def norm_bound(text: str) -> float | Literal["auto"] | None:
+    """Read ``--max-norm``.
+
+    Raises:
+        ConfigurationError: for what is neither a number > 0 nor ``auto`` or ``none``.
+    """
+    if text in ("auto", "none"):
+        return "auto" if text == "auto" else None
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 < number < math.inf:
+        raise refuse("max_norm", given=text, needed="a number > 0, or auto, or none for no bound")
+    return number
+
+
+def task_seconds(given: float | None, pace: Pace) -> float | None:
+    """Return the greatest age of a task: as given, where 0 is any; by default 600 seconds, or as long as a round may take."""
+    if given is None:
+        return max(600.0, getattr(pace, "deadline", None) or 0.0)
+    return given or None
 
 
 def introduce(server: object, folder: Path) -> None:

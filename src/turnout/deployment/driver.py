@@ -34,8 +34,6 @@ from turnout.pace import SECURE_PHASES, Ask, Drop, Gather, SetTimer, Step
 from turnout.secure import ProtocolError
 from turnout.secure.attendance import disputed
 
-log = logging.getLogger("turnout.server")
-
 OVER = "the run is over"
 
 

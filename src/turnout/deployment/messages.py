@@ -116,8 +116,8 @@ class ReportFormat:
             checked: whether its numbers have been looked at before.
 
         Raises:
-            WireError: where it is not what was asked for: other tensors, NaN or infinity, too large a norm, impossible counts,
-                or keys of low order.
+            WireError: where it is not what was asked for: other tensors, NaN or infinity, too large a norm, impossible
+                counts, or keys of low order.
         """
         tensors, nbytes = decode(body, self.manifest), None
         if not checked:

@@ -70,7 +70,7 @@ def _renew_noise(
         number = sum(behind - first for first, behind in lost[len(known) :])
         log.warning("releases that the journal does not know are counted as spent", extra={"releases": number})
     releases.note(driver.version, driver.noise)
-    driver.stepped = lambda at: releases.note(at.version, at.noise)
+    driver.stepped = lambda at: store.until_done(lambda: releases.note(at.version, at.noise))
     return last
 
 

@@ -222,7 +222,9 @@ class Service(Writer):
         """Do what follows of an entry, and answer; return whose question for work can be answered now."""
         applied = self.driver.apply(entry)
         self._note(applied)
-        if entry.kind == "enrol":
+        if applied.error is not None:
+            waiting.fail(applied.error)
+        elif entry.kind == "enrol":
             waiting.answer(self.enrolment.written(entry))
         elif entry.kind == "report":
             assert entry.task is not None

@@ -251,7 +251,7 @@ class Store:
                 sync(part)
                 move(part, path)
 
-        self._until_done(write)
+        self.until_done(write)
         return path
 
     def keep_models(self, digests: set[str]) -> None:
@@ -298,15 +298,15 @@ class Store:
         """
         if self.discarded or not any(self.reports.iterdir()):
             raise CheckpointError(reason + self.discarded)
-        self._until_done(lambda: self.fact(f"{_LOST}{task}", reason))
+        self.until_done(lambda: self.fact(f"{_LOST}{task}", reason))
 
-    def _until_done(self, write: Callable[[], object]) -> None:
+    def until_done(self, write: Callable[[], object]) -> None:
         """Write something without which an entry cannot be applied; try again for as long as `wait` returns."""
         while True:
             try:
                 write()
                 return
-            except (OSError, StoreUnavailable) as error:
+            except (OSError, CheckpointError) as error:
                 self.check()
                 self.wait(error)
 

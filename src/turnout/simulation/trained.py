@@ -90,8 +90,8 @@ class Trained:
             return torch.cat([self.params, self.first])
         if self.own is None:
             raise ConfigurationError(
-                "clients have no models of their own, for the algorithm has no personal part or, in a deployment, clients keep "
-                "theirs to themselves: leave client out"
+                "clients have no models of their own, for the algorithm has no personal part or, in a deployment, clients "
+                "keep theirs to themselves: leave client out"
             )
         if isinstance(client, bool) or not isinstance(client, int | np.integer) or not 0 <= client < self.num_clients:
             raise refuse("client", given=client, needed=f"the number of a client, 0 to {self.num_clients - 1}")

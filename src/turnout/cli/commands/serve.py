@@ -9,7 +9,7 @@ import typer
 
 from turnout.cli import flags
 from turnout.cli.errors import RunFailed, guarded
-from turnout.core.checks import CheckpointError, known_name
+from turnout.core.checks import CheckpointError, Diverged, known_name
 
 EPILOG = r"""[bold]Examples[/bold]
 
@@ -74,6 +74,30 @@ def serve(
         float,
         typer.Option(metavar="SECONDS", help="Between signs of life of clients at work.", rich_help_panel=CLIENTS),
     ] = 10.0,
+    task_deadline: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Greatest age of a task; 0 is any (default: 600, or the deadline of a round if that is longer).",
+            rich_help_panel=CLIENTS,
+        ),
+    ] = None,
+    max_norm: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto|none",
+            help="Greatest norm of an update; auto is 100 times that of the first model, or of ones.",
+            rich_help_panel=CLIENTS,
+        ),
+    ] = "auto",
+    max_empty_steps: Annotated[
+        int,
+        typer.Option(
+            metavar="K",
+            help="Fail after K steps in a row without a usable report; 0 never does.",
+            rich_help_panel=flags.OUTCOME,
+        ),
+    ] = 10,
     rate: Annotated[
         float, typer.Option(metavar="N", help="Requests a second of one client; 0 is any.", rich_help_panel=CLIENTS)
     ] = 50.0,
@@ -93,7 +117,7 @@ def serve(
 ) -> None:
     """Train with real clients, who enrol, come and go. Stopped or killed, the same command goes on where it was."""
     from turnout.cli.deployed import announced, experiment_of, log_to_stderr, needs
-    from turnout.cli.serve import introduce, note
+    from turnout.cli.serve import introduce, norm_bound, note, task_seconds
 
     needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
     from turnout.deployment.leases import Leases
@@ -107,16 +131,20 @@ def serve(
     experiment, settings = experiment_of(first, given)
     least = getattr(experiment.algorithm.selection, "cohort_size", 1) if min_clients is None else min_clients
     target = folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")
+    leases = Leases(heartbeat=heartbeat, task_deadline=task_seconds(task_deadline, experiment.pace))
     options = Options(
-        host, port, database, least, max_clients, enrolment, Leases(heartbeat=heartbeat), certificate, key, client_ca, rate,
-        linger, discard,
+        host, port, database, least, max_clients, enrolment, leases, certificate, key, client_ca, rate, linger, discard,
+        max_norm=norm_bound(max_norm), max_empty_steps=max_empty_steps,
     )  # fmt: skip
-    server = Server(experiment, target, None if settings is None else announced(settings), options)
+    try:
+        server = Server(experiment, target, None if settings is None else announced(settings), options)
+    except OSError as error:
+        raise CheckpointError(f"{target} cannot be written: {error}. Free some space, or give another --folder") from error
     note(target, first, experiment, settings)
     introduce(server, target)
     log_to_stderr(logs)
     try:
         outcome = server.run(lambda url: typer.echo(f"serving at {url}"))
-    except CheckpointError as error:
+    except (CheckpointError, Diverged) as error:
         raise RunFailed(str(error)) from error
     typer.echo(f"{outcome} after {server.driver.version} of {experiment.rounds} steps; all of it is in {target}")

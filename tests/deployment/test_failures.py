@@ -1,0 +1,496 @@
+"""Runs that come to nothing, disks and folders that fail, journals with a second server, and entries that raise."""
+
+import errno
+import os
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load, load_file
+
+import turnout as to
+from turnout import Buffered, Everyone, Experiment, Population, Rounds, checkpoint, fedau
+from turnout.cli.serve import norm_bound, task_seconds
+from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
+from turnout.deployment import driver as drivers
+from turnout.deployment import store as stores
+from turnout.deployment.happening import Happening
+from turnout.deployment.leases import Leases
+from turnout.deployment.replay import replay
+from turnout.deployment.server import Options, Server
+from turnout.deployment.setting import Setting
+from turnout.deployment.store import Entry, Store, StoreLost, StoreUnavailable
+from turnout.deployment.wire import encode
+from turnout.models import Mlp
+from turnout.simulation import Simulation
+
+from ..laws.recipes import DATA, LOCAL
+from .test_hostile import put, waiting
+
+RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=4, evaluate_every=2)
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    simulation = Simulation(RUN)
+    for _ in range(RUN.rounds):
+        simulation.round()
+    return simulation.state.params
+
+
+def at_work(deployed):
+    """Have all clients train, and hold their reports."""
+    for home in deployed.homes:
+        home.step(deployed.host)
+    for home in deployed.homes:
+        home.train(deployed.host)
+    return deployed
+
+
+def enlarged(home, factor):
+    """The report of a client with a delta of so much in every number."""
+    tensors = load(waiting(home))
+    tensors["delta"] = torch.full_like(tensors["delta"], factor)
+    return encode(tensors)
+
+
+# A run that comes to nothing.
+
+
+def test_one_huge_report_is_refused(world, undisturbed):
+    """By default nobody moves the model by more than 100 times its own norm; the others' run goes on."""
+    deployed = at_work(world(RUN))
+    task = deployed.host.driver.task_of(0).task
+    answer = put(deployed, 0, task, enlarged(deployed.homes[0], 3e38))
+    assert answer.status == 422
+    assert "delta has norm 2.57e+39, and this server takes at most 860 (serve --max-norm)" in answer.table()["reason"]
+    deployed.run()
+    assert deployed.host.driver.version == 4
+    assert deployed.host.driver.params.abs().max() < 100.0
+    assert not torch.equal(deployed.host.driver.params, undisturbed)
+
+
+def test_norms_are_bounded_by_vector():
+    setting = Setting.of(RUN)
+    size = len(setting.initial)
+    assert setting.reports["train"].max_norm == pytest.approx(100 * max(size**0.5, float(setting.initial.norm())))
+    assert Setting.of(RUN, max_norm=None).reports["train"].max_norm is None
+    assert Setting.of(RUN, max_norm=2.5).reports["train"].max_norm == 2.5
+    assert (norm_bound("auto"), norm_bound("none"), norm_bound("2.5")) == ("auto", None, 2.5)
+    for bad in ("0", "-1", "nan", "inf", "much"):
+        with pytest.raises(ConfigurationError, match=r"max_norm: got '.*', needed a number > 0, or auto, or none"):
+            norm_bound(bad)
+
+
+def test_the_deadline_of_a_task():
+    """Ten minutes, or as long as a round may take; 0 is none."""
+    assert task_seconds(None, Rounds()) == 600.0
+    assert task_seconds(None, Rounds(deadline=3600.0)) == 3600.0
+    assert task_seconds(None, Buffered(3)) == 600.0
+    assert task_seconds(5.0, Rounds(deadline=3600.0)) == 5.0
+    assert task_seconds(0.0, Rounds()) is None
+
+
+def ruined(world):
+    """A federation without a bound, one of whose clients has sent a huge report, and whose others cannot train any more."""
+    deployed = world(RUN, leases=Leases(heartbeat=1.0, grace=1.0), max_empty_steps=2)
+    deployed.setting.reports["train"].__dict__["max_norm"] = None
+    at_work(deployed)
+    task = deployed.host.driver.task_of(0).task
+    assert put(deployed, 0, task, enlarged(deployed.homes[0], 3e38)).status == 201
+    for home in deployed.homes[1:]:
+        home.step(deployed.host)
+    assert deployed.host.driver.version == 1
+    return deployed
+
+
+def test_a_run_without_reports_ends_with_the_reason(world):
+    """All honest updates are NaN from then on: two empty steps, and not one more, and no run that counts as over."""
+    deployed = ruined(world)
+    with pytest.raises(Diverged, match=r"last 2 steps, up to step 3 \(tasks dropped so far: died 16\)"):
+        deployed.run()
+    assert deployed.host.driver.version == 3
+    assert deployed.host.driver.over is None
+    deployed.restart()  # a new attempt has as many steps
+    assert deployed.host.driver.empty_steps == 0
+
+
+def test_steps_with_reports_count_anew(world):
+    """Empty steps that are not in a row end nothing."""
+    run = Experiment(**{**vars(RUN), "pace": Rounds(deadline=30.0), "rounds": 6})
+    deployed = world(run, max_empty_steps=2)
+    for reports in (0, 1, 0, 1):
+        at_work(deployed)
+        for home in deployed.homes[:reports]:
+            home.step(deployed.host)
+        deployed.clock.now += 31.0
+        deployed.host.pump()
+    assert deployed.host.driver.version == 4
+    deployed.clock.now += 31.0
+    deployed.host.pump()
+    deployed.clock.now += 31.0
+    with pytest.raises(Diverged):
+        deployed.host.pump()
+
+
+def test_a_failed_run_says_so_everywhere(folder, monkeypatch):
+    """The server ends with the reason, its status says "failed", and a checkpoint is there."""
+    server = Server(RUN, folder, None, Options(port=0, min_clients=1, linger=0.2, max_empty_steps=3))
+    monkeypatch.setattr(server.service, "tick", lambda: 1.0)
+    server.driver.empty_steps = 3
+    server.service.enrol("t" * 40)
+    with pytest.raises(Diverged, match="no report could be used in the last 3 steps"):
+        server.run(lambda _: None)
+    from turnout.deployment.status import status
+
+    figures = status(server.service, 0, {})
+    assert (figures["state"], figures["healthy"]) == ("failed", False)
+    assert "last 3 steps" in figures["failure"]
+    assert (folder / "checkpoint.safetensors").exists()
+
+
+def test_a_model_that_overflows_is_noticed(world):
+    """What clients get is what counts: a model that is finite in float32 and infinite in bfloat16."""
+    deployed = world(RUN)
+    deployed.round()
+    driver = deployed.host.driver
+    driver.coordinator.state.params.fill_(float("inf"))
+    driver._published = None
+    driver._publish()
+    assert not driver.finite
+    with pytest.raises(Diverged, match="holds NaN or infinity: restore a backup from before"):
+        deployed.host.service.check_progress()
+
+
+# Its model.
+
+
+def test_the_model_can_be_taken_out(world, tmp_path):
+    """From the last checkpoint while the run goes on, and when it is over."""
+    deployed = world(RUN)
+    deployed.round()
+    deployed.host.service.finish()
+    for over in (False, True):
+        if over:
+            deployed.run()
+            deployed.host.service.finish()
+        result = to.load(deployed.folder)
+        file = load_file(result.export(tmp_path / "model.safetensors"))
+        params = deployed.host.driver.params
+        assert torch.equal(torch.cat([value.reshape(-1) for value in file.values()]), params)
+        assert list(file) == list(result.model.state_dict())
+        assert result.history.last_round == deployed.host.driver.version
+        with pytest.raises(ConfigurationError, match="in a deployment, clients keep theirs to themselves"):
+            result.state_dict(0)
+
+
+def test_the_model_of_personal_clients(world):
+    """The personal part is the one that a new client begins with."""
+    from ..laws.recipes import RECIPES
+
+    run = Experiment(**{**vars(RUN), "algorithm": RECIPES["fedavg_p"](LOCAL), "rounds": 1})
+    deployed = world(run).run()
+    deployed.host.service.finish()
+    names = list(to.load(deployed.folder).state_dict())
+    assert len(names) == 4
+
+
+# Disks.
+
+
+class Full:
+    """A disk that is full at the n-th write, for three attempts."""
+
+    def __init__(self, at):
+        self.left, self.failed = at, 0
+
+    def around(self, function):
+        def called(*arguments, **options):
+            self.left -= 1
+            if -3 < self.left <= 0:
+                self.failed += 1
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return function(*arguments, **options)
+
+        return called
+
+
+WRITES = {
+    "files": (stores, "sync"),
+    "names": (stores, "move"),
+    "model": (stores.Path, "write_bytes"),
+    "digests": (checkpoint.storage, "_write"),
+}
+
+
+@pytest.mark.parametrize("point", WRITES)
+@pytest.mark.parametrize("at", [1, 3, 6])
+def test_a_full_disk_is_waited_for(world, monkeypatch, undisturbed, point, at):
+    """Whatever cannot be written now is written later: same model, nothing counted twice."""
+    disk = Full(at)
+    deployed = world(RUN, checkpoint_every=0.0)
+    monkeypatch.setattr("turnout.deployment.writer.time.sleep", lambda _: None)
+    service, flush = deployed.host.service, deployed.host.service.flush
+
+    def patient():
+        while True:
+            try:
+                return flush()
+            except StoreUnavailable as error:
+                assert not service.healthy
+                service._wait(error)
+
+    monkeypatch.setattr(service, "flush", patient)
+    target, name = WRITES[point]
+    with monkeypatch.context() as full:
+        full.setattr(target, name, disk.around(getattr(target, name)))
+        deployed.run()
+    assert disk.failed == 3
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+    service.finish()
+    assert service.unsaved is None
+    assert replay(deployed.setting, deployed.folder).same is True
+
+
+def test_a_database_on_a_full_disk_is_waited_for(folder):
+    """SQLite says that the disk is full: nothing is taken, and later it is, once."""
+    store = Store(folder)
+    store.claim()
+    with store.engine.begin() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    entries = [Entry(n, 0.0, 0.0, "join", 0, data={"x": "y" * 4000}) for n in range(1, 20)]
+    with pytest.raises(StoreUnavailable, match="full"):
+        store.commit(entries)
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 100000")
+    store.commit(entries)
+    assert len(list(store.entries())) == 19
+    store.close()
+
+
+def test_a_server_that_is_told_to_stop_waits_no_longer(world):
+    """While the disk is full, a server that stops gives up after a few attempts; its journal has everything."""
+    deployed = world(RUN)
+    service = deployed.host.service
+    service.stopping = True
+    service._failures = 3
+    with pytest.raises(StoreUnavailable, match="cannot be written: full"):
+        service._wait(OSError("full"))
+    deployed.host.store.wait = stores._refuse
+    with pytest.raises(StoreUnavailable, match=r"cannot be written: .*Free some space"):
+        deployed.host.store.until_done(lambda: stores.sync(deployed.folder / "nothing"))
+
+
+def test_a_last_checkpoint_that_is_missing_is_told(folder, monkeypatch):
+    """A server whose last save failed does not say that all is in its folder."""
+    server = Server(RUN, folder, None, Options(port=0, min_clients=1, linger=0.0))
+
+    def full(*_):
+        raise CheckpointError("the disk is full")
+
+    monkeypatch.setattr(server.driver, "save", full)
+    server.service.stopping = True
+    with pytest.raises(CheckpointError, match=r"last checkpoint is missing: the disk is full. Start the server again"):
+        server.run(lambda _: None)
+
+
+@pytest.mark.parametrize("what", ["folder", "journal"])
+def test_a_folder_that_is_removed_ends_the_server(folder, what):
+    """Nothing is written into the void, no fragment is left behind, and the reason is told."""
+    server = Server(RUN, folder / "run", None, Options(port=0, min_clients=1))
+
+    def remove(_):
+        if what == "folder":
+            shutil.rmtree(folder / "run")
+        else:
+            os.replace(folder / "run" / stores.SQLITE, folder / "elsewhere")
+
+    with pytest.raises(CheckpointError, match="was removed or replaced while the server ran"):
+        server.run(remove)
+    assert (folder / "run").exists() == (what == "journal")
+
+
+def test_a_folder_that_is_removed_before_the_end(world):
+    """The last save notices it, too."""
+    deployed = world(RUN)
+    deployed.round()
+    shutil.rmtree(deployed.folder)
+    deployed.host.service.stop()
+    assert isinstance(deployed.host.service.failure, StoreLost)
+    assert not deployed.folder.exists()
+
+
+# A second server.
+
+
+def test_a_second_server_ends_the_first(folder):
+    """Where locks do not work, whoever claims the journal last has it, and the other one writes nothing more."""
+    first, second = Store(folder), Store(folder)
+    first.claim()
+    first.commit([Entry(1, 0.0, 0.0, "join", 0)])
+    second.claim()
+    with pytest.raises(StoreLost, match="another server has taken over this journal"):
+        first.commit([Entry(2, 0.0, 0.0, "join", 0)])
+    second.commit([Entry(2, 0.0, 0.0, "leave", 0)])
+    assert [entry.kind for entry in second.entries()] == ["join", "leave"]
+    for store in (first, second):
+        store.close()
+
+
+# Entries that raise.
+
+
+def test_a_lost_report_drops_its_task(world):
+    """It is missing or damaged when the journal is applied anew: the server starts, and goes on without it, each time."""
+    deployed = world(RUN)
+    deployed.round()
+    deployed.round()
+    names = [entry.digest for entry in deployed.host.store.entries() if entry.kind == "report"]
+    missing, damaged = (deployed.host.store.report(name) for name in (names[0], names[3]))
+    body = missing.read_bytes()
+    missing.unlink()
+    damaged.write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        replay(deployed.setting, deployed.folder)
+    deployed.restart()
+    driver = deployed.host.driver
+    assert driver.ledger.dropped["unusable"] == 2
+    assert deployed.host.store.outcome(0).outcome == "unusable"
+    rounds = driver.ledger.history.participation["round"].to_pylist()
+    assert (rounds.count(1), rounds.count(2)) == (6, 8)
+    first = driver.params
+    missing.write_bytes(body)  # found again, it would lead to another model than clients were given since
+    deployed.restart()
+    assert torch.equal(deployed.host.driver.params, first)
+    deployed.run()
+    deployed.host.service.finish()
+    assert replay(deployed.setting, deployed.folder).same is True
+
+
+def test_without_any_report_a_server_does_not_start(world):
+    """A folder of reports that was not restored is not taken for reports that were lost: no run begins anew by itself."""
+    deployed = world(RUN)
+    deployed.round()
+    for path in deployed.host.store.reports.iterdir():
+        path.unlink()
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        deployed.restart()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_report_that_raises_drops_its_task(world, monkeypatch, restarts):
+    """What reads one report raises: the step is taken with the others, in the server and at each recovery."""
+    deployed = at_work(world(RUN))
+    read = drivers.ReportBuffer.add
+
+    def strange(self, report):
+        if report.client[0] == 3 and report.version[0] == 0:
+            raise KeyError("strange")
+        read(self, report)
+
+    monkeypatch.setattr(drivers.StreamingSum, "add", strange)
+    monkeypatch.setattr(drivers.StreamingSum, "reports", drivers.ReportBuffer.reports)
+    for home in deployed.homes:
+        home.step(deployed.host)
+    if restarts:
+        deployed.restart()
+    driver = deployed.host.driver
+    assert driver.version == 1
+    assert driver.ledger.dropped == {"unusable": 1}
+    assert deployed.host.service.state_of(3, 3).body == {"state": "dropped", "reason": "unusable"}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_step_that_raises_is_empty(world, monkeypatch, restarts):
+    """What the server step raises, nobody can be blamed for: the step is taken without reports, and the run goes on."""
+    deployed = at_work(world(RUN))
+    step = drivers.Coordinator.step
+
+    def strange(self, batch, reports):
+        if self.state.version == 0 and len(reports):
+            raise ValueError("strange")
+        return step(self, batch, reports)
+
+    monkeypatch.setattr(drivers.Coordinator, "step", strange)
+    before = deployed.host.driver.params
+    for home in deployed.homes:
+        home.step(deployed.host)
+    if restarts:
+        deployed.restart()
+    driver = deployed.host.driver
+    assert (driver.version, driver.ledger.dropped) == (1, {"unusable": 8})
+    assert torch.equal(driver.params, before)
+    deployed.run()
+    assert driver.version == 4 or restarts
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_entry_that_raises_ends_nothing(world, monkeypatch, restarts):
+    """Its request is answered with the error, and the entries behind it are applied."""
+    deployed = world(RUN)
+    service, come = deployed.host.service, drivers.Driver._come_or_go
+
+    def strange(self, time, client, comes):
+        if client == 5:
+            raise LookupError("strange")
+        come(self, time, client, comes)
+
+    monkeypatch.setattr(drivers.Driver, "_come_or_go", strange)
+    bad, good = service._put(Happening("join", 5)), service._put(Happening("join", 6))
+    service.flush()
+    with pytest.raises(LookupError, match="strange"):
+        bad.result(0)
+    assert good.result(0) is None
+    if restarts:
+        deployed.restart()
+    assert deployed.host.driver.present() == [6]
+    assert deployed.host.driver.applied == 10
+
+
+# The writer's queue, and reports that come late.
+
+
+def test_what_could_not_be_written_comes_first(world, monkeypatch):
+    """What arrives while a write fails is written behind what waits, in the order of arrival."""
+    deployed = world(RUN)
+    service, commit = deployed.host.service, Store.commit
+
+    def broken(*_, **__):
+        service._put(Happening("leave", 1))
+        raise StoreUnavailable("not now")
+
+    service._put(Happening("join", 1))
+    service._put(Happening("join", 2))
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "commit", broken)
+        with pytest.raises(StoreUnavailable):
+            service.flush()
+    assert Store.commit is commit
+    service.flush()
+    kinds = [(entry.kind, entry.client) for entry in deployed.host.store.entries()]
+    assert kinds[-3:] == [("join", 1), ("join", 2), ("leave", 1)]
+    assert deployed.host.driver.present() == [2]
+
+
+def test_a_late_report_does_not_take_the_place_of_a_new_task(world):
+    """Checked while its task was open, written when it had ended and the client had another one: 410, and no more."""
+    deployed = at_work(world(Experiment(**{**vars(RUN), "pace": Rounds(deadline=30.0)})))
+    host, late = deployed.host, deployed.homes[0]
+    old, body = host.driver.task_of(0), waiting(late)
+    path = host.store.incoming / f"0-{old.task}-late.part"
+    path.write_bytes(body)
+    for home in deployed.homes[1:]:
+        home.step(host)
+    deployed.clock.now += 31.0
+    host.service.tick()  # the deadline is written first, and the report behind it, in one transaction
+    done = host.service.report(0, old.task, late.state.pending.digest, path)
+    host.service.flush()
+    new = host.driver.task_of(0)
+    assert new is not None
+    assert new.task != old.task
+    assert done.result(0).status == 410
+    assert host.service.state_of(0, old.task).body == {"state": "dropped", "reason": "late"}
+    assert host.service.state_of(0, new.task).body == {"state": "open"}
+    assert new.task not in host.driver._bodies
+    deployed.host.service.finish()
