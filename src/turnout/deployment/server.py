@@ -31,6 +31,7 @@ from turnout.deployment.sockets import PlainUvicorn, bounded
 from turnout.deployment.store import Store, StoreLost
 from turnout.deployment.verdicts import hashed
 from turnout.deployment.wire import PROTOCOL
+from turnout.storage import FolderGone
 
 log = logging.getLogger("turnout.server")
 
@@ -211,7 +212,7 @@ class Server:
                 runner.run(serve())
         finally:
             self.stop()
-        if isinstance(self.service.failure, Diverged | StoreLost):
+        if isinstance(self.service.failure, Diverged | StoreLost | FolderGone):
             raise self.service.failure
         if self.service.failure is not None:
             raise CheckpointError(

@@ -237,7 +237,7 @@ class Writer(ABC):
                 self.finish()
                 self._fail(error)
                 return
-            except StoreLost as error:
+            except (FolderGone, StoreLost) as error:
                 log.critical("the server cannot go on", extra={"reason": str(error)})
                 self._fail(error, stops=True)
                 return
