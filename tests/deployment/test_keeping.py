@@ -57,11 +57,12 @@ def test_a_server_whose_folder_is_removed_ends_with_the_reason(world, tmp_path):
     with storage.locked(deployed.folder):
         deployed.round()
         shutil.move(deployed.folder, tmp_path / "elsewhere")
-        with pytest.raises(CheckpointError, match="was removed or replaced while the run was going on"):
+        with pytest.raises(CheckpointError, match="was removed or replaced while the server ran"):
             deployed.host.service.finish()
         assert not deployed.folder.exists()
         shutil.move(tmp_path / "elsewhere", deployed.folder)
-    deployed.host.service.finish()
+    with pytest.raises(CheckpointError, match="was removed or replaced"):  # a copy of it is another folder
+        deployed.host.service.finish()
 
 
 def test_a_server_restored_from_a_copy_takes_no_report_of_what_was_lost(world):

@@ -139,7 +139,9 @@ def serve(
     try:
         server = Server(experiment, target, None if settings is None else announced(settings), options)
     except OSError as error:
-        raise CheckpointError(f"{target} cannot be written: {error}. Free some space, or give another --folder") from error
+        raise CheckpointError(
+            f"{target} cannot be written: {error}. Free some space, or give another --folder"
+        ) from error
     note(target, first, experiment, settings)
     introduce(server, target)
     log_to_stderr(logs)
