@@ -22,8 +22,8 @@ import torch
 
 import turnout as to
 from common import peak, random_data
-from turnout.pace import Buffered
 from turnout.population import Speed, delay
+from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation
 
 FEATURES, CLASSES, EXAMPLES = 64, 10, 16

@@ -20,8 +20,8 @@ import torch
 from torch._inductor import config as inductor
 
 import turnout
-from turnout.bench.workloads import WORKLOADS
 from turnout.cli.settings import Settings
+from turnout.comparison.bench.workloads import WORKLOADS
 from turnout.engine.compile.backends import BACKENDS
 from turnout.simulation.simulation import Simulation
 

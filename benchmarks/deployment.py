@@ -34,8 +34,8 @@ from torch import nn
 
 from turnout import Buffered, Experiment, Rounds, Sgd, fedavg, fedbuff
 from turnout.data.federated import FederatedData, Shards
-from turnout.deployment.leases import Leases
-from turnout.deployment.server import Options, Server
+from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.process import Options, Server
 
 KEEP = 120.0
 
@@ -108,7 +108,7 @@ class Body:
     """Reports that differ in a few bytes."""
 
     def __init__(self, num_params: int) -> None:
-        from turnout.deployment.wire import encode
+        from turnout.deployment.wire.format import encode
 
         counts = {name: torch.ones(1, dtype=torch.int64) for name in ("num_examples", "num_steps")}
         whole = encode({"delta": torch.zeros(1, num_params), "seen.loss": torch.zeros(1), **counts})

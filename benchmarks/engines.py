@@ -12,8 +12,8 @@ import statistics
 import time
 
 import turnout
-from turnout.bench.workloads import Workload
 from turnout.cli.settings import Settings
+from turnout.comparison.bench.workloads import Workload
 from turnout.simulation.simulation import Simulation
 
 _CASES = (  # shape of an image, channels, hidden layers, minibatch

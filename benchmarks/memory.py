@@ -20,9 +20,9 @@ import torch
 
 import turnout as to
 from common import peak, random_data
-from turnout.allocator import keep_large_buffers
+from turnout.engine.allocator import keep_large_buffers
+from turnout.pieces.base.algorithm import Algorithm
 from turnout.simulation import Simulation
-from turnout.slots.algorithm import Algorithm
 
 
 @dataclass(frozen=True)

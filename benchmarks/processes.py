@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 import turnout as to
 from common import random_data
-from turnout.allocator import keep_large_buffers
 from turnout.distributed import collectives
+from turnout.engine.allocator import keep_large_buffers
+from turnout.pieces.base.algorithm import Algorithm
 from turnout.simulation import Simulation
-from turnout.slots.algorithm import Algorithm
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ import torch
 
 import turnout
 from common import in_turns
-from turnout.bench.workloads import WORKLOADS
 from turnout.cli.layers import override
 from turnout.cli.settings import Settings
+from turnout.comparison.bench.workloads import WORKLOADS
 from turnout.simulation import Simulation
 
 ALGORITHMS = (

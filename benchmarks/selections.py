@@ -18,7 +18,7 @@ import torch
 
 import turnout as to
 from turnout.core.types import Candidates, Federation, Report
-from turnout.slots import RecordingSelection, Selection
+from turnout.pieces.base import RecordingSelection, Selection
 
 
 def selections(num_clients: int) -> dict[str, Selection]:

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from turnout.comparison.folders import load_record, run_folders
+from turnout.comparison.reproduction import Drawing, Outcome, Reproduction, load
+from turnout.comparison.reproduction.declaration import Claim
 from turnout.core.checks import CheckpointError, DataError
 from turnout.reporting.measure import Measure
 from turnout.reporting.records import RunRecord
-from turnout.reproduce import Drawing, Outcome, Reproduction, load
-from turnout.reproduce.declaration import Claim
 
 
 def cell(figures: Mapping[int, float], measure: Measure) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import turnout as to
 from turnout.core import types, updates
-from turnout.recorded import Recorded
+from turnout.record.recorded import Recorded
 from turnout.reporting.records import RunRecord
 
 ROOT = Path(__file__).resolve().parents[1]

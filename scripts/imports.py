@@ -1,19 +1,20 @@
 """Draw which folders of the package import which, as Mermaid: ``python scripts/imports.py > drawing.md``.
 
-An arrow is left out where a longer way leads there. Fails where there is a circle, of folders or of files; what a file
-imports for its types alone counts, too.
+An arrow is left out where a longer way leads there. Fails where there is a circle, of folders or of files. Imports for
+types alone count, too. The exceptions of the contract in pyproject.toml are not drawn.
 """
 
+import tomllib
 from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import grimp
 
-FOLDERS = (
-    *("cli", "comparison", "reproduce", "reporting", "bench", "simulation", "deployment", "coordinator", "algorithms"),
-    *("selection", "local", "personalization", "guard", "weighting", "aggregation", "server_optimizer", "population"),
-    *("pace", "models", "evaluation", "slots", "privacy", "engine", "distributed", "data", "core"),
-)
+ROOT = Path(__file__).parents[1]
+CONTRACT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"][0]
+FOLDERS = {folder.strip(" ()") for layer in CONTRACT["layers"] for folder in layer.split(":")}
+EXCEPTIONS = {tuple(line.split(" -> ")) for line in CONTRACT.get("ignore_imports", [])}
 
 
 def imports() -> dict[str, set[str]]:
@@ -22,15 +23,21 @@ def imports() -> dict[str, set[str]]:
     return {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
 
 
+def folder(module: str) -> str:
+    """Return the folder of the contract that a module is in, or an empty text for modules at the top."""
+    parts = module.split(".")[1:]
+    return next((name for name in (".".join(parts[:2]), parts[0] if parts else "") if name in FOLDERS), "")
+
+
 def between_folders(modules: dict[str, set[str]]) -> dict[str, set[str]]:
     """Return the folders that each folder imports."""
-    found: dict[str, set[str]] = {folder: set() for folder in FOLDERS if f"turnout.{folder}" in modules}
+    edges: dict[str, set[str]] = {name: set() for name in FOLDERS}
     for module, others in modules.items():
         for other in others:
-            one, two = (name.split(".")[1:2] for name in (module, other))
-            if one != two and one and two and one[0] in found and two[0] in found:
-                found[one[0]].add(two[0])
-    return found
+            one, two = folder(module), folder(other)
+            if one and two and one != two and (module, other) not in EXCEPTIONS:
+                edges[one].add(two)
+    return edges
 
 
 def ordered(edges: dict[str, set[str]], what: str) -> list[str]:
@@ -40,20 +47,20 @@ def ordered(edges: dict[str, set[str]], what: str) -> list[str]:
         SystemExit: where there is a circle, which is printed.
     """
     try:
-        return list(TopologicalSorter(edges).static_order())
+        return list(TopologicalSorter({name: sorted(edges[name]) for name in sorted(edges)}).static_order())
     except CycleError as error:
         raise SystemExit(f"{what} that import each other in a circle: {' <- '.join(error.args[1])}") from error
 
 
 def reached(start: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
     """Return all folders that some folders lead to, themselves included."""
-    found, waiting = set[str](), list(start)
+    reachable, waiting = set[str](), list(start)
     while waiting:
-        folder = waiting.pop()
-        if folder not in found:
-            found.add(folder)
-            waiting += edges[folder]
-    return found
+        name = waiting.pop()
+        if name not in reachable:
+            reachable.add(name)
+            waiting += edges[name]
+    return reachable
 
 
 def main() -> None:

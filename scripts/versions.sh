@@ -5,7 +5,7 @@
 # build it fetches: for one without CUDA, give pip its index (PIP_EXTRA_INDEX_URL) or a folder of wheels (PIP_FIND_LINKS).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tests=(tests/engine tests/local tests/distributed tests/guard tests/aggregation tests/weighting tests/laws/test_engines.py)
+tests=(tests/engine tests/pieces/local tests/distributed tests/pieces/guard tests/pieces/aggregation tests/pieces/weighting tests/laws/test_engines.py)
 if [ "${1:-}" = --all ]; then tests=(tests); shift; fi
 [ $# -gt 0 ] || { sed -n 2,5p "$0"; exit 2; }
 failed=0

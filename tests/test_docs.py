@@ -145,7 +145,9 @@ def test_the_reference_has_everything_public(site):
         f"{each.__module__}.{each.__qualname__}" for each in things if isinstance(each, type | types.FunctionType)
     }
     assert public <= set(shown)
-    assert {"turnout.result.Result", "turnout.slots.weighting.Weighting", "turnout.core.types.Report"} <= set(shown)
+    assert {"turnout.result.Result", "turnout.pieces.base.weighting.Weighting", "turnout.core.types.Report"} <= set(
+        shown
+    )
 
 
 def test_links_hold_in_the_repository_and_on_the_site(site):

@@ -23,12 +23,12 @@ from turnout import (
     Population,
     Sgd,
     Uniform,
-    checkpoint,
     fedau,
     fedavg,
     models,
 )
-from turnout.history import History
+from turnout.record import checkpoint
+from turnout.record.history import History
 from turnout.simulation import Simulation
 
 from .tiny import recipe

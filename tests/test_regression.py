@@ -12,7 +12,7 @@ import turnout as to
 from turnout.cli.run import final
 from turnout.data.federated import FederatedData, Shards
 from turnout.engine.loss import cross_entropy
-from turnout.progress import Notes
+from turnout.reporting.progress import Notes
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import render
 from turnout.reporting.table import comparison, markdown

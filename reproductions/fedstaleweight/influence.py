@@ -26,11 +26,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from turnout.coordinator.influence import Influence
 from turnout.core.checks import ConfigurationError, count
 from turnout.core.types import Federation, Report
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.protocol.influence import Influence
 from turnout.simulation.schedule import Timeline
-from turnout.slots.algorithm import Algorithm
 
 Weigh = Callable[[np.ndarray], np.ndarray]
 """Weights before normalisation, from staleness; same shape."""

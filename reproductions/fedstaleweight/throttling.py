@@ -16,12 +16,12 @@ from reproductions.fedstaleweight.influence import Weigh, shares, utilities
 
 from turnout.algorithms import fedbuff, fedstaleweight
 from turnout.core.checks import count, refuse
-from turnout.pace import Buffered
+from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Population, Speed, delay
 from turnout.population.groups import Group
+from turnout.protocol.pace import Buffered
 from turnout.reporting.style import INK, SIZE, dress, legend, looks_of, new_figure
 from turnout.simulation.schedule import schedule
-from turnout.slots.algorithm import Algorithm
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

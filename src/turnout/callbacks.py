@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from turnout.columns import less_is_better
 from turnout.core.checks import ConfigurationError, count, not_negative, refuse
+from turnout.record.columns import less_is_better
 
 
 class Callback:

@@ -18,13 +18,13 @@ from turnout.engine.choice import ENGINES, Engine
 from turnout.engine.loss import Loss, OfExamples, cross_entropy
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
-from turnout.local import Meta
 from turnout.models import ModelSpec
-from turnout.pace import Buffered, Pace, Rounds
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Meta
+from turnout.pieces.selection import AllAvailable
 from turnout.population import Everyone, Population
 from turnout.population.speed import UNEQUAL
-from turnout.selection import AllAvailable
-from turnout.slots.algorithm import Algorithm
+from turnout.protocol.pace import Buffered, Pace, Rounds
 
 
 @dataclass(frozen=True, eq=False)

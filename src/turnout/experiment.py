@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from turnout import checkpoint, storage
 from turnout.algorithms.step_sizes import warn_of_step_sizes
 from turnout.callbacks import Callback, Callbacks
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError, count
 from turnout.distributed import collectives
 from turnout.distributed.collectives import ProcessLost
-from turnout.environment import environment
 from turnout.models import ModelSpec
-from turnout.progress import Progress
+from turnout.record import checkpoint, storage
+from turnout.record.environment import environment
+from turnout.reporting.progress import Progress
 from turnout.result import Result
-from turnout.running import alone_in, stops_on_signal, train_to_the_end, watching
 from turnout.simulation.checkpointing import restore
+from turnout.simulation.running import alone_in, stops_on_signal, train_to_the_end, watching
 from turnout.simulation.simulation import Simulation
 
 

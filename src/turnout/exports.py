@@ -2,27 +2,6 @@
 
 # ruff: noqa: F401
 from turnout import data, models, pieces, privacy
-from turnout.aggregation import (
-    Aced,
-    Area,
-    Bucketing,
-    CentredClipping,
-    FedStale,
-    FedVarp,
-    GeometricMedian,
-    KeptModels,
-    Krum,
-    Median,
-    Mifa,
-    MinimumDiameter,
-    MultiKrum,
-    NearestNeighbours,
-    PrivateSum,
-    SecureSum,
-    TrimmedMean,
-    WeightedModels,
-    WeightedSum,
-)
 from turnout.algorithms import (
     ALGORITHMS,
     ace,
@@ -73,19 +52,40 @@ from turnout.algorithms import (
     scaffold_p,
 )
 from turnout.algorithms.compose import compose
-from turnout.allocator import keep_large_buffers
 from turnout.callbacks import AfterRound, Callback, EarlyStopping
 from turnout.comparison import compare, sweep
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError, Diverged, TurnoutError
 from turnout.core.schedule import Cosine, Halving, InverseRoot, Schedule
 from turnout.data import ById, ClassesPerClient, Dirichlet, HsuDirichlet, Iid, LabelClusters, LabelGroups, PowerLaw
+from turnout.engine.allocator import keep_large_buffers
 from turnout.engine.loss import squared_error
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
 from turnout.experiment import Experiment
-from turnout.guard import BFloat16, Clip, ClipControls, NoiseShare, PowerSgd, Qsgd, RandomK, Sign, TopK
-from turnout.history import History
-from turnout.local import (
+from turnout.pieces.aggregation import (
+    Aced,
+    Area,
+    Bucketing,
+    CentredClipping,
+    FedStale,
+    FedVarp,
+    GeometricMedian,
+    KeptModels,
+    Krum,
+    Median,
+    Mifa,
+    MinimumDiameter,
+    MultiKrum,
+    NearestNeighbours,
+    PrivateSum,
+    SecureSum,
+    TrimmedMean,
+    WeightedModels,
+    WeightedSum,
+)
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.guard import BFloat16, Clip, ClipControls, NoiseShare, PowerSgd, Qsgd, RandomK, Sign, TopK
+from turnout.pieces.local import (
     AppealGap,
     GradientNoise,
     GradientNorm,
@@ -101,9 +101,54 @@ from turnout.local import (
     TimeBudget,
     UniformWork,
 )
-from turnout.pace import Buffered, Rounds
-from turnout.personalization.ditto import Ditto
-from turnout.personalization.partial import Personal
+from turnout.pieces.personalization.ditto import Ditto
+from turnout.pieces.personalization.partial import Personal
+from turnout.pieces.selection import (
+    AllAvailable,
+    ByAlignment,
+    ByAlignmentAndInexactness,
+    ByGradientNorm,
+    LeastServed,
+    LongestAbsent,
+    Poisson,
+    TwoCohorts,
+    Uniform,
+    WithReplacement,
+)
+from turnout.pieces.server_optimizer import (
+    Amplified,
+    FedExP,
+    ServerAdagrad,
+    ServerAdam,
+    ServerAmsgrad,
+    ServerMomentum,
+    ServerSgd,
+    ServerYogi,
+)
+from turnout.pieces.weighting import (
+    Alignment,
+    Appeal,
+    ByExamples,
+    BySmoothedRate,
+    ByStaleness,
+    DivideByAbsoluteSum,
+    DivideByClients,
+    DivideByCurvature,
+    DivideByLocalSteps,
+    DivideByNoisyCurvature,
+    DivideByNoisySum,
+    DivideByParticipants,
+    DivideBySecondCohort,
+    DivideBySum,
+    DivideBySumPlus,
+    Echo,
+    ExamplesUpTo,
+    ExpectedStaleness,
+    KnownRates,
+    MultiplicativeWeights,
+    Participation,
+    SignOfAlignment,
+)
 from turnout.population import (
     Bernoulli,
     Byzantine,
@@ -128,54 +173,9 @@ from turnout.population import (
     delay,
 )
 from turnout.privacy import BandedSquareRoot, BufferedToeplitz, Independent
+from turnout.protocol.pace import Buffered, Rounds
+from turnout.record.history import History
 from turnout.reporting.plot import plot
 from turnout.reporting.range import Range
 from turnout.result import Result, load
-from turnout.running import Interrupted
-from turnout.selection import (
-    AllAvailable,
-    ByAlignment,
-    ByAlignmentAndInexactness,
-    ByGradientNorm,
-    LeastServed,
-    LongestAbsent,
-    Poisson,
-    TwoCohorts,
-    Uniform,
-    WithReplacement,
-)
-from turnout.server_optimizer import (
-    Amplified,
-    FedExP,
-    ServerAdagrad,
-    ServerAdam,
-    ServerAmsgrad,
-    ServerMomentum,
-    ServerSgd,
-    ServerYogi,
-)
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import (
-    Alignment,
-    Appeal,
-    ByExamples,
-    BySmoothedRate,
-    ByStaleness,
-    DivideByAbsoluteSum,
-    DivideByClients,
-    DivideByCurvature,
-    DivideByLocalSteps,
-    DivideByNoisyCurvature,
-    DivideByNoisySum,
-    DivideByParticipants,
-    DivideBySecondCohort,
-    DivideBySum,
-    DivideBySumPlus,
-    Echo,
-    ExamplesUpTo,
-    ExpectedStaleness,
-    KnownRates,
-    MultiplicativeWeights,
-    Participation,
-    SignOfAlignment,
-)
+from turnout.simulation.running import Interrupted

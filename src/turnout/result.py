@@ -13,12 +13,13 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from turnout import models, storage
+from turnout import models
 from turnout.core.checks import CheckpointError, ConfigurationError, counted, refuse
 from turnout.core.display import html_table
-from turnout.history import History
-from turnout.progress import BY_IMPORTANCE, quality
+from turnout.record import storage
+from turnout.record.history import History
 from turnout.reporting.plot import plot
+from turnout.reporting.progress import BY_IMPORTANCE, quality
 from turnout.simulation.simulation import Simulation
 from turnout.simulation.trained import Trained
 

@@ -21,7 +21,7 @@ from turnout import (
     fedau,
     fedavg,
 )
-from turnout.slots import Guard, Weighting
+from turnout.pieces.base import Guard, Weighting
 
 from ..tiny import federation, report
 

@@ -37,7 +37,7 @@ from turnout import (
     folb_heterogeneous,
     folb_two_set,
 )
-from turnout.slots import Weighting
+from turnout.pieces.base import Weighting
 
 FOLB, EXAMPLES = (Alignment(), DivideByAbsoluteSum()), (ByExamples(),)
 

@@ -14,9 +14,9 @@ from turnout.cli.commands import compare, reproduce, run, sweep
 from turnout.cli.settings import Settings
 from turnout.cli.sweep import grid_of
 from turnout.cli.variants import Layers
+from turnout.comparison.reproduction import Reproduction, load
 from turnout.comparison.study import corners, space_of
 from turnout.comparison.sweep import points
-from turnout.reproduce import Reproduction, load
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from turnout.bench import WORKLOADS, machine
 from turnout.cli import bench
+from turnout.comparison.bench import WORKLOADS, machine
 from turnout.engine import threads as crew
 
 Turnout = Callable[..., Any]

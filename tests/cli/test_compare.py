@@ -10,8 +10,8 @@ import pytest
 
 from turnout.comparison import load_records
 from turnout.experiment import Experiment
-from turnout.history import History
-from turnout.running import Interrupted
+from turnout.record.history import History
+from turnout.simulation.running import Interrupted
 
 Turnout = Callable[..., Any]
 

@@ -11,11 +11,11 @@ from turnout.algorithms import ALGORITHMS
 from turnout.cli.deployed import announced, clients_experiment
 from turnout.cli.names import AGGREGATIONS, ALSO, PACES, SELECTIONS, SERVER_OPTIMIZERS
 from turnout.cli.settings import Settings
-from turnout.deployment.server import Options, Server
-from turnout.deployment.setting import check
-from turnout.deployment.worker import Computer
-from turnout.describe import describe
+from turnout.deployment.client.worker import Computer
+from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.setting import check
 from turnout.engine.trial import try_model
+from turnout.record.describe import describe
 
 BASE = {"data": {"name": "digits", "num_clients": 8, "partition": "iid"}, "model": "mlp", "rounds": 3}
 OPTIONS = {

@@ -12,9 +12,9 @@ import pytest
 from turnout.cli.layers import override, read
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
-from turnout.history import History
-from turnout.local import Prox, Sgd, UniformWork
-from turnout.selection import ByAlignmentAndInexactness, ByGradientNorm, TwoCohorts, WithReplacement
+from turnout.pieces.local import Prox, Sgd, UniformWork
+from turnout.pieces.selection import ByAlignmentAndInexactness, ByGradientNorm, TwoCohorts, WithReplacement
+from turnout.record.history import History
 
 Turnout = Callable[..., Any]
 NAMES = ("folb", "folb_two_set", "folb_heterogeneous", "fednu", "fedprox", "fednova")

@@ -15,7 +15,7 @@ from turnout.cli.options import options_of
 from turnout.cli.settings import Settings
 from turnout.core.checks import TurnoutError
 from turnout.data.federated import FederatedData
-from turnout.local import Sgd
+from turnout.pieces.local import Sgd
 from turnout.simulation.simulation import Simulation
 
 EXTREME = [math.nan, math.inf, -math.inf, 1e308, -1e308, 1e-308, 1e20, 1e-20, 0.0, -0.5, 0.5, 1.0, 2.0, 3]

@@ -15,10 +15,10 @@ from turnout.core.checks import ConfigurationError, DataError, refuse
 from turnout.core.schedule import Cosine, Halving, Schedule
 from turnout.data.source import Source
 from turnout.experiment import Experiment
-from turnout.local import Sgd
-from turnout.personalization.partial import Personal
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd
+from turnout.pieces.personalization.partial import Personal
 from turnout.population import Cyclic
-from turnout.slots.algorithm import Algorithm
 
 
 @pytest.mark.parametrize(

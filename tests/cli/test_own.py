@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from turnout import load, storage
+from turnout import load
 from turnout.cli import own
 from turnout.cli.settings import Settings
 from turnout.comparison import load_record
 from turnout.core.checks import ConfigurationError
-from turnout.pace import Buffered
-from turnout.weighting import DivideBySum
+from turnout.pieces.weighting import DivideBySum
+from turnout.protocol.pace import Buffered
+from turnout.record import storage
 
 EXAMPLE = f"{Path(__file__).parents[2] / 'examples' / 'patient.py'}:patient"
 

@@ -15,11 +15,11 @@ from turnout.cli.layers import override
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.core.checks import ConfigurationError
-from turnout.history import History
-from turnout.pace import Buffered, Rounds
 from turnout.population import Everyone, Markov, Speed, delay
 from turnout.population.groups import Group
 from turnout.population.speed import UNEQUAL
+from turnout.protocol.pace import Buffered, Rounds
+from turnout.record.history import History
 from turnout.simulation.simulation import Simulation
 
 

@@ -12,8 +12,8 @@ from turnout.cli.layers import override
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 from turnout.evaluation.appeal import AppealMetrics
-from turnout.history import History
 from turnout.population import Byzantine, Everyone, GivenRequirement, Opting, Population, WarmUp, sign_flipping
+from turnout.record.history import History
 
 
 def settings(*overrides: str) -> Settings:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from turnout.checkpoint import load
 from turnout.core.checks import CheckpointError
+from turnout.record.checkpoint import load
 
 from ..children import Child, command_line
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import turnout_cli
-from turnout import checkpoint
 from turnout.algorithms import ALGORITHMS
 from turnout.cli import defaults
-from turnout.history import History
+from turnout.record import checkpoint
+from turnout.record.history import History
 
 from ..children import Child, command_line
 
@@ -346,7 +346,7 @@ def test_a_run_that_fails_on_the_way_exits_with_1(
     def full(_: Simulation, folder: Path) -> None:
         raise CheckpointError(f"no room in {folder}")
 
-    monkeypatch.setattr("turnout.running.save_simulation", full)
+    monkeypatch.setattr("turnout.simulation.running.save_simulation", full)
     result = turnout("run", "--rounds", 2, "--folder", "a", *small)
     assert result.exit_code == 1
     assert "Error: no room in a" in result.stderr

@@ -14,12 +14,12 @@ from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 from turnout.core.schedule import Cosine
 from turnout.data import SOURCES
-from turnout.describe import describe
-from turnout.local import Prox, Sgd
 from turnout.models import MODELS, Cnn, Mlp
+from turnout.pieces.local import Prox, Sgd
+from turnout.pieces.selection import AllAvailable, Uniform
+from turnout.pieces.weighting import Participation
 from turnout.population import Bernoulli, Cyclic, Markov
-from turnout.selection import AllAvailable, Uniform
-from turnout.weighting import Participation
+from turnout.record.describe import describe
 
 
 def settings(*overrides: str) -> Settings:

@@ -12,7 +12,7 @@ from turnout.cli.sweep import grid_of
 from turnout.comparison import load_records
 from turnout.core.checks import ConfigurationError
 from turnout.experiment import Experiment
-from turnout.running import Interrupted
+from turnout.simulation.running import Interrupted
 
 Turnout = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from rich.console import Console
 import turnout as to
 from turnout.comparison.display import display
 from turnout.comparison.run import Update
-from turnout.progress import Notes, Progress
+from turnout.reporting.progress import Notes, Progress
 
 Turnout = Callable[..., Any]
 BROKEN = ("local.lr=1e38", "--availability", "everyone", "--model", "logistic", "data.num_clients=4", "data.alpha=10")
@@ -30,7 +30,7 @@ def written(console: Console) -> list[str]:
 
 def test_without_a_terminal_a_line_comes_with_every_tenth_of_the_rounds_or_minute(monkeypatch) -> None:
     now, console = [0.0], plain()
-    monkeypatch.setattr("turnout.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("turnout.reporting.progress.time.monotonic", lambda: now[0])
     progress = Progress(console)
     progress.on_start({"rounds": 100}, None)
     for done in range(1, 101):

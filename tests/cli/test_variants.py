@@ -7,10 +7,10 @@ import pytest
 from turnout.cli.layers import override
 from turnout.cli.variants import Layers, seeds_of
 from turnout.core.checks import ConfigurationError
-from turnout.local import Prox, Sgd
-from turnout.selection import Uniform
-from turnout.server_optimizer import ServerSgd
-from turnout.weighting import Participation
+from turnout.pieces.local import Prox, Sgd
+from turnout.pieces.selection import Uniform
+from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.weighting import Participation
 
 FILE: dict[str, Any] = {
     "rounds": 9,

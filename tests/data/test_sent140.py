@@ -10,7 +10,7 @@ from turnout.algorithms import fedavg
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data import WordVectors, leaf_tweets, sent140
-from turnout.local import Sgd
+from turnout.pieces.local import Sgd
 
 VECTORS = {"good": [1, 0, 1], "bad": [0, 1, -1], "day": [0.5, 0.5, 0], "!": [0.25, 0, 0]}
 TWEETS = {

@@ -8,13 +8,13 @@ from contextlib import suppress
 
 import pytest
 
-from turnout.deployment.client import Call, Client, Manners
-from turnout.deployment.join import Connection, Joined, send
-from turnout.deployment.leases import Leases
-from turnout.deployment.replay import replay
-from turnout.deployment.server import Options
-from turnout.deployment.state import ClientFolder
-from turnout.deployment.worker import Computer, Worker
+from turnout.deployment.client.join import Connection, Joined, send
+from turnout.deployment.client.session import Call, Client, Manners
+from turnout.deployment.client.state import ClientFolder
+from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.process import Options
+from turnout.deployment.server.replay import replay
 
 from .test_crashes import KILLS, RUN, check, free_port, server_setting, started, undisturbed
 

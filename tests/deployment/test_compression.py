@@ -25,12 +25,12 @@ from turnout import (
     compose,
     fedbuff,
 )
-from turnout import guard as guards
-from turnout.deployment.setting import Setting
-from turnout.deployment.wire import Assignment, WireError, decode, encode, model_tensors
-from turnout.deployment.worker import Computer, Worker
+from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.wire.format import Assignment, WireError, decode, encode, model_tensors
 from turnout.models import Mlp
 from turnout.pieces import Guard
+from turnout.pieces import guard as guards
 from turnout.population import Speed, delay
 from turnout.simulation import Simulation
 

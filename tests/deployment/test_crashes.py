@@ -9,15 +9,17 @@ import time
 import pytest
 import torch
 
-from turnout import DivideByClients, Everyone, Participation, Population, Scaffold, checkpoint, compose
-from turnout.deployment import state, store
-from turnout.deployment.client import Answer, Call, Sleep, Work
-from turnout.deployment.join import Connection, send
-from turnout.deployment.leases import Leases
-from turnout.deployment.replay import replay
-from turnout.deployment.server import Options, Server
+from turnout import DivideByClients, Everyone, Participation, Population, Scaffold, compose
+from turnout.deployment.client import state
+from turnout.deployment.client.join import Connection, send
+from turnout.deployment.client.session import Answer, Call, Sleep, Work
+from turnout.deployment.server import store
+from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.replay import replay
 from turnout.experiment import Experiment
 from turnout.models import Mlp
+from turnout.record import checkpoint
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL
@@ -152,7 +154,7 @@ def test_kill_nine(folder, undisturbed):
     """A real process and real signals: the server is killed at random moments while clients talk to it."""
     chance, homes, port = random.Random(1), [], free_port()
     options = Options(port=port, min_clients=8, leases=Leases(heartbeat=600, grace=600), rate=0, linger=60)
-    from turnout.deployment.worker import Computer
+    from turnout.deployment.client.worker import Computer
 
     computer, pid = Computer(RUN, "vectorised"), started(folder, options)
     kills = wanted = KILLS if KILLS > 10 else 3
@@ -215,7 +217,7 @@ def started(folder, options):
 
 
 def server_setting():
-    from turnout.deployment.setting import Setting
+    from turnout.deployment.server.setting import Setting
 
     return Setting.of(RUN)
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from turnout.deployment import edge
-from turnout.deployment.edge import Malformed
-from turnout.deployment.happening import Happening
-from turnout.deployment.limits import Limits, network_of
-from turnout.deployment.verdicts import hashed
-from turnout.deployment.wire import WireError, decode, encode, manifest
+from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.limits import Limits, network_of
+from turnout.deployment.server.verdicts import hashed
+from turnout.deployment.wire import edge
+from turnout.deployment.wire.edge import Malformed
+from turnout.deployment.wire.format import WireError, decode, encode, manifest
 
 from .test_hostile import NEWCOMER, auth, deployed  # noqa: F401
 

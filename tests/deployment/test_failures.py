@@ -10,19 +10,20 @@ import torch
 from safetensors.torch import load, load_file
 
 import turnout as to
-from turnout import Buffered, Everyone, Experiment, Population, Rounds, checkpoint, fedau
+from turnout import Buffered, Everyone, Experiment, Population, Rounds, fedau
 from turnout.cli.serve import norm_bound, task_seconds
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
-from turnout.deployment import driver as drivers
-from turnout.deployment import store as stores
-from turnout.deployment.happening import Happening
-from turnout.deployment.leases import Leases
-from turnout.deployment.replay import replay
-from turnout.deployment.server import Options, Server
-from turnout.deployment.setting import Setting
-from turnout.deployment.store import Entry, Store, StoreLost, StoreUnavailable
-from turnout.deployment.wire import encode
+from turnout.deployment.server import driver as drivers
+from turnout.deployment.server import store as stores
+from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.replay import replay
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.store import Entry, Store, StoreLost, StoreUnavailable
+from turnout.deployment.wire.format import encode
 from turnout.models import Mlp
+from turnout.record import checkpoint
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL
@@ -146,7 +147,7 @@ def test_a_failed_run_says_so_everywhere(folder, monkeypatch):
     server.service.enrol("t" * 40)
     with pytest.raises(Diverged, match="no report could be used in the last 3 steps"):
         server.run(lambda _: None)
-    from turnout.deployment.status import status
+    from turnout.deployment.server.status import status
 
     figures = status(server.service, 0, {})
     assert (figures["state"], figures["healthy"]) == ("failed", False)
@@ -234,7 +235,7 @@ def test_a_full_disk_is_waited_for(world, monkeypatch, undisturbed, point, at):
     """Whatever cannot be written now is written later: same model, nothing counted twice."""
     disk = Full(at)
     deployed = world(RUN, checkpoint_every=0.0)
-    monkeypatch.setattr("turnout.deployment.writer.time.sleep", lambda _: None)
+    monkeypatch.setattr("turnout.deployment.server.writer.time.sleep", lambda _: None)
     service, flush = deployed.host.service, deployed.host.service.flush
 
     def patient():

@@ -3,9 +3,9 @@
 import json
 import math
 
-from turnout.deployment.curves import Curves
-from turnout.deployment.status import metrics, status
-from turnout.history import History
+from turnout.deployment.server.curves import Curves
+from turnout.deployment.server.status import metrics, status
+from turnout.record.history import History
 
 from .test_hostile import RUN
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from turnout import Everyone, Population, fedau
-from turnout.deployment.app import Http
-from turnout.deployment.leases import Leases
-from turnout.deployment.wire import digest, encode
+from turnout.deployment.server.app import Http
+from turnout.deployment.server.leases import Leases
+from turnout.deployment.wire.format import digest, encode
 from turnout.experiment import Experiment
 from turnout.models import Mlp
 from turnout.simulation import Simulation
@@ -169,7 +169,7 @@ def corrupted(body, draw):
 @given(st.data())
 def test_corrupted_reports(deployed, data):
     """A report that is not what was asked for is refused with a reason, or is one; the server goes on."""
-    from turnout.deployment.wire import WireError
+    from turnout.deployment.wire.format import WireError
 
     body = corrupted(waiting(deployed.homes[0]), data.draw)
     expected = deployed.setting.reports["train"]
@@ -267,8 +267,8 @@ def test_rate_limit(deployed):
 
 def test_codes_are_used_once(folder):
     """Where enrolment takes a code, each makes one client; the client that used it may ask again."""
-    from turnout.deployment.enrolment import Enrolment
-    from turnout.deployment.verdicts import hashed
+    from turnout.deployment.server.enrolment import Enrolment
+    from turnout.deployment.server.verdicts import hashed
 
     world = World(RUN, folder, min_clients=8)
     try:

@@ -14,10 +14,10 @@ import pytest
 
 from turnout.cli.deployed import _Text
 from turnout.core.display import printable
-from turnout.deployment.client import MOST_SECONDS, Answer, Call, Client, JoinError, Sleep
-from turnout.deployment.join import Connection, Joined, ServerSilent, announcement, fetch, send
-from turnout.deployment.state import ClientState, Pending
-from turnout.deployment.wire import Assignment, WireError, seconds
+from turnout.deployment.client.join import Connection, Joined, ServerSilent, announcement, fetch, send
+from turnout.deployment.client.session import MOST_SECONDS, Answer, Call, Client, JoinError, Sleep
+from turnout.deployment.client.state import ClientState, Pending
+from turnout.deployment.wire.format import Assignment, WireError, seconds
 
 from .test_crashes import free_port
 from .test_network import cli

@@ -5,10 +5,11 @@ import shutil
 import pytest
 import torch
 
-from turnout import Everyone, Experiment, Population, Rounds, fedau, storage
+from turnout import Everyone, Experiment, Population, Rounds, fedau
 from turnout.core.checks import CheckpointError
-from turnout.deployment.replay import replay
+from turnout.deployment.server.replay import replay
 from turnout.models import Mlp
+from turnout.record import storage
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from turnout import Buffered, Everyone, Population, ace, area, fedau, fedbuff, fedstaleweight, models
-from turnout.deployment.replay import replay, write_trace
+from turnout.deployment.server.replay import replay, write_trace
 from turnout.experiment import Experiment
 from turnout.population import RecordedSpeed, Speed, Trace, delay
 from turnout.simulation import Simulation

@@ -4,8 +4,8 @@ import pytest
 
 from turnout import Everyone, Experiment, Population, fedau
 from turnout.core.checks import ConfigurationError
-from turnout.deployment.leases import Attendance, Leases
-from turnout.deployment.replay import replay
+from turnout.deployment.server.leases import Attendance, Leases
+from turnout.deployment.server.replay import replay
 from turnout.models import Mlp
 
 from ..laws.recipes import DATA, LOCAL

@@ -17,8 +17,8 @@ from turnout.cli.deployed import announced, clients_experiment
 from turnout.cli.serve import note
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
-from turnout.deployment import downloads
-from turnout.deployment.server import Options, Server
+from turnout.deployment.server import downloads
+from turnout.deployment.server.process import Options, Server
 
 from .test_crashes import free_port
 
@@ -213,7 +213,7 @@ def test_a_client_gives_up(folder, monkeypatch):
     made = server(folder / "run")
     told = made.announcement(announced(SETTINGS))
     made.stop()
-    monkeypatch.setattr("turnout.deployment.join.announcement", lambda *_: told)
+    monkeypatch.setattr("turnout.deployment.client.join.announcement", lambda *_: told)
     nobody = f"http://127.0.0.1:{free_port()}"
     options = ("--data", "digits", "--client", "0", "--state", folder / "state", "--patience")
     said = cli("join", nobody, *options, "0.01", code=1)

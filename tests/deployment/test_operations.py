@@ -28,14 +28,14 @@ from turnout import (
     fedau,
 )
 from turnout.core.checks import CheckpointError, ConfigurationError
-from turnout.deployment import setting as settings_of
-from turnout.deployment import store as stores
-from turnout.deployment.happening import Happening
-from turnout.deployment.leases import Leases
-from turnout.deployment.privacy import excess, visible
-from turnout.deployment.server import Options, Server
-from turnout.deployment.setting import Setting
-from turnout.deployment.store import Entry, Outcome, Store, StoreUnavailable
+from turnout.deployment.server import setting as settings_of
+from turnout.deployment.server import store as stores
+from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.store import Entry, Outcome, Store, StoreUnavailable
+from turnout.deployment.wire.privacy import excess, visible
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
 from turnout.experiment import Experiment
@@ -280,7 +280,7 @@ def test_clients_judge_at_home_and_leave(world):
 
 def test_own_requirements_are_those_of_the_simulation():
     """A client that trains a model of its own at home requires what it would in a simulation."""
-    from turnout.deployment.worker import Computer, Worker
+    from turnout.deployment.client.worker import Computer, Worker
     from turnout.simulation import Simulation
 
     run = replace(RUN, algorithm=RECIPES["maxfl"](LOCAL), population=Population(requirement=WarmUp(steps=5)))
@@ -332,8 +332,8 @@ def test_figures(world):
     assert b"v1/status" in page.body
     deployed.run()
     deployed.host.service.finish()
-    from turnout import storage
-    from turnout.describe import describe
+    from turnout.record import storage
+    from turnout.record.describe import describe
 
     storage.save(deployed.folder, {"config.json": storage.json_writer(describe(RUN))})
     assert load_record(deployed.folder).history.last_round == 4
@@ -432,7 +432,7 @@ def test_options_that_do_not_go_together(tmp_path):
 
 def test_what_clients_are_told_is_plain():
     """A task is JSON, to the last bit."""
-    from turnout.deployment.wire import Assignment, WireError, told
+    from turnout.deployment.wire.format import Assignment, WireError, told
 
     state = {"x": torch.tensor([0.1, 1 / 3], dtype=torch.float64), "n": torch.tensor([3, 2**60])}
     task = Assignment(1, 2, "train", 0, "0" * 64, 10, 1.0, told(state, 1))

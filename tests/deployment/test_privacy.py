@@ -24,16 +24,16 @@ from turnout import (
     fedau,
     privacy,
 )
-from turnout.aggregation import private_sum
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Federation
-from turnout.deployment.noise import RELEASES, Noise
-from turnout.deployment.replay import replay
-from turnout.deployment.server import Server
-from turnout.deployment.setting import Setting, check
-from turnout.deployment.wire import encode
+from turnout.deployment.server.noise import RELEASES, Noise
+from turnout.deployment.server.process import Server
+from turnout.deployment.server.replay import replay
+from turnout.deployment.server.setting import Setting, check
+from turnout.deployment.wire.format import encode
 from turnout.experiment import Experiment
 from turnout.models import Logistic
+from turnout.pieces.aggregation import private_sum
 from turnout.privacy import Release, buffered_toeplitz
 from turnout.privacy.noise import gaussian
 from turnout.privacy.plan import _together

@@ -5,8 +5,8 @@ import torch
 
 from turnout import Everyone, Experiment, Population, Rounds, Uniform, WithReplacement, fedau, fedavg
 from turnout.core.checks import ConfigurationError
-from turnout.deployment.replay import replay
-from turnout.deployment.setting import Setting
+from turnout.deployment.server.replay import replay
+from turnout.deployment.server.setting import Setting
 from turnout.models import Mlp
 
 from ..laws.recipes import DATA, LOCAL

@@ -9,13 +9,13 @@ import torch
 import turnout as to
 from turnout import SecureSum
 from turnout.cli.status import rows_of
-from turnout.deployment.client import Call
-from turnout.deployment.masker import Masker
-from turnout.deployment.replay import replay
-from turnout.deployment.status import status
-from turnout.deployment.wire import Assignment, decode, digest, encode, read_manifest, told
-from turnout.secure import SecureClient, shamir
-from turnout.secure.masks import new_key, public
+from turnout.deployment.client.masker import Masker
+from turnout.deployment.client.session import Call
+from turnout.deployment.server.replay import replay
+from turnout.deployment.server.status import status
+from turnout.deployment.wire.format import Assignment, decode, digest, encode, read_manifest, told
+from turnout.protocol.secure import SecureClient, shamir
+from turnout.protocol.secure.masks import new_key, public
 
 from ..laws.recipes import DATA, LOCAL
 

@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 import turnout as to
 from turnout import ConfigurationError, SecureSum
-from turnout.aggregation.weighted_sum import WeightedSum
-from turnout.deployment.masker import Masker
-from turnout.deployment.privacy import visible
-from turnout.deployment.replay import replay
-from turnout.deployment.setting import Setting
-from turnout.deployment.wire import Assignment, decode, read_manifest
+from turnout.deployment.client.masker import Masker
+from turnout.deployment.server.replay import replay
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.wire.format import Assignment, decode, read_manifest
+from turnout.deployment.wire.privacy import visible
 from turnout.distributed.updates import Summed
+from turnout.pieces.aggregation.weighted_sum import WeightedSum
 from turnout.population import ALittleIsEnough
-from turnout.secure.attendance import Attendance, threshold_of
-from turnout.secure.graph import neighbours
-from turnout.secure.local import secure_sum
-from turnout.secure.masks import word
-from turnout.secure.messages import TooFewClients
+from turnout.protocol.secure.attendance import Attendance, threshold_of
+from turnout.protocol.secure.graph import neighbours
+from turnout.protocol.secure.local import secure_sum
+from turnout.protocol.secure.masks import word
+from turnout.protocol.secure.messages import TooFewClients
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL, RECIPES
@@ -129,7 +129,7 @@ def test_a_client_masks_in_the_round_in_which_it_trained():
 
 def test_a_server_step_never_sees_an_update(world, monkeypatch):
     """All that the server reads of clients: masks instead of updates, and one sum in the step."""
-    import turnout.coordinator.coordinator as coordinator
+    import turnout.protocol.coordinator as coordinator
 
     steps, step = [], coordinator.server_step
     monkeypatch.setattr(coordinator, "server_step", lambda *given: (steps.append(given[2]), step(*given))[1])

@@ -8,10 +8,10 @@ import ssl
 
 import pytest
 
-from turnout.deployment import sockets
-from turnout.deployment.limits import Limits
-from turnout.deployment.server import Options, Server
-from turnout.deployment.sockets import Peers, bounded
+from turnout.deployment.server import sockets
+from turnout.deployment.server.limits import Limits
+from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.sockets import Peers, bounded
 
 from .conftest import scratch
 from .test_hostile import RUN

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from turnout import Buffered, Everyone, Population, fedstaleweight
-from turnout.deployment.client import Call
-from turnout.deployment.leases import Leases
-from turnout.deployment.replay import replay
-from turnout.deployment.setting import Setting
+from turnout.deployment.client.session import Call
+from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.replay import replay
+from turnout.deployment.server.setting import Setting
 from turnout.experiment import Experiment
 from turnout.models import Mlp
 

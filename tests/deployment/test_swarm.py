@@ -3,9 +3,9 @@
 import pytest
 
 import turnout as to
-from turnout.deployment.join import Connection
-from turnout.deployment.swarm import Swarm
-from turnout.deployment.worker import Computer
+from turnout.deployment.client.join import Connection
+from turnout.deployment.client.swarm import Swarm
+from turnout.deployment.client.worker import Computer
 
 from ..tiny import classification
 

@@ -9,11 +9,11 @@ import httpx2
 import pytest
 import torch
 
-from turnout.deployment import uploads
-from turnout.deployment.app import Http
-from turnout.deployment.replay import replay
-from turnout.deployment.server import Options, Server
-from turnout.deployment.wire import digest, encode
+from turnout.deployment.server import uploads
+from turnout.deployment.server.app import Http
+from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.replay import replay
+from turnout.deployment.wire.format import digest, encode
 from turnout.simulation import Simulation
 
 from .test_hostile import RUN, auth, named, put, task_of, waiting
@@ -222,7 +222,7 @@ def test_a_report_that_changes_before_it_is_committed(folder):
 
 def slow(world, clock, **limits):
     """The same server with other limits, and a clock of the test's."""
-    from turnout.deployment.limits import Limits
+    from turnout.deployment.server.limits import Limits
 
     http = Http(world.host.service, {}, rate=0, limits=Limits(**limits))
     http._uploads = uploads.Uploads(world.host.service, http._limits, clock)
@@ -231,7 +231,7 @@ def slow(world, clock, **limits):
 
 def test_slow_uploads_are_cut_and_keep_no_lease(folder):
     """A byte every five seconds, in one request or in many, ends as a silent client does; a slow but steady one does not."""
-    from turnout.deployment.leases import Leases
+    from turnout.deployment.server.leases import Leases
 
     world = at_reports(folder, leases=Leases(heartbeat=10.0, missed=3, grace=1.0))
     try:

@@ -4,17 +4,17 @@ import asyncio
 import random
 from pathlib import Path
 
-from turnout.deployment.app import Http
-from turnout.deployment.client import Answer, Call, Client, Manners, Sleep, Work
-from turnout.deployment.driver import Driver
-from turnout.deployment.leases import Leases
-from turnout.deployment.ledger import Ledger
-from turnout.deployment.server import recover
-from turnout.deployment.service import Service
-from turnout.deployment.setting import Setting
-from turnout.deployment.state import ClientFolder, ClientState
-from turnout.deployment.store import Store
-from turnout.deployment.worker import Computer, Worker
+from turnout.deployment.client.session import Answer, Call, Client, Manners, Sleep, Work
+from turnout.deployment.client.state import ClientFolder, ClientState
+from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.server.app import Http
+from turnout.deployment.server.driver import Driver
+from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.ledger import Ledger
+from turnout.deployment.server.process import recover
+from turnout.deployment.server.service import Service
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.store import Store
 
 
 class Killed(BaseException):

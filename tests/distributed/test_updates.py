@@ -17,14 +17,14 @@ from turnout import (
     fednova,
     maxfl,
 )
-from turnout.coordinator.streaming import ReportBuffer, StreamingSum
 from turnout.core.checks import ConfigurationError
 from turnout.core.updates import Dense, Updates, join
 from turnout.distributed import collectives
 from turnout.distributed.updates import LazySum, RunningSum, Sharded, Summed
-from turnout.slots import Aggregation
-from turnout.slots.server_step import server_step
-from turnout.weighting import ByExamples
+from turnout.pieces.base import Aggregation
+from turnout.pieces.base.server_step import server_step
+from turnout.pieces.weighting import ByExamples
+from turnout.protocol.streaming import ReportBuffer, StreamingSum
 
 from ..processes import side_by_side
 from ..tiny import federation, report

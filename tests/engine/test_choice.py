@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import turnout as to
-from turnout.bench.workloads import WORKLOADS
+from turnout.comparison.bench.workloads import WORKLOADS
 from turnout.engine import choice, network, validate
 from turnout.engine import objective as objective_module
 from turnout.engine.choice import Choice, expected

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import turnout as to
-from turnout.deployment.setting import Setting
-from turnout.deployment.worker import Computer
+from turnout.deployment.client.worker import Computer
+from turnout.deployment.server.setting import Setting
 from turnout.simulation import Simulation
 
 from ..deployment.world import World

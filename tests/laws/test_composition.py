@@ -14,17 +14,17 @@ import torch
 from turnout import ALGORITHMS, ConfigurationError
 from turnout.algorithms.compose import compose
 from turnout.cli.names import AGGREGATIONS, ALSO, SERVER_OPTIMIZERS
+from turnout.pieces.base import Guard
 from turnout.simulation import Simulation
-from turnout.slots import Guard
 
 from .recipes import LOCAL, RECIPES, experiment
 from .test_reports import batches, reordered, states_after
 
 NEED_MORE = ("clip_controls", "noise_share")
-"""They go with `PrivateSum` alone: tests/aggregation/test_private_controls.py and test_private_sum.py."""
+"""They go with `PrivateSum` alone: tests/pieces/aggregation/test_private_controls.py and test_private_sum.py."""
 GUARDS = {name: kind for name, kind in ALSO.items() if issubclass(kind, Guard) and name not in NEED_MORE}
 WITH_TABLES_OF_THEIR_OWN = ("private_sum", "secure_sum")
-"""In tests/aggregation/test_private_sum.py and tests/deployment/test_secure_sum.py."""
+"""In tests/pieces/aggregation/test_private_sum.py and tests/deployment/test_secure_sum.py."""
 REPORTS = batches(rounds=5)
 OPTIONS = {"amplified": {"period": 3}}  # less than there are rounds
 REFUSED = {

@@ -33,9 +33,9 @@ from turnout import (
 )
 from turnout.core.types import Candidates
 from turnout.data.federated import FederatedData, Shards
-from turnout.local import Work
+from turnout.pieces.base.server_step import server_step
+from turnout.pieces.local import Work
 from turnout.simulation import Simulation
-from turnout.slots.server_step import server_step
 
 from ..tiny import federation, report
 from .recipes import LOCAL, N, experiment, trained

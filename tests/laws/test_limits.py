@@ -20,7 +20,7 @@ from turnout import (
     known_statistics,
     mifa,
 )
-from turnout.slots.server_step import server_step
+from turnout.pieces.base.server_step import server_step
 
 from ..tiny import federation, presence, report
 from .recipes import LOCAL, N, experiment, trained

@@ -21,8 +21,8 @@ from turnout import (
     maxfl,
     models,
 )
-from turnout.checkpoint import FILE
 from turnout.population import sign_flipping
+from turnout.record.checkpoint import FILE
 from turnout.simulation import Simulation, checkpointing
 
 from .recipes import DATA, LOCAL, RATES, N, assert_same_bits, assert_same_tensors, experiment, trained

@@ -24,8 +24,8 @@ from turnout import (
     models,
 )
 from turnout.engine.objective import Objective
+from turnout.pieces.base.server_step import server_step
 from turnout.simulation import Simulation
-from turnout.slots.server_step import server_step
 
 from ..tiny import federation, report
 from .recipes import DATA, LOCAL, RECIPES, N, experiment

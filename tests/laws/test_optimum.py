@@ -29,8 +29,8 @@ from turnout import (
     mifa,
 )
 from turnout.data.federated import FederatedData, Shards
+from turnout.pieces.base.server_step import server_step
 from turnout.simulation import Simulation
-from turnout.slots.server_step import server_step
 
 from ..tiny import federation, report
 

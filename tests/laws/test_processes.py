@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from turnout.checkpoint import load
+from turnout.record.checkpoint import load
 
 from ..children import Child
 from .recipes import assert_same_tensors, baseline, experiment

@@ -8,8 +8,8 @@ import torch
 
 from turnout import Experiment, Halving, Population, ServerSgd, Sgd, Trace, fedau, models
 from turnout.data.federated import FederatedData, Shards
+from turnout.pieces.base.server_step import server_step
 from turnout.simulation import Simulation
-from turnout.slots.server_step import server_step
 
 from ..tiny import classification
 from .recipes import COVERING, SOME, N, assert_same_bits, baseline, experiment, standard, tables, trained

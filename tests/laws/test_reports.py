@@ -8,8 +8,8 @@ import torch
 
 from turnout import Amplified, FedStale, KnownRates, Participation, ServerSgd
 from turnout.core.types import Report
+from turnout.pieces.base.server_step import server_step
 from turnout.simulation import Simulation
-from turnout.slots.server_step import server_step
 
 from .. import tiny
 from ..tiny import federation, presence

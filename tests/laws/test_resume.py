@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from turnout import AfterRound, Sgd, checkpoint
-from turnout.checkpoint import FILE
+from turnout import AfterRound, Sgd
 from turnout.comparison import is_finished
 from turnout.core.checks import CheckpointError
-from turnout.history import History
+from turnout.record import checkpoint
+from turnout.record.checkpoint import FILE
+from turnout.record.history import History
+from turnout.record.storage import DIGESTS
 from turnout.simulation import Simulation, checkpointing
-from turnout.storage import DIGESTS
 
 from .recipes import COVERING, assert_same_bits, baseline, experiment, standard
 

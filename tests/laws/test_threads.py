@@ -6,7 +6,7 @@ import torch
 import turnout as to
 from turnout.engine import threads as crew
 from turnout.engine.compile import compiled as replay
-from turnout.local.work import UniformWork
+from turnout.pieces.local.work import UniformWork
 from turnout.simulation import Simulation
 
 SETTINGS = {

@@ -8,13 +8,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from turnout import Sgd, configuration
-from turnout.aggregation import private_sum
 from turnout.core.types import Report
 from turnout.data import federated
 from turnout.engine.objective import Objective
+from turnout.pieces.aggregation import private_sum
+from turnout.pieces.base import server_step as step
+from turnout.pieces.base.server_step import server_step
 from turnout.simulation import Simulation
-from turnout.slots import server_step as step
-from turnout.slots.server_step import server_step
 
 from .recipes import LOCAL, RECIPES, SOME, experiment
 from .test_reports import KNOWN, P, batches

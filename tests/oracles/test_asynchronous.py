@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from turnout import ALGORITHMS, Experiment, Population, ServerSgd, Sgd, fedvarp, mifa
-from turnout.pace import Buffered
 from turnout.population import Speed, delay
 from turnout.population.groups import Group
+from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation
 
 from .asynchronous import constant, discounted, exponential, fair, hinge, mixed, polynomial

@@ -17,8 +17,8 @@ from turnout import (
     Sgd,
     Trace,
 )
-from turnout.coordinator.growth import grown
 from turnout.core.types import Candidates
+from turnout.protocol.growth import grown
 from turnout.simulation import Simulation
 
 from ..tiny import federation, presence, report

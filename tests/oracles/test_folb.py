@@ -32,8 +32,8 @@ from turnout import (
     folb_two_set,
 )
 from turnout.core.random import fold, stream
+from turnout.pieces.base.server_step import server_step
 from turnout.simulation import Simulation
-from turnout.slots.server_step import server_step
 
 from ..tiny import federation, presence, report
 from . import folb as rules

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from turnout import ALGORITHMS, ServerAdagrad, ServerAdam, ServerMomentum, fedau, folb
-from turnout.slots.server_step import server_step
+from turnout.pieces.base.server_step import server_step
 
 from ..tiny import federation, presence, report
 from . import optimizers

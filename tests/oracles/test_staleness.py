@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from turnout import ALGORITHMS, ServerSgd
-from turnout.slots.server_step import server_step
+from turnout.pieces.base.server_step import server_step
 
 from ..tiny import federation, report
 from .asynchronous import METHODS, buffers, constant, discounted, exponential, fair, hinge, mixed, polynomial

@@ -6,7 +6,7 @@ import torch
 
 from turnout import DivideByClients, Participation, compose
 from turnout.core.types import ServerState
-from turnout.slots.server_step import server_step
+from turnout.pieces.base.server_step import server_step
 
 from ..tiny import federation, presence, report
 from .weights import algorithm_2, counted, exponential

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.pieces.aggregation.byzfl import F, vectors
 
 from turnout import (
     ConfigurationError,
@@ -31,11 +32,10 @@ from turnout.population import (
 from turnout.population.behaviour import BoundAttack
 from turnout.simulation import Simulation
 
-from ..aggregation.byzfl import F, vectors
 from ..laws.recipes import experiment, trained
 from ..tiny import federation, report
 
-THEIRS = json.loads((Path(__file__).parents[1] / "aggregation/byzfl.json").read_text())
+THEIRS = json.loads((Path(__file__).parents[1] / "pieces/aggregation/byzfl.json").read_text())
 WHO = np.arange(11) < F
 
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from turnout.describe import describe, differences
-from turnout.pace import Buffered
 from turnout.population import Diurnal, Dropout, Everyone, Markov, Population, Speed, TimedTrace, delay
+from turnout.protocol.pace import Buffered
+from turnout.record.describe import describe, differences
 from turnout.simulation.schedule import schedule
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnout.describe import describe
 from turnout.population import Group, Speed
 from turnout.population.delay import Constant, Exponential, LogNormal, Uniform
+from turnout.record.describe import describe
 
 FEDSTALEWEIGHT = Speed(groups=(Group(10, Uniform(1, 2)), Group(5, Uniform(8, 12))))
 

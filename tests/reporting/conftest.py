@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from turnout.history import History
+from turnout.record.history import History
 from turnout.reporting.records import RunRecord
 
 ALGORITHMS = {

@@ -11,8 +11,8 @@ from turnout import Personal, ServerSgd, Sgd
 from turnout.cli import layers, panels
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
-from turnout.reproduce import Drawing, Reproduction, names
-from turnout.reproduce import load as load_any
+from turnout.comparison.reproduction import Drawing, Reproduction, names
+from turnout.comparison.reproduction import load as load_any
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "reproductions"

@@ -15,8 +15,8 @@ from reproductions.fedstaleweight.influence import (
 from reproductions.fedstaleweight.throttling import BUFFER_SIZE, RULES, Rule, by_formula, by_simulation, rates, speed
 
 from turnout import ConfigurationError, fedbuff, fedstaleweight, folb
-from turnout.pace import Buffered
 from turnout.population import Population
+from turnout.protocol.pace import Buffered
 from turnout.simulation.schedule import schedule
 
 RATES = np.array([3.0, 1.0, 1.0, 0.5, 0.2])

@@ -35,12 +35,12 @@ from turnout import (
     models,
     mw_fed,
 )
-from turnout.checkpoint import FILE
-from turnout.coordinator import Coordinator
-from turnout.local import UniformWork
-from turnout.pace import Buffered, Rounds
+from turnout.pieces.local import UniformWork
+from turnout.pieces.selection import AllAvailable, ByGradientNorm
 from turnout.population import Dropout, Speed, delay
-from turnout.selection import AllAvailable, ByGradientNorm
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.pace import Buffered, Rounds
+from turnout.record.checkpoint import FILE
 from turnout.simulation import Simulation, checkpointing
 from turnout.simulation.schedule import schedule
 

@@ -20,7 +20,7 @@ from turnout import (
     models,
     scaffold,
 )
-from turnout.local import TimeBudget
+from turnout.pieces.local import TimeBudget
 from turnout.population import Dropout, Group, Speed, Trace
 from turnout.population.delay import Constant, Exponential
 from turnout.simulation import Simulation

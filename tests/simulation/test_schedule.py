@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnout.pace import Buffered, Rounds
 from turnout.population import Bernoulli, Cyclic, Dropout, Group, Markov, Population, RecordedSpeed, Speed, Trace
 from turnout.population.delay import Constant, Exponential, LogNormal, Uniform
+from turnout.protocol.pace import Buffered, Rounds
 from turnout.simulation.schedule import Timeline, schedule
 from turnout.simulation.task_log import OUTCOMES
 

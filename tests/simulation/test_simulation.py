@@ -22,13 +22,13 @@ from turnout import (
     mifa,
     models,
 )
-from turnout.coordinator import records
 from turnout.data.federated import FederatedData, Shards
-from turnout.local import TimeBudget
-from turnout.pace import Buffered, Rounds
+from turnout.pieces.base import KnownInAdvance
+from turnout.pieces.local import TimeBudget
 from turnout.population import Speed, delay
+from turnout.protocol import records
+from turnout.protocol.pace import Buffered, Rounds
 from turnout.simulation import Simulation, checkpointing
-from turnout.slots import KnownInAdvance
 
 from ..tiny import report
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnout.pace import Buffered, Rounds, SetTimer, Step
-from turnout.pace.rounds import BoundRounds
 from turnout.population import Cyclic, Dropout, Everyone, Group, Markov, Speed, Trace
 from turnout.population.delay import Constant, Exponential, LogNormal, Uniform
+from turnout.protocol.pace import Buffered, Rounds, SetTimer, Step
+from turnout.protocol.pace.rounds import BoundRounds
 from turnout.simulation.virtual_time import VirtualTime, at_random
 from turnout.simulation.work_times import WorkTimes
 

@@ -46,7 +46,7 @@ from turnout.algorithms.rennala import rennala
 from turnout.algorithms.ringmaster import ringmaster
 from turnout.algorithms.scaffold import scaffold
 from turnout.algorithms.scaffold_p import scaffold_p
-from turnout.slots.algorithm import Algorithm
+from turnout.pieces.base.algorithm import Algorithm
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     recipe.__name__: recipe

@@ -7,11 +7,11 @@ communication-efficient algorithm and analysis", NeurIPS 2024.
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
-from turnout.local import PeriodicScaffold, Sgd
-from turnout.server_optimizer import Amplified
-from turnout.slots import Piece
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import DivideByParticipants
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import PeriodicScaffold, Sgd
+from turnout.pieces.server_optimizer import Amplified
+from turnout.pieces.weighting import DivideByParticipants
 
 
 def amplified_scaffold(

@@ -8,12 +8,12 @@ delays", 2024 (arXiv 2405.10123).
 
 from __future__ import annotations
 
-from turnout.aggregation import Area
 from turnout.algorithms.compose import compose
-from turnout.local import Sgd
-from turnout.slots import Piece
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import DivideByClients
+from turnout.pieces.aggregation import Area
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd
+from turnout.pieces.weighting import DivideByClients
 
 
 def area(local: Sgd | None = None, *, also: tuple[Piece, ...] = ()) -> Algorithm:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from turnout.aggregation import WeightedSum
 from turnout.core.checks import ConfigurationError
-from turnout.local import Sgd
-from turnout.selection import AllAvailable
-from turnout.server_optimizer import ServerSgd
-from turnout.slots import (
+from turnout.pieces.aggregation import WeightedSum
+from turnout.pieces.base import (
     Aggregation,
     Correction,
     Guard,
@@ -23,8 +20,11 @@ from turnout.slots import (
     Server,
     Weighting,
 )
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import DivideByParticipants
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd
+from turnout.pieces.selection import AllAvailable
+from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.weighting import DivideByParticipants
 
 Kind = TypeVar("Kind", bound=Piece)
 

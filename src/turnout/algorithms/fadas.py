@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
-from turnout.local import Sgd
-from turnout.server_optimizer import ServerAmsgrad
-from turnout.server_optimizer.amsgrad import Delays
-from turnout.slots import Piece
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import DivideByParticipants
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd
+from turnout.pieces.server_optimizer import ServerAmsgrad
+from turnout.pieces.server_optimizer.amsgrad import Delays
+from turnout.pieces.weighting import DivideByParticipants
 
 
 def fadas(

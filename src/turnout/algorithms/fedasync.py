@@ -7,15 +7,15 @@ Reference: Xie et al., "Asynchronous federated optimization", OPT 2020.
 
 from __future__ import annotations
 
-from turnout.aggregation import WeightedModels
 from turnout.algorithms.compose import compose
 from turnout.core.checks import positive, refuse
-from turnout.local import Sgd
-from turnout.server_optimizer import ServerSgd
-from turnout.slots import Piece
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import ByStaleness, DivideByParticipants
-from turnout.weighting.discount import Rule as Discount
+from turnout.pieces.aggregation import WeightedModels
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd
+from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.weighting import ByStaleness, DivideByParticipants
+from turnout.pieces.weighting.discount import Rule as Discount
 
 
 def fedasync(

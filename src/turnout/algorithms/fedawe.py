@@ -6,13 +6,13 @@ NeurIPS 2024.
 
 from __future__ import annotations
 
-from turnout.aggregation import KeptModels
 from turnout.algorithms.compose import compose
 from turnout.core.checks import positive
-from turnout.local import Sgd
-from turnout.slots import Piece
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import DivideByParticipants, Echo
+from turnout.pieces.aggregation import KeptModels
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd
+from turnout.pieces.weighting import DivideByParticipants, Echo
 
 
 def fedawe(

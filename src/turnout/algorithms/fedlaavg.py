@@ -5,15 +5,15 @@ Reference: Yan et al., "Federated optimization under intermittent client availab
 
 from __future__ import annotations
 
-from turnout.aggregation import Mifa
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
-from turnout.local import Sgd
-from turnout.selection import LongestAbsent
-from turnout.server_optimizer import ServerSgd
-from turnout.slots import Piece
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import DivideByClients
+from turnout.pieces.aggregation import Mifa
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd
+from turnout.pieces.selection import LongestAbsent
+from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.weighting import DivideByClients
 
 
 def fedlaavg(

@@ -8,17 +8,17 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.core.checks import known_name
 from turnout.core.schedule import Schedule
-from turnout.local import Sgd, StartGradient
-from turnout.selection import (
+from turnout.pieces.base import Piece, Selection
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd, StartGradient
+from turnout.pieces.selection import (
     ByAlignment,
     ByAlignmentAndInexactness,
     ByGradientNorm,
     WithReplacement,
 )
-from turnout.server_optimizer import ServerSgd
-from turnout.slots import Piece, Selection
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import (
+from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.weighting import (
     ByExamples,
     DivideByParticipants,
     DivideBySum,

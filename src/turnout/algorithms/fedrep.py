@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from turnout.algorithms.fedalt import fedalt
 from turnout.core.schedule import Schedule
-from turnout.local import Sgd
-from turnout.slots import Piece
-from turnout.slots.algorithm import Algorithm
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd
 
 
 def fedrep(

@@ -5,14 +5,14 @@ Reference: Rodio and Neglia, "FedStale: leveraging stale client updates in feder
 
 from __future__ import annotations
 
-from turnout.aggregation import FedStale
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
-from turnout.local import Sgd
-from turnout.server_optimizer import ServerSgd
-from turnout.slots import Piece
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import DivideByClients, KnownRates, Participation
+from turnout.pieces.aggregation import FedStale
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd
+from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.weighting import DivideByClients, KnownRates, Participation
 
 
 def fedstale(

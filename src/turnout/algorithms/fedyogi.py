@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
-from turnout.local import Sgd
-from turnout.server_optimizer import ServerYogi
-from turnout.slots import Piece
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import ByExamples, DivideBySum
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd
+from turnout.pieces.server_optimizer import ServerYogi
+from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 def fedyogi(

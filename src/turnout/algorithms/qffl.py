@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
-from turnout.local import Sgd, StartLoss
-from turnout.selection import Uniform
-from turnout.server_optimizer import ServerSgd
-from turnout.slots import Piece
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import (
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd, StartLoss
+from turnout.pieces.selection import Uniform
+from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.weighting import (
     DivideByCurvature,
 )
 

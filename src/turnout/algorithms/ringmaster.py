@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
-from turnout.local import Sgd
-from turnout.server_optimizer import ServerSgd
-from turnout.slots import Piece
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import DivideByParticipants
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Sgd
+from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.weighting import DivideByParticipants
 
 
 def ringmaster(

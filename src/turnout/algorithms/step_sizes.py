@@ -6,11 +6,11 @@ import math
 import warnings
 
 from turnout.core.checks import positive
-from turnout.local import Scaffold
-from turnout.personalization.partial import Personal
-from turnout.selection import AllAvailable, Uniform
-from turnout.slots.algorithm import Algorithm
-from turnout.weighting import DivideByParticipants
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.local import Scaffold
+from turnout.pieces.personalization.partial import Personal
+from turnout.pieces.selection import AllAvailable, Uniform
+from turnout.pieces.weighting import DivideByParticipants
 
 _SLACK = 1e-6  # relative: a root that was typed with seven digits is meant to be that root
 

@@ -1,7 +1,7 @@
 """The command line: ``turnout run | compare | sweep | reproduce | report | bench | list | data``."""
 
-from turnout.allocator import keep_large_buffers
 from turnout.cli.app import app
+from turnout.engine.allocator import keep_large_buffers
 
 
 def main() -> None:

@@ -13,11 +13,11 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from turnout.bench import WORKLOADS, measure
 from turnout.cli.errors import RunFailed
 from turnout.cli.output import say, show
 from turnout.cli.run import one_algorithm
 from turnout.cli.settings import Settings
+from turnout.comparison.bench import WORKLOADS, measure
 from turnout.core.checks import ConfigurationError
 
 _FIGURES = {

@@ -19,6 +19,7 @@ from turnout.comparison import is_finished
 from turnout.comparison.checks import check_experiments
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData
+from turnout.record.storage import replace_files
 from turnout.reporting import (
     RunRecord,
     accuracy_target,
@@ -30,7 +31,6 @@ from turnout.reporting import (
     write_report,
 )
 from turnout.reporting.target import check_accuracy
-from turnout.storage import replace_files
 
 
 def asked(texts: Sequence[str], config: Path | None, given: Table) -> tuple[Layers, dict[str, Settings]]:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout import storage
 from turnout.cli import layers, own
 from turnout.cli.options import Table
 from turnout.cli.run import one_algorithm, saved
@@ -24,8 +23,9 @@ from turnout.cli.settings import Settings
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.core.display import printable
 from turnout.data.federated import FederatedData, Shards
-from turnout.describe import describe, differences
 from turnout.experiment import Experiment
+from turnout.record import storage
+from turnout.record.describe import describe, differences
 
 TOLD = ("name", "seed", "rounds", *(section for section in SECTIONS if section != "availability"))
 """The sections of a run's settings that the server sends to its clients: all that an algorithm is made of."""

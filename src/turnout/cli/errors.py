@@ -86,7 +86,7 @@ def _ended_by(error: BaseException) -> int:
     from turnout.cli.output import say  # what errors are about was imported by whoever raised them, and takes its time
     from turnout.comparison import RunsFailed
     from turnout.distributed.collectives import ProcessLost
-    from turnout.running import Interrupted
+    from turnout.simulation.running import Interrupted
 
     if isinstance(error, Interrupted):
         if not rank():

@@ -35,8 +35,8 @@ from turnout.cli.options import REQUIRED, options_of
 from turnout.data.catalogue import SOURCES
 from turnout.data.source import Source
 from turnout.experiment import Experiment
-from turnout.local import Sgd
 from turnout.models import MODELS
+from turnout.pieces.local import Sgd
 
 CATALOGUE: Mapping[str, tuple[str, Mapping[str, Callable[..., Any]]]] = {
     "algorithms": ("--algorithm NAME algorithm.OPTION=VALUE", ALGORITHMS),

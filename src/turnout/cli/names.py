@@ -5,20 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from turnout.aggregation import (
-    Bucketing,
-    CentredClipping,
-    GeometricMedian,
-    Krum,
-    Median,
-    MinimumDiameter,
-    MultiKrum,
-    NearestNeighbours,
-    PrivateSum,
-    SecureSum,
-    TrimmedMean,
-)
-from turnout.aggregation.mixing import Mixing
 from turnout.core.schedule import Cosine, Halving, InverseRoot, Schedule
 from turnout.data.partition import (
     ById,
@@ -32,11 +18,48 @@ from turnout.data.partition import (
     PowerLaw,
 )
 from turnout.data.transforms import Transform, cifar100_augmentation, cifar_augmentation
-from turnout.guard import BFloat16, Clip, ClipControls, NoiseShare, PowerSgd, Qsgd, RandomK, Sign, TopK
-from turnout.local import GradientNoise, PeriodicScaffold, Prox, Scaffold, TimeBudget, UniformWork, Work
-from turnout.pace import Buffered, Pace, Rounds
-from turnout.personalization.ditto import Ditto
-from turnout.personalization.partial import Personal
+from turnout.pieces.aggregation import (
+    Bucketing,
+    CentredClipping,
+    GeometricMedian,
+    Krum,
+    Median,
+    MinimumDiameter,
+    MultiKrum,
+    NearestNeighbours,
+    PrivateSum,
+    SecureSum,
+    TrimmedMean,
+)
+from turnout.pieces.aggregation.mixing import Mixing
+from turnout.pieces.base import Aggregation, Piece, Selection, Server
+from turnout.pieces.guard import BFloat16, Clip, ClipControls, NoiseShare, PowerSgd, Qsgd, RandomK, Sign, TopK
+from turnout.pieces.local import GradientNoise, PeriodicScaffold, Prox, Scaffold, TimeBudget, UniformWork, Work
+from turnout.pieces.personalization.ditto import Ditto
+from turnout.pieces.personalization.partial import Personal
+from turnout.pieces.selection import (
+    AllAvailable,
+    ByAlignment,
+    ByAlignmentAndInexactness,
+    ByGradientNorm,
+    LeastServed,
+    LongestAbsent,
+    Poisson,
+    TwoCohorts,
+    Uniform,
+    WithReplacement,
+)
+from turnout.pieces.server_optimizer import (
+    Amplified,
+    FedExP,
+    ServerAdagrad,
+    ServerAdam,
+    ServerAmsgrad,
+    ServerMomentum,
+    ServerSgd,
+    ServerYogi,
+)
+from turnout.pieces.weighting import DivideByNoisyCurvature, DivideByNoisySum
 from turnout.population import (
     ALittleIsEnough,
     Attack,
@@ -70,30 +93,7 @@ from turnout.population import (
 )
 from turnout.population.delay import Delay
 from turnout.privacy import BandedSquareRoot, BufferedToeplitz, Correlation, Independent
-from turnout.selection import (
-    AllAvailable,
-    ByAlignment,
-    ByAlignmentAndInexactness,
-    ByGradientNorm,
-    LeastServed,
-    LongestAbsent,
-    Poisson,
-    TwoCohorts,
-    Uniform,
-    WithReplacement,
-)
-from turnout.server_optimizer import (
-    Amplified,
-    FedExP,
-    ServerAdagrad,
-    ServerAdam,
-    ServerAmsgrad,
-    ServerMomentum,
-    ServerSgd,
-    ServerYogi,
-)
-from turnout.slots import Aggregation, Piece, Selection, Server
-from turnout.weighting import DivideByNoisyCurvature, DivideByNoisySum
+from turnout.protocol.pace import Buffered, Pace, Rounds
 
 AVAILABILITY: Mapping[str, type[Availability]] = {
     "everyone": Everyone,

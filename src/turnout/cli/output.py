@@ -17,8 +17,8 @@ from turnout.comparison.run import Listener
 from turnout.core.checks import ConfigurationError, count, counted
 from turnout.core.display import printable
 from turnout.data.federated import FederatedData
-from turnout.progress import dropped
 from turnout.reporting import RunRecord
+from turnout.reporting.progress import dropped
 
 _WIDE = 1 << 16
 """Columns of what goes to a file or a pipe: nothing is wrapped there."""

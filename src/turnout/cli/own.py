@@ -21,7 +21,7 @@ import typer
 from turnout.algorithms import ALGORITHMS
 from turnout.cli.options import Table
 from turnout.core.checks import ConfigurationError, nearest
-from turnout.slots.algorithm import Algorithm
+from turnout.pieces.base.algorithm import Algorithm
 
 
 def short(name: str) -> str:

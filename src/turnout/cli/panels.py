@@ -14,11 +14,11 @@ from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison import is_finished
 from turnout.comparison.checks import check_experiments
 from turnout.comparison.folders import save_order
+from turnout.comparison.reproduction import Panel, Reproduction
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.experiment import Experiment
 from turnout.reporting.target import check_accuracy
-from turnout.reproduce import Panel, Reproduction
 
 
 @dataclass(frozen=True, eq=False)

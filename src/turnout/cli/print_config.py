@@ -10,7 +10,7 @@ from turnout.cli.sections import NAMED
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.experiment import Experiment
-from turnout.local import Sgd
+from turnout.pieces.local import Sgd
 from turnout.reporting.range import Range
 
 _FILLED = ("model", "availability", "pace")

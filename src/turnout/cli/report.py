@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from turnout import storage
 from turnout.cli.output import say
 from turnout.cli.run import saved
 from turnout.cli.settings import Settings
 from turnout.comparison.folders import run_folders
 from turnout.core.checks import TurnoutError
 from turnout.data.federated import FederatedData
+from turnout.record import storage
 
 
 def environment_of(folders: list[Path]) -> dict[str, str] | None:

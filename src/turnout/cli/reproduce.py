@@ -15,15 +15,15 @@ from rich.text import Text
 from turnout.cli import own, panels
 from turnout.cli.output import announce, say, show, warn_of_dropped
 from turnout.cli.sections import as_table
+from turnout.comparison.reproduction import Drawing, Outcome, Panel, Reproduction, load
+from turnout.comparison.reproduction import names as known
+from turnout.comparison.reproduction import table as tables
+from turnout.comparison.reproduction.page import write_outcome
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, counted
 from turnout.data.catalogue import inventory
+from turnout.record.storage import replace_files
 from turnout.reporting import RunRecord
-from turnout.reproduce import Drawing, Outcome, Panel, Reproduction, load
-from turnout.reproduce import names as known
-from turnout.reproduce import table as tables
-from turnout.reproduce.page import write_outcome
-from turnout.storage import replace_files
 
 
 def with_algorithms(reproduction: Reproduction, algorithms: str | None) -> tuple[Reproduction, list[str]]:

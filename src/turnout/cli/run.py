@@ -11,7 +11,6 @@ from typing import Any
 
 import typer
 
-from turnout import checkpoint, storage
 from turnout.callbacks import AfterRound, Callback, EarlyStopping
 from turnout.cli import own
 from turnout.cli.errors import RunFailed
@@ -23,11 +22,12 @@ from turnout.comparison import is_finished, load_record
 from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted, known_name
 from turnout.distributed import collectives
 from turnout.experiment import Experiment
-from turnout.history import History
-from turnout.progress import BY_IMPORTANCE, Progress, quality
+from turnout.record import checkpoint, storage
+from turnout.record.history import History
 from turnout.reporting import comparison, rich_tables
+from turnout.reporting.progress import BY_IMPORTANCE, Progress, quality
 from turnout.reporting.style import name_of
-from turnout.running import Interrupted
+from turnout.simulation.running import Interrupted
 from turnout.trackers import TRACKERS
 
 SETTINGS = "settings.json"

@@ -12,8 +12,8 @@ from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
 from turnout.data.catalogue import SOURCES
 from turnout.data.source import Source
 from turnout.experiment import Experiment
-from turnout.local import Sgd
 from turnout.models import MODELS
+from turnout.pieces.local import Sgd
 from turnout.population import Population
 from turnout.reporting.grid import written
 

@@ -8,13 +8,13 @@ from typing import Literal
 
 from rich.table import Table as RichTable
 
-from turnout import storage
 from turnout.cli.output import say, show
 from turnout.cli.run import save
 from turnout.core.checks import refuse
-from turnout.describe import describe
-from turnout.environment import environment
-from turnout.pace import Pace
+from turnout.protocol.pace import Pace
+from turnout.record import storage
+from turnout.record.describe import describe
+from turnout.record.environment import environment
 
 
 def note(folder: Path, source: str | None, experiment: object, settings: object) -> None:
@@ -60,7 +60,7 @@ def task_seconds(given: float | None, pace: Pace) -> float | None:
 
 def introduce(server: object, folder: Path) -> None:
     """Say what is served, and what the server will see of clients."""
-    from turnout.deployment.server import Server
+    from turnout.deployment.server.process import Server
 
     assert isinstance(server, Server)
     setting, driver = server.setting, server.driver

@@ -21,11 +21,11 @@ from turnout.data.partition import Partition
 from turnout.data.source import Source
 from turnout.experiment import Experiment
 from turnout.models import ModelSpec
-from turnout.pace import Buffered, Pace
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.selection import Uniform
 from turnout.population import Availability, Population
-from turnout.selection import Uniform
-from turnout.slots import Piece
-from turnout.slots.algorithm import Algorithm
+from turnout.protocol.pace import Buffered, Pace
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from turnout.cli.names import (
 from turnout.cli.options import options_of, part
 from turnout.cli.sections import OF_SPLIT
 from turnout.experiment import Experiment
-from turnout.local import Sgd
 from turnout.models import MODELS
+from turnout.pieces.local import Sgd
 from turnout.population import Population
 
 _SECTIONS: Mapping[str, Mapping[str, Callable[..., Any]]] = {

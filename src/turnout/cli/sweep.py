@@ -29,13 +29,13 @@ from turnout.comparison.sweep import points, sorted_out
 from turnout.core.checks import ConfigurationError, DataError, count, counted
 from turnout.data.federated import FederatedData
 from turnout.experiment import Experiment
+from turnout.record.storage import replace_files
 from turnout.reporting.grid import Sweep, assignments, by_name, grid_csv, grid_table
 from turnout.reporting.measure import Measure
 from turnout.reporting.range import Range
 from turnout.reporting.records import RunRecord
 from turnout.reporting.search import Search
 from turnout.reporting.sweep_page import edge_note, write_sweep
-from turnout.storage import replace_files
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from turnout.columns import APPEAL_COLUMNS, COSTS, JUDGED, ROUND_COLUMNS
 from turnout.core.checks import ConfigurationError, TurnoutError, known_name
 from turnout.experiment import Experiment
+from turnout.record.columns import APPEAL_COLUMNS, COSTS, JUDGED, ROUND_COLUMNS
 from turnout.simulation.simulation import Simulation
 
 _FEW = 32

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from turnout import storage
 from turnout.comparison.checks import check_experiments
 from turnout.comparison.display import display
 from turnout.comparison.folders import load_record, save_order
@@ -19,8 +18,9 @@ from turnout.comparison.run import Listener, Run, Update, perform
 from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
 from turnout.engine.hardware import num_processors
 from turnout.experiment import Experiment
+from turnout.record import storage
 from turnout.reporting.records import RunRecord
-from turnout.running import Interrupted, stops_on_signal
+from turnout.simulation.running import Interrupted, stops_on_signal
 
 MOST_SEEDS = 10_000
 """More are a mistake: each is a run with a folder of its own."""

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from turnout import notebook
 from turnout.comparison.run import Listener, Update
-from turnout.progress import MINUTE, bars
+from turnout.reporting import notebook
+from turnout.reporting.progress import MINUTE, bars
 
 
 @contextmanager

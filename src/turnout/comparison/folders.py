@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from turnout import checkpoint, storage
 from turnout.core.checks import CheckpointError, DataError
-from turnout.describe import describe, differences
 from turnout.experiment import Experiment
-from turnout.history import History
+from turnout.record import checkpoint, storage
+from turnout.record.describe import describe, differences
+from turnout.record.history import History
 from turnout.reporting.records import RunRecord
-from turnout.running import STOPPED
+from turnout.simulation.running import STOPPED
 
 CONFIG, TABLE, ORDER = "config.json", "rounds.parquet", "comparison.json"
 

@@ -21,8 +21,8 @@ from types import ModuleType
 import cloudpickle
 import torch
 
-from turnout.allocator import keep_large_buffers
 from turnout.comparison.run import Listener, Run, Update, perform
+from turnout.engine.allocator import keep_large_buffers
 
 
 def in_processes(

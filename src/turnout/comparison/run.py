@@ -13,8 +13,8 @@ from turnout.callbacks import Callback
 from turnout.comparison.folders import is_finished
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.experiment import Experiment
-from turnout.progress import Notes
-from turnout.running import Interrupted
+from turnout.reporting.progress import Notes
+from turnout.simulation.running import Interrupted
 
 _PAUSE = 0.1
 """Seconds between two updates of a run: more would be work for nobody."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from turnout import storage
 from turnout.comparison.compare import RunsFailed, perform_all
 from turnout.comparison.display import display
 from turnout.comparison.folders import is_finished, load_record, save_order
@@ -14,6 +13,7 @@ from turnout.comparison.run import Listener, Run
 from turnout.comparison.study import Study
 from turnout.core.checks import CheckpointError
 from turnout.experiment import Experiment
+from turnout.record import storage
 from turnout.reporting.range import Range
 from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.search import Search

@@ -42,7 +42,7 @@ class OwnBatchNorm(nn.Module):
 
     In training a minibatch is normalised by its own mean and variance, padding left out, and the "gradient" of a running
     statistic s is ``momentum (s - s')``, where s' is the minibatch's (its variance over n - 1): a step of size 1 is the
-    moving average (see `turnout.local.local_step`). In evaluation the running statistics normalise.
+    moving average (see `turnout.pieces.local.local_step`). In evaluation the running statistics normalise.
 
     It has no `num_batches_tracked`, which torch reads only where there is no momentum, so trained models come without; torch
     loads them into its own layers, which keep theirs.

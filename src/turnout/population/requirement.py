@@ -15,7 +15,7 @@ from turnout.core.checks import ConfigurationError, DataError, count, is_finite,
 from turnout.population.table import check_path, numbers, read_table
 
 if TYPE_CHECKING:
-    from turnout.slots import Local
+    from turnout.pieces.base import Local
 
 Measure = Literal["loss", "accuracy"]
 MEASURES = ("loss", "accuracy")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.checks import DataError
+from turnout.record.storage import replace_files
 from turnout.reporting.style import SIZE, needs_extra
 from turnout.reporting.svg import to_svg
-from turnout.storage import replace_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from turnout.core.checks import ConfigurationError, known_name
-from turnout.history import History
-from turnout.progress import BY_IMPORTANCE
+from turnout.record.history import History
 from turnout.reporting.figures import client_cdf, curves, participation_raster, weights_against_rates
 from turnout.reporting.influence_figure import influence_figure
+from turnout.reporting.progress import BY_IMPORTANCE
 from turnout.reporting.records import RunRecord
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from turnout.columns import JUDGED
 from turnout.core.checks import ConfigurationError
+from turnout.record.columns import JUDGED
 from turnout.reporting.records import RunRecord, by_algorithm
 
 if TYPE_CHECKING:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from turnout.coordinator.cohorts import enlarged_selection
 from turnout.core.checks import ConfigurationError
-from turnout.pace import Pace, Rounds
+from turnout.pieces.base import InformsClients
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.selection import AllAvailable
 from turnout.population import Population
-from turnout.selection import AllAvailable
-from turnout.slots import InformsClients
-from turnout.slots.algorithm import Algorithm
+from turnout.protocol.cohorts import enlarged_selection
+from turnout.protocol.pace import Pace, Rounds
 
 
 def by_the_clock(pace: Pace, population: Population) -> bool:

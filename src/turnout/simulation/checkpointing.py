@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from turnout import checkpoint
-from turnout.coordinator.tensors import as_arrays, as_tensors
 from turnout.core.checks import CheckpointError
-from turnout.describe import differences
 from turnout.distributed import collectives
 from turnout.engine.choice import Choice
-from turnout.history import History
+from turnout.protocol.tensors import as_arrays, as_tensors
+from turnout.record import checkpoint
+from turnout.record.describe import differences
+from turnout.record.history import History
 from turnout.simulation.simulation import Simulation
 from turnout.simulation.trained import Trained
 

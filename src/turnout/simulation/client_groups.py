@@ -16,9 +16,9 @@ from turnout.engine.full_batch import full_scores
 from turnout.engine.loss import metric_of
 from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import figures
-from turnout.local.tuning import tuned
+from turnout.pieces.base import Local
+from turnout.pieces.local.tuning import tuned
 from turnout.simulation.workspace import nobody
-from turnout.slots import Local
 
 ClientScores = dict[str, np.ndarray]
 """``train_loss``, ``train_accuracy`` (of numbers to predict ``train_rmse``) and, where clients have test examples, the same

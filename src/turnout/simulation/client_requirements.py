@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 
 from turnout.core.types import State, Task
+from turnout.pieces.base import Local
 from turnout.population.requirement import BoundRequirement, Requirement
 from turnout.simulation.client_groups import ClientGroup, ClientScores
 from turnout.simulation.workspace import nobody
-from turnout.slots import Local
 
 
 class Requirements:

@@ -7,20 +7,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from turnout.coordinator import Batch, Coordinator
-from turnout.coordinator.streaming import ReportBuffer, StreamingSum
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Report, State, Task
 from turnout.distributed import collectives
 from turnout.engine.cohort import Clients
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.client_step import client_step
 from turnout.population import BoundAttack, BoundSpeed
+from turnout.protocol.batch import Batch
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.streaming import ReportBuffer, StreamingSum
 from turnout.simulation.lanes import chunks
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.opt_in import OptIn
 from turnout.simulation.sharding import remember, together
 from turnout.simulation.workspace import Workspace
-from turnout.slots.algorithm import Algorithm
-from turnout.slots.client_step import client_step
 
 
 @dataclass(eq=False)

@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from turnout.coordinator import Scheduler, Stepped
 from turnout.core.checks import ConfigurationError
-from turnout.pace import Ask, BoundRounds, Drop, Gather, Phase, Step
+from turnout.protocol.batch import Stepped
+from turnout.protocol.pace import Ask, BoundRounds, Drop, Gather, Phase, Step
+from turnout.protocol.scheduler import Scheduler
 from turnout.simulation.task_log import OUTCOMES
 from turnout.simulation.virtual_time import VirtualTime
 

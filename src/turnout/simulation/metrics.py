@@ -13,14 +13,14 @@ from turnout.engine.loss import metric_of
 from turnout.evaluation.evaluate import Scores, by_labels, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.own import OwnScores, evaluate_own
-from turnout.history import History
+from turnout.pieces.base import KnownInAdvance
+from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import participation_table
+from turnout.record.history import History
 from turnout.simulation.client_groups import ClientGroup
 from turnout.simulation.models import PresentModels
 from turnout.simulation.unseen import unseen_figures
 from turnout.simulation.workspace import Workspace
-from turnout.slots import KnownInAdvance
-from turnout.slots.algorithm import Algorithm
 
 
 class Judge:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from turnout.pieces.base import Personalization
 from turnout.simulation.memory import ClientMemory
-from turnout.slots import Personalization
 
 
 class PresentModels:

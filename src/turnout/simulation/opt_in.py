@@ -12,6 +12,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.types import State, Task
 from turnout.data.federated import FederatedData, Shards
 from turnout.evaluation.appeal import AppealMetrics, appeal_figures, content
+from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Population
 from turnout.population.opting import Pool
 from turnout.population.requirement import BoundRequirement, WarmUp
@@ -20,7 +21,6 @@ from turnout.simulation.client_requirements import Requirements
 from turnout.simulation.metrics import Judge
 from turnout.simulation.models import PresentModels
 from turnout.simulation.workspace import Workspace
-from turnout.slots.algorithm import Algorithm
 
 
 class OptIn:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from turnout.core.types import Report
+from turnout.pieces.base.algorithm import Algorithm
 from turnout.population.durations import BoundSpeed
-from turnout.slots.algorithm import Algorithm
 
 
 def round_seconds(

@@ -10,25 +10,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.aggregation import SecureSum
 from turnout.configuration import Configuration
-from turnout.coordinator import (
-    Choice,
-    Coordinator,
-    Published,
-    Scheduler,
-    SelectedCohorts,
-    Stepped,
-    records,
-    with_repeats,
-)
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, ServerState, State, Task
-from turnout.describe import describe
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
-from turnout.history import History
-from turnout.pace import SECURE_PHASES, Phase, Step
+from turnout.pieces.aggregation import SecureSum
+from turnout.protocol import records
+from turnout.protocol.batch import Stepped, with_repeats
+from turnout.protocol.choice import Choice
+from turnout.protocol.cohorts import SelectedCohorts
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.pace import SECURE_PHASES, Phase, Step
+from turnout.protocol.published import Published
+from turnout.protocol.scheduler import Scheduler
+from turnout.record.describe import describe
+from turnout.record.history import History
 from turnout.simulation.async_checks import by_the_clock, check
 from turnout.simulation.device_data import DeviceData
 from turnout.simulation.dispatch import SimulatedClients

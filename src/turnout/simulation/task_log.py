@@ -6,7 +6,7 @@ from array import array
 
 import numpy as np
 
-from turnout.pace.actions import REASONS, Drop, Step
+from turnout.protocol.pace.actions import REASONS, Drop, Step
 
 OUTCOMES = ("used", *REASONS)
 """What can become of a task, by its code in the column `outcome`."""

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnout import checkpoint
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError, refuse
 from turnout.engine.objective import Objective
 from turnout.engine.parameters import Layout
 from turnout.models import MODELS
+from turnout.record import checkpoint
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.simulation import Simulation
 

@@ -7,8 +7,8 @@ import torch
 
 from turnout.core.types import Task
 from turnout.engine.loss import metric_of
+from turnout.pieces.base import Local, Personalization
 from turnout.simulation.client_groups import ClientGroup
-from turnout.slots import Local, Personalization
 
 
 def unseen_figures(

@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from turnout.coordinator.choice import Choice
-from turnout.coordinator.cohorts import AvailableCohorts, RandomCohorts
-from turnout.coordinator.scheduler import Scheduler
 from turnout.core.checks import ConfigurationError, counted, positive
-from turnout.pace import Ask, BoundPace, Drop, Gather, Pace, Phase, SetTimer, Step
+from turnout.pieces.base import Selection
 from turnout.population.availability import BoundAvailability
 from turnout.population.everyone import BoundEveryone
+from turnout.protocol.choice import Choice
+from turnout.protocol.cohorts import AvailableCohorts, RandomCohorts
+from turnout.protocol.pace import Ask, BoundPace, Drop, Gather, Pace, Phase, SetTimer, Step
+from turnout.protocol.scheduler import Scheduler
 from turnout.simulation.clock import Clock
 from turnout.simulation.task_log import TaskLog
 from turnout.simulation.work_times import WorkTimes
-from turnout.slots import Selection
 
 REPORT, DEATH, LEAVE, JOIN, TIMER = range(5)
 """Kinds of events, in the order in which those of the same moment happen: reports (by the number of the task), deaths, the

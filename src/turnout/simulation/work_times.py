@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, refuse
-from turnout.pace import Phase
 from turnout.population.dropout import BoundDropout
 from turnout.population.durations import BoundSpeed
+from turnout.protocol.pace import Phase
 
 NumSteps = int | np.ndarray | Callable[[np.ndarray, int], np.ndarray]
 """Local steps of a task: one number, one for each client ``[N]``, or a function of (clients ``[B]``, version)."""

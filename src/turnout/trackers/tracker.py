@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turnout import storage
 from turnout.callbacks import Callback
 from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.record import storage
 
 
 class Tracker(Callback):

@@ -12,7 +12,7 @@ from turnout.engine.compile.backends import BACKENDS
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.compile.passes import trace
 from turnout.engine.objective import Objective
-from turnout.local.local_step import LocalStep, steepest
+from turnout.pieces.local.local_step import LocalStep, steepest
 
 from ...logs import logged
 from ..layers import convolution, normalised, recurrent

@@ -63,9 +63,9 @@ def bench(
     Workloads are federated averaging with random data, the same that other simulators were timed on:
     W1 a CNN, W2 logistic regression, W3 an MLP, W4 a character LSTM. What an experiment computes is not saved.
     """
-    from turnout.bench import WORKLOADS
     from turnout.cli import layers
     from turnout.cli.bench import time_each_alone, time_experiment, time_workload, workloads_asked, write_figures
+    from turnout.comparison.bench import WORKLOADS
 
     words = what or []
     names = [known_name("workload", name, WORKLOADS) for name in words if "=" not in name]

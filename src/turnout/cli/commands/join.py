@@ -67,14 +67,14 @@ def join(
     """
     from turnout.cli.deployed import clients_experiment, log_to_stderr, needs
     from turnout.cli.output import say
-    from turnout.running import stops_on_signal
+    from turnout.simulation.running import stops_on_signal
 
     needs("join", "httpx2")
-    from turnout.deployment.client import Call, Client, Work
-    from turnout.deployment.join import Connection, Joined, ServerSilent, announcement
-    from turnout.deployment.privacy import excess
-    from turnout.deployment.state import ClientFolder
-    from turnout.deployment.worker import Computer, Worker
+    from turnout.deployment.client.join import Connection, Joined, ServerSilent, announcement
+    from turnout.deployment.client.session import Call, Client, Work
+    from turnout.deployment.client.state import ClientFolder
+    from turnout.deployment.client.worker import Computer, Worker
+    from turnout.deployment.wire.privacy import excess
 
     known_name("form of the log", logs, ("text", "json"))
     flags.use_threads(threads)

@@ -39,9 +39,9 @@ def replay(
     from turnout.cli.replay import with_recorded
 
     needs("serve", "sqlalchemy")
-    from turnout.deployment.replay import replay as again
-    from turnout.deployment.replay import write_trace
-    from turnout.deployment.setting import Setting
+    from turnout.deployment.server.replay import replay as again
+    from turnout.deployment.server.replay import write_trace
+    from turnout.deployment.server.setting import Setting
 
     experiment, settings = settings_in(folder, code or ())
     found = again(Setting.of(experiment), folder, database)

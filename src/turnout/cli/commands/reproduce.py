@@ -114,9 +114,9 @@ def reproduce(
     )
     from turnout.comparison import RunsFailed
     from turnout.comparison.compare import perform_all
+    from turnout.comparison.reproduction import Drawing, load
     from turnout.comparison.run import Run
     from turnout.reporting import RunRecord
-    from turnout.reproduce import Drawing, load
 
     if data_dir is not None:
         os.environ["TURNOUT_DATA"] = str(data_dir)  # so that processes that are started find them too

@@ -120,8 +120,8 @@ def serve(
     from turnout.cli.serve import introduce, norm_bound, note, task_seconds
 
     needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
-    from turnout.deployment.leases import Leases
-    from turnout.deployment.server import Options, Server
+    from turnout.deployment.server.leases import Leases
+    from turnout.deployment.server.process import Options, Server
 
     known_name("enrolment", enrolment, ("open", "codes"))
     known_name("form of the log", logs, ("text", "json"))

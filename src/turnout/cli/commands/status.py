@@ -35,7 +35,7 @@ def status(
     from turnout.cli.status import rows_of
 
     needs("join", "httpx2")
-    from turnout.deployment.join import Connection, fetch
+    from turnout.deployment.client.join import Connection, fetch
 
     with Connection(url.rstrip("/"), ca, certificate, key, timeout=10.0).client() as http:
         answer = fetch(http, "/v1/status")

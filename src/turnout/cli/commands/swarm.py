@@ -53,9 +53,9 @@ def swarm(
     needs("join", "httpx2")
     from dataclasses import replace
 
-    from turnout.deployment.join import Connection, announcement
-    from turnout.deployment.swarm import Swarm
-    from turnout.deployment.worker import Computer
+    from turnout.deployment.client.join import Connection, announcement
+    from turnout.deployment.client.swarm import Swarm
+    from turnout.deployment.client.worker import Computer
 
     flags.use_threads(threads)
     connection = Connection(url.rstrip("/"), ca, certificate, key)

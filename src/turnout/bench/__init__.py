@@ -1,6 +1,0 @@
-"""How fast a federation trains here, beside what this machine can do: the measurements of ``turnout bench``."""
-
-from turnout.bench.measure import measure
-from turnout.bench.workloads import WORKLOADS, Workload
-
-__all__ = ["WORKLOADS", "Workload", "measure"]

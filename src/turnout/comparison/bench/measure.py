@@ -1,0 +1,200 @@
+"""Time an experiment's rounds, and hold them against what the machine can do."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from turnout.comparison.bench import flops, machine, process
+from turnout.comparison.bench.stopwatch import TimedSimulation
+from turnout.core.checks import ConfigurationError, count
+from turnout.engine import allocator
+from turnout.engine.choice import Engine
+from turnout.engine.hardware import synchronise
+from turnout.experiment import Experiment
+from turnout.record.environment import environment
+from turnout.simulation.simulation import Simulation
+
+_ROUNDS_OF_OTHER = 4  # the first of which is not counted
+
+
+def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates: bool = True) -> dict[str, Any]:
+    """Run an experiment's rounds and say how long they took; nothing is saved.
+
+    The first round is kept apart from the others: it loads what is needed for the first time. No time has evaluations in
+    it, except that of their own stage. Where the seconds of process start are meant to be right, this is the first that a
+    process does.
+
+    Args:
+        experiment: of at least two rounds.
+        name: what the workload is called.
+        apart: seconds that the process spent on what is not to be counted, such as drawing random data.
+        rates: whether to measure the machine's rates too, and the other engine where the experiment leaves the choice open,
+            after the rounds; that takes a second and a few rounds more.
+
+    Returns:
+        Plain values by name:
+
+        - ``startup_s``, ``first_round_s``, ``startup_and_first_round_s``, ``total_s``: seconds from the start of the process
+          to the first round, of the first round, of both, and to the end of the last round;
+        - ``round_s_median``, ``_min``, ``_max``; ``client_updates_per_s``: the median cohort over the median round;
+          ``client_updates_per_s_quartiles`` over rounds; ``client_updates_per_s_mean`` over all of them but the first;
+        - ``stages_s``: seconds in all rounds together: of ``data`` (choosing and gathering minibatches, see
+          `TimedSimulation.data_seconds`), ``training`` (what else clients do), ``server`` and ``evaluation``;
+        - ``cpu_s_per_round``, ``cores_used`` of this process and its children, ``other_cpu_share``: of all processors' time,
+          what others took meanwhile; ``minor_faults`` of this process, and of it in a round;
+        - ``peak_rss_mb``, ``peak_rss_sum_mb``: peak memory of the largest process, and of all; ``data_mb`` of the examples;
+        - ``initial_loss``, ``final_loss`` on the training examples that evaluations look at;
+        - ``gflop_per_update``, ``gflops``: operations of the gradients of local steps, and a second of the rounds;
+        - ``engine``, ``engine_reason``; ``client_updates_per_s_by_engine``: that of both engines, the other one's over a few
+          rounds of its own, None where it cannot compute the model;
+        - ``matrix_gflops``, ``convolution_gflops``, ``fraction_of_machine``: the machine's rates, and of its time, the share
+          that these operations would take at these rates.
+
+    Raises:
+        ConfigurationError: for fewer than two rounds, and whatever the experiment refuses.
+    """
+    count("rounds", experiment.rounds, least=2, instead="The first round is not counted among the others")
+    device, seconds, updates = torch.device(experiment.device), [], []
+    simulation = TimedSimulation(experiment)
+    synchronise(device)
+    startup, watch = process.age() - apart, simulation.watch
+    began, usage = time.perf_counter(), None
+    for _ in range(experiment.rounds):
+        _round(simulation, device, seconds, updates)
+        usage = usage or (time.perf_counter(), process.Usage.now())
+    total = startup + time.perf_counter() - began - watch.seconds["evaluation"]
+    assert usage is not None
+    found = {"peer": "turnout", "workload": name, "rounds": experiment.rounds}
+    found |= _speed(seconds, updates, startup, total)
+    found |= _load(usage, experiment.rounds - 1)
+    found |= _memory(experiment)
+    found |= {"stages_s": _stages(simulation)}
+    found |= _losses(simulation)
+    found |= _arithmetic(simulation, sum(seconds), rates)
+    objective = simulation.objective
+    if rates and experiment.engine == "auto":
+        found |= {"client_updates_per_s_by_engine": _by_engine(simulation, found["client_updates_per_s"])}
+    return found | {
+        "engine": objective.engine,
+        "engine_reason": objective.choice.reason,
+        "backends": ", ".join(f"{name} ({number})" for name, number in objective.backends.items()) or "none yet",
+        "threads": objective.threads.num_threads,
+        "device": experiment.device,
+        "parameters": objective.initial.numel(),
+        "loadavg_1m_at_end": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "malloc_mmap_threshold": allocator.setting(),
+        "versions": {key: environment()[key] for key in ("turnout", "python", "torch", "numpy")},
+    }
+
+
+def _round(simulation: TimedSimulation, device: torch.device, seconds: list[float], updates: list[int]) -> None:
+    """Time a round without its evaluation, and count its updates."""
+    watch = simulation.watch
+    begin, scoring, trained = time.perf_counter(), watch.seconds["evaluation"], simulation.num_trained
+    simulation.round()
+    synchronise(device)
+    seconds.append(time.perf_counter() - begin - (watch.seconds["evaluation"] - scoring))
+    updates.append(simulation.num_trained - trained)
+
+
+def _by_engine(simulation: TimedSimulation, speed: float) -> dict[str, float | None]:
+    """Return updates a second of both engines, of which one is known; of the other, over a few rounds but the first."""
+    experiment, used = simulation.experiment, simulation.objective.engine
+    other: Engine = "one_by_one" if used == "vectorised" else "vectorised"
+    found: dict[str, float | None] = {used: speed, other: None}
+    seconds, updates = [], []
+    try:
+        timed = TimedSimulation(replace(experiment, engine=other))
+    except ConfigurationError:  # torch.func.vmap cannot batch the model
+        return found
+    for _ in range(min(experiment.rounds, _ROUNDS_OF_OTHER)):
+        _round(timed, torch.device(experiment.device), seconds, updates)
+    return found | {other: round(statistics.median(updates[1:]) / statistics.median(seconds[1:]), 2)}
+
+
+def _speed(seconds: list[float], updates: list[int], startup: float, total: float) -> dict[str, Any]:
+    """Return rounds and updates: the first apart, the others by their median, quartiles and mean."""
+    later, done = seconds[1:], updates[1:]
+    middle = statistics.median(later)
+    rates = [u / s for u, s in zip(done, later, strict=True)]
+    low, _, high = statistics.quantiles(rates, n=4, method="inclusive") if len(rates) > 1 else rates * 3
+    return {
+        "startup_s": round(startup, 3),
+        "first_round_s": round(seconds[0], 4),
+        "startup_and_first_round_s": round(startup + seconds[0], 3),
+        "round_s_median": round(middle, 5),
+        "round_s_min": round(min(later), 5),
+        "round_s_max": round(max(later), 5),
+        "total_s": round(total, 3),
+        "cohort": statistics.median(done),
+        "client_updates_per_s": round(statistics.median(done) / middle, 2),
+        "client_updates_per_s_quartiles": [round(low, 2), round(high, 2)],
+        "client_updates_per_s_mean": round(sum(done) / sum(later), 2),
+    }
+
+
+def _stages(simulation: TimedSimulation) -> dict[str, float | None]:
+    """Seconds in each stage; what data take is part of the time of clients."""
+    stages, data = simulation.watch.seconds, simulation.data_seconds()
+    alone = None if data is None else min(data, stages["training"])
+    found = {"data": alone} | stages | {"training": stages["training"] - (alone or 0.0)}
+    return {stage: None if seconds is None else round(seconds, 4) for stage, seconds in found.items()}
+
+
+def _load(since: tuple[float, process.Usage], rounds: int) -> dict[str, Any]:
+    """Processor time since the end of the first round."""
+    begin, before = since
+    seconds, now = time.perf_counter() - begin, process.Usage.now()
+    own, share, faults = now.own - before.own, None, None
+    if now.machine is not None and before.machine is not None:
+        share = round(max(0.0, now.machine - before.machine - own) / (seconds * (os.cpu_count() or 1)), 3)
+    if now.faults is not None and before.faults is not None:
+        faults = round((now.faults - before.faults) / rounds)
+    return {
+        "cpu_s_per_round": round(own / rounds, 4),
+        "cores_used": round(own / seconds, 2),
+        "other_cpu_share": share,
+        "minor_faults": now.faults,
+        "minor_faults_per_round": faults,
+    }
+
+
+def _memory(experiment: Experiment) -> dict[str, Any]:
+    """Peak memory of the processes so far."""
+    peaks, train = process.peaks(), experiment.data.train
+    return {
+        "peak_rss_mb": round(peaks[0], 1),
+        "peak_rss_sum_mb": round(sum(peaks), 1),
+        "processes": len(peaks),
+        "data_mb": round((train.x.nbytes + train.y.nbytes) / 2**20, 1),
+    }
+
+
+def _losses(simulation: Simulation) -> dict[str, Any]:
+    """Return the training loss at the start and now."""
+    before, after = Simulation(simulation.experiment).evaluate()["train_loss"], simulation.evaluate()["train_loss"]
+    return {"initial_loss": round(before, 5), "final_loss": round(after, 5), "loss_fell": after < before}
+
+
+def _arithmetic(simulation: TimedSimulation, seconds: float, rates: bool) -> dict[str, Any]:
+    """Operations of the local steps, and the share of the machine's time that they would take at its own rates."""
+    done = flops.of_gradient(simulation.experiment).times(simulation.num_examples_used)
+    found = {
+        "gflop_per_update": round(done.total / max(simulation.num_trained, 1) / 1e9, 6),
+        "gflops": round(done.total / seconds / 1e9, 3),
+    }
+    if not rates:
+        return found
+    matrix = machine.matrix_rate(simulation.experiment.device)
+    convolution = machine.convolution_rate(simulation.experiment.device)
+    return found | {
+        "matrix_gflops": round(matrix / 1e9, 1),
+        "convolution_gflops": round(convolution / 1e9, 1),
+        "fraction_of_machine": round(done.seconds(matrix, convolution) / seconds, 4),
+    }

@@ -1,0 +1,175 @@
+"""What came out of a reproduction: our figures beside the paper's, and what became of each claim."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turnout.comparison.reproduction.checks import Figures
+from turnout.comparison.reproduction.declaration import Claim, Panel, Reproduction
+from turnout.reporting.measure import Measure
+from turnout.reporting.quartiles import Quartiles
+from turnout.reporting.records import RunRecord
+from turnout.reporting.target import Target, accuracy_target
+
+LEAST_SEEDS = 3
+"""Fewer seeds decide nothing, whatever they say."""
+
+LEAST_SHARE = 0.75
+"""A claim holds, or does not, where this share of the seeds agrees."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of one claim, in one panel or between several.
+
+    Attributes:
+        claim: in the paper's words or ours.
+        panels: where, by title.
+        verdict: ``"holds"``, ``"does not hold"`` or ``"undecided"``.
+        reason: the number of seeds, and why it is undecided.
+    """
+
+    claim: str
+    panels: tuple[str, ...]
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Line:
+    """One algorithm in one panel: the paper's figures and ours, by measure.
+
+    Attributes:
+        panel, algorithm: which.
+        paper: the paper's figures as they were declared; None where it has none.
+        ours: quartiles over our seeds; empty where no run is finished.
+    """
+
+    panel: Panel
+    algorithm: str
+    paper: tuple[Any, ...]
+    ours: tuple[Quartiles, ...]
+
+    @property
+    def seeds(self) -> int:
+        """How many runs are finished."""
+        return self.ours[0].num if self.ours else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The finished runs of a reproduction.
+
+    Attributes:
+        reproduction: what was reproduced.
+        records: finished runs of the panels that were run, by the panel's name.
+        changes: what differs from the reproduction as it is declared: fewer seeds, other settings.
+    """
+
+    reproduction: Reproduction
+    records: Mapping[str, Sequence[RunRecord]]
+    changes: tuple[str, ...] = ()
+
+    @property
+    def panels(self) -> list[Panel]:
+        """The panels that were run."""
+        return [panel for name, panel in self.reproduction.panels.items() if name in self.records]
+
+    def target(self, panel: Panel) -> Target | None:
+        """Return what the runs of a panel are to reach."""
+        records = self.records[panel.name]
+        return None if panel.to_accuracy is None or not records else accuracy_target(records, panel.to_accuracy)
+
+    def figures(self, panel: Panel, measure: Measure) -> Figures:
+        """Return a figure for each algorithm and seed."""
+        records, target = self.records[panel.name], self.target(panel)
+        found: dict[str, dict[int, float]] = {name: {} for name in self.reproduction.of(panel)}
+        for record in records:
+            found[record.algorithm][record.seed] = measure.of(record, target)
+        return found
+
+    def lines(self) -> list[Line]:
+        """Return the table: every algorithm of every panel."""
+        measures, lines = self.reproduction.measures, []
+        for panel in self.panels:
+            found = [self.figures(panel, measure) for measure in measures]
+            for name in self.reproduction.of(panel):
+                ours = [Quartiles.over(list(figures[name].values())) for figures in found if figures[name]]
+                paper = panel.paper.get(name, ())
+                paper += (None,) * (len(measures) - len(paper))
+                lines.append(Line(panel, name, paper, tuple(ours)))
+        return lines
+
+    def findings(self) -> list[Finding]:
+        """Return what became of every claim, in every panel that it is about."""
+        return [finding for claim in self.reproduction.claims for finding in self._of(claim)]
+
+    def _of(self, claim: Claim) -> list[Finding]:
+        measure = claim.measure or self.reproduction.measures[0]
+        names = claim.panels or tuple(self.reproduction.panels)
+        wanted = [self.reproduction.panels[name] for name in names]
+        if claim.check.across:
+            return [self._across(claim, wanted, measure)]
+        having = [panel for panel in wanted if set(claim.check.algorithms) <= set(self.reproduction.of(panel))]
+        return [self._finding(claim, [panel], measure) for panel in having if panel.name in self.records]
+
+    def _across(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> Finding:
+        """Return what became of a claim that compares panels."""
+        run = {name for panel in panels for name in self.reproduction.of(panel)}
+        missing = [panel.title for panel in panels if panel.name not in self.records]
+        if missing := [*missing, *(name for name in claim.check.algorithms if name not in run)]:
+            titles = tuple(panel.title for panel in panels)
+            return Finding(claim.text, titles, "undecided", f"not run: {', '.join(missing)}")
+        return self._finding(claim, panels, measure)
+
+    def _finding(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> Finding:
+        truths = claim.check.truths([self.figures(panel, measure) for panel in panels], measure)
+        return Finding(claim.text, tuple(panel.title for panel in panels), *verdict(truths))
+
+    def as_plain(self) -> dict[str, Any]:
+        """Everything as plain values, for JSON; infinite figures are None."""
+        reproduction = self.reproduction
+        return {
+            "reproduction": reproduction.name,
+            "title": reproduction.title,
+            "reference": reproduction.reference,
+            "changes": list(self.changes),
+            "findings": [
+                {"claim": f.claim, "panels": list(f.panels), "verdict": f.verdict, "reason": f.reason}
+                for f in self.findings()
+            ],
+            "figures": [
+                {
+                    "panel": line.panel.name,
+                    "algorithm": line.algorithm,
+                    "seeds": line.seeds,
+                    "measures": [
+                        {"measure": str(measure), "paper": paper, **_plain(ours)}
+                        for measure, paper, ours in zip(reproduction.measures, line.paper, line.ours, strict=False)
+                    ],
+                }
+                for line in self.lines()
+            ],
+        }
+
+
+def verdict(truths: Sequence[bool | None]) -> tuple[str, str]:
+    """Return what seeds say together: the verdict, and the reason."""
+    total, true, unknown = len(truths), truths.count(True), truths.count(None)
+    said = f"true of {true} of {total} seed{'s' * (total != 1)}"
+    if total < LEAST_SEEDS:
+        return "undecided", f"{said}, at least {LEAST_SEEDS} are needed"
+    if true >= LEAST_SHARE * total:
+        return "holds", said
+    if total - true - unknown >= LEAST_SHARE * total:
+        return "does not hold", said
+    return "undecided", f"{said}, {unknown} cannot tell" if unknown else f"the spread overlaps, {said}"
+
+
+def _plain(ours: Quartiles) -> dict[str, Any]:
+    figures = {"low": ours.low, "median": ours.median, "high": ours.high}
+    finite = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+    return {**finite, "reached": ours.num_finite}

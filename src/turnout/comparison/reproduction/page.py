@@ -1,0 +1,84 @@
+"""The page of a reproduction: claims with findings, the paper's figures beside ours, pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from turnout.comparison.reproduction import table
+from turnout.comparison.reproduction.declaration import Curve
+from turnout.comparison.reproduction.outcome import LEAST_SEEDS, Outcome
+from turnout.comparison.reproduction.pictures import curve_figure, measure_figure
+from turnout.reporting.measure import Measure
+from turnout.reporting.page import Drawing, draw, render_page, write_page
+from turnout.reporting.settings import environment, settings
+from turnout.reporting.style import keys_of, looks_of, name_of
+
+
+def write_outcome(outcome: Outcome, path: str | Path) -> Path:
+    """Write the page, whole or not at all, and return its path.
+
+    Raises:
+        ConfigurationError: where matplotlib or Jinja2 is not installed.
+        CheckpointError: where the file cannot be written.
+    """
+    reproduction, groups = outcome.reproduction, {}
+    for line in outcome.lines():
+        group = groups.setdefault(line.panel.name, (table.panel_title(outcome, line), []))
+        group[1].append((line.algorithm, table.cells(outcome, line)))
+    looks = looks_of(reproduction.algorithms)
+    page = render_page(
+        "reproduction.html",
+        title=reproduction.title,
+        lead=reproduction.reference,
+        about=reproduction.about,
+        changes=outcome.changes,
+        findings=outcome.findings(),
+        least_seeds=LEAST_SEEDS,
+        papers=any(table.has_paper(outcome, place) for place in range(len(reproduction.measures))),
+        titles=table.titles(outcome),
+        groups=list(groups.values()),
+        keys=keys_of(looks),
+        reaches=table.reaches(outcome),
+        measures=[_measure(outcome, measure) for measure in reproduction.measures],
+        curves=[_curve(outcome, curve) for curve in reproduction.curves],
+        settings=_settings(outcome),
+        environment=environment(),
+    )
+    return write_page(path, page)
+
+
+def _measure(outcome: Outcome, measure: Measure) -> Drawing:
+    """One measure, the paper's figure beside ours."""
+    place = outcome.reproduction.measures.index(measure)
+    diamonds = ", diamonds are the paper's figures" if table.has_paper(outcome, place) else ""
+    caption = f"Dots are our medians, lines go from quartile to quartile{diamonds}."
+    if measure.metric is None:
+        caption += " An arrow stands for seeds that did not get there."
+    title = measure.title[0].upper() + measure.title[1:]
+    alt = f"{title} of every algorithm in every panel, ours and the paper's."
+    return draw(title, caption, alt, lambda: measure_figure(outcome, measure))
+
+
+def _curve(outcome: Outcome, curve: Curve) -> Drawing:
+    """One column on the way."""
+    against = {
+        "rounds": "rounds",
+        "bytes": "bytes sent",
+        "bytes_up": "bytes that clients sent",
+        "simulated_seconds": "simulated time",
+    }[curve.against]
+    title = f"{name_of(curve.metric).capitalize()} against {against}"
+    caption = "Lines are medians over seeds, bands go from quartile to quartile."
+    if not curve.band:
+        caption = "The first seed, as it is."
+    alt = f"{title}, one set of axes for each panel, one line for each algorithm."
+    return draw(title, caption, alt, lambda: curve_figure(outcome, curve))
+
+
+def _settings(outcome: Outcome) -> dict[str, str]:
+    """Return the configurations of every panel."""
+    found = {}
+    for panel in outcome.panels:
+        if records := outcome.records[panel.name]:
+            found |= {f"{panel.title}: {part}": text for part, text in settings(records).items()}
+    return found

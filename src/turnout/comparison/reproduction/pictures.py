@@ -1,0 +1,211 @@
+"""Pictures of a reproduction: small multiples, one set of axes for each panel."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from turnout.comparison.reproduction.declaration import Curve, Panel
+from turnout.comparison.reproduction.outcome import Line, Outcome
+from turnout.core.checks import DataError
+from turnout.reporting.bands import quartile_band
+from turnout.reporting.cost_figure import AGAINST, spent_at
+from turnout.reporting.measure import Measure
+from turnout.reporting.records import RunRecord, by_algorithm
+from turnout.reporting.style import (
+    INK,
+    MARKERS,
+    SIZE,
+    draw_line,
+    dress,
+    evenly_wrapped,
+    few_ticks,
+    label,
+    legend,
+    looks_of,
+    new_figure,
+    plain_ticks,
+    scale_of,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLUMNS = 3
+_WIDTH, _HEIGHT = 3.6, 2.7
+"""Inches of one set of axes."""
+_APART = 0.1
+"""Inches around each of several, so that the ticks and titles of neighbours keep apart."""
+_LETTERS, _LINE = 44, 0.17
+"""Letters that fit into the width of one set of axes, and inches of a further line of a title."""
+
+
+def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
+    """Return a recorded column in every panel: the median over seeds and a band from quartile to quartile.
+
+    Without a band, the run of the first seed as it is. The dashed line is the accuracy to reach.
+
+    Raises:
+        DataError: where no run recorded the column, or what it is drawn against.
+    """
+    looks = looks_of(outcome.reproduction.algorithms)
+    drawn: dict[str, Any] = {}
+    panels = [panel for panel in outcome.panels if outcome.records[panel.name]]
+    titles = _wrapped([panel.title for panel in panels], beside=5)
+    figure, grid = _grid(titles, alike=scale_of(curve.metric) == 100.0)
+    for axes, panel, title in zip(grid, panels, titles, strict=True):
+        groups = by_algorithm(outcome.records[panel.name])
+        drawn |= {name: looks[name] for name, group in groups.items() if _draw(axes, group, curve, looks[name])}
+        if (target := outcome.target(panel)) is not None and target.metric == curve.metric:
+            axes.axhline(scale_of(target.metric) * target.value, color=INK, linewidth=1, linestyle=(0, (4, 3)))
+        dress(axes, AGAINST[curve.against][0], label(curve.metric), title=title)
+        few_ticks(axes.xaxis, whole=curve.against == "rounds")
+        _scale(axes, curve.log)
+    if not drawn:
+        raise DataError(f"no run recorded {curve.metric}, or none of what it is drawn against, {curve.against}")
+    _name_outer(grid)
+    legend(figure, {name: look for name, look in looks.items() if name in drawn})
+    return figure
+
+
+def _draw(axes: Axes, group: Sequence[RunRecord], curve: Curve, look: dict[str, Any]) -> bool:
+    """Draw one algorithm's curve, with a band if it has several runs; whether it has one."""
+    group = group if curve.band else group[:1]
+    if (line := _line(group, curve)) is None:
+        return False
+    x, low, median, high = line
+    draw_line(axes, x, median, look)
+    if len(group) > 1:
+        axes.fill_between(x, low, high, color=look["color"], gid=look["gid"], alpha=0.15, linewidth=0)
+    return True
+
+
+def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
+    """One measure in every panel: a dot for our median, a line from quartile to quartile, a diamond for the paper.
+
+    A line that ends in an arrow goes on to runs that did not reach the target.
+
+    Raises:
+        DataError: where no panel has a finite figure.
+    """
+    place = outcome.reproduction.measures.index(measure)
+    looks = looks_of(outcome.reproduction.algorithms)
+    lines = [line for line in outcome.lines() if line.ours]
+    panels = list(dict.fromkeys(line.panel for line in lines))
+    if not any(math.isfinite(line.ours[place].median) for line in lines):
+        raise DataError(f"no run has a finite figure of {measure}")
+    longest, most = max(len(line.algorithm) for line in lines), max(map(len, map(outcome.reproduction.of, panels)))
+    titles = _wrapped([_titled(panel, measure) for panel in panels], beside=longest)
+    figure, grid = _grid(titles, height=0.9 + 0.32 * most)
+    for axes, panel, title in zip(grid, panels, titles, strict=True):
+        own = [line for line in lines if line.panel is panel]
+        _dots(axes, own, place, measure, looks)
+        dress(axes, measure.title, "", title=title)
+        few_ticks(axes.xaxis)
+        axes.set_yticks(range(len(own)), [line.algorithm for line in own])
+        axes.set_ylim(len(own) - 0.4, -0.6)
+    _name_outer(grid)
+    return figure
+
+
+def paper_number(figure: Any) -> float | None:
+    """Return the number in a paper's figure, ``77.3`` of ``"77.3 ± 0.3"``; None where there is none."""
+    found = re.match(r"\s*[-+]?\d+(\.\d+)?", str(figure))
+    return float(found[0]) if found else None
+
+
+def _line(group: Sequence[RunRecord], curve: Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+    """Places, and low, median and high there, as they are drawn; None where the runs do not have them."""
+    having = [
+        record
+        for record in group
+        if curve.metric in record.history.column_names
+        and len(record.history.column(curve.metric)[1])
+        and (curve.against == "rounds" or record.history.spent(curve.against) is not None)
+    ]
+    if not having:
+        return None
+    rounds, *band = quartile_band([record.history.column(curve.metric) for record in having])
+    x = rounds
+    if curve.against != "rounds":
+        x = AGAINST[curve.against][1] * np.median([spent_at(r, curve.against, rounds) for r in having], axis=0)
+    low, median, high = (scale_of(curve.metric) * each for each in band)
+    return x, low, median, high
+
+
+def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: bool = False) -> tuple[Figure, list[Axes]]:
+    """Return a figure with a set of axes for each title, with the same heights where `alike`; the last row may have fewer."""
+    columns = min(_COLUMNS, max(1, len(titles)))
+    rows = max(1, -(-len(titles) // columns))
+    lines = max((title.count("\n") for title in titles), default=0)
+    apart = _APART if len(titles) > 1 else 0.0
+    figure = new_figure(max(SIZE[0], _WIDTH * columns), (height + apart + _LINE * lines) * rows)
+    if apart:
+        figure.set_layout_engine("constrained", w_pad=apart, h_pad=apart)
+    grid = list(figure.subplots(rows, columns, squeeze=False, sharey=alike).flat)
+    for axes in grid[len(titles) :]:
+        axes.set_visible(False)
+    return figure, grid[: len(titles)]
+
+
+def _wrapped(titles: Sequence[str], beside: int) -> list[str]:
+    """Titles in lines that fit above their axes, which have ticks of so many letters at their left."""
+    most = max(16, _LETTERS - beside)
+    return ["\n".join(evenly_wrapped(title, most)) for title in titles]
+
+
+def _name_outer(grid: Sequence[Axes]) -> None:
+    """Leave the name of the height to the first column, and that of the width to the lowest axes of each."""
+    columns = min(_COLUMNS, len(grid))
+    for i, axes in enumerate(grid):
+        if i % columns:
+            axes.set_ylabel("")
+        if i + columns < len(grid):
+            axes.set_xlabel("")
+
+
+def _scale(axes: Axes, log: str) -> None:
+    """Logarithmic axes."""
+    for name in log:
+        axes.set(**{f"{name}scale": "log"})
+        low, high = getattr(axes, f"get_{name}lim")()
+        plain_ticks(getattr(axes, f"{name}axis"), high / low)
+
+
+def _dots(axes: Axes, lines: Sequence[Line], place: int, measure: Measure, looks: dict[str, dict[str, Any]]) -> None:
+    """One row for each algorithm."""
+    edge = _edge(lines, place, measure)
+    for row, line in enumerate(lines):
+        look, quartiles = looks[line.algorithm], _quartiles(line, place)
+        colour = look["color"]
+        low, median, high = (measure.scale * q if math.isfinite(q) else edge for q in quartiles)
+        axes.plot([low, high], [row, row], color=colour, linewidth=2, alpha=0.5, solid_capstyle="round")
+        if not all(map(math.isfinite, quartiles)):
+            axes.plot(edge, row, marker=">" if measure.less_is_better else "<", color=colour, alpha=0.5, markersize=6)
+        if math.isfinite(quartiles[1]):
+            axes.plot(median, row, marker=look.get("marker", MARKERS[0]), color=colour, markersize=6)
+        if (number := paper_number(line.paper[place])) is not None:
+            axes.plot(number, row, marker="D", markersize=7, markerfacecolor="none", markeredgecolor=INK)
+
+
+def _edge(lines: Sequence[Line], place: int, measure: Measure) -> float:
+    """Where figures that are not finite are drawn: at the worst of those that are."""
+    known = [measure.scale * q for line in lines for q in _quartiles(line, place) if math.isfinite(q)]
+    known += [number for line in lines if (number := paper_number(line.paper[place])) is not None]
+    worst = max if measure.less_is_better else min
+    return worst(known, default=0.0)
+
+
+def _quartiles(line: Line, place: int) -> tuple[float, float, float]:
+    figure = line.ours[place]
+    return figure.low, figure.median, figure.high
+
+
+def _titled(panel: Panel, measure: Measure) -> str:
+    """Return the title of a panel, with the accuracy to reach where the measure counts until it."""
+    return panel.title if measure.metric is not None else f"{panel.title}, {100 * (panel.to_accuracy or 0):g} %"

@@ -1,0 +1,193 @@
+"""Read declarations of tables and figures from a folder of TOML files."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from turnout.comparison.reproduction.checks import CHECKS, check_of
+from turnout.comparison.reproduction.declaration import Claim, Curve, Drawing, Panel, Reproduction
+from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
+from turnout.reporting.measure import Measure
+from turnout.reporting.target import check_accuracy
+
+FOLDER = Path("reproductions")
+"""The folder of declarations in a clone of the repository, as seen from its root."""
+
+
+def names(folder: Path = FOLDER) -> list[str]:
+    """Return the names of the declarations in a folder: ``"folb/table-1"`` for ``FOLDER/folb/table-1.toml``, ..."""
+    return list(_declarations(folder))
+
+
+def other_names(folder: Path = FOLDER) -> dict[str, str]:
+    """Return further names of declarations whose runs show several figures: ``{"maxfl/figure-4": "maxfl/figure-3"}``."""
+    return {
+        f"{name.partition('/')[0]}/{other}": name
+        for name, table in _declarations(folder).items()
+        for other in table.get("also", ())
+    }
+
+
+def load(name: str, folder: Path = FOLDER) -> Reproduction | Drawing:
+    """Return the declaration of that name in a folder, or the one in the TOML file of that path.
+
+    Raises:
+        ConfigurationError: where there is no such declaration, or it is malformed.
+    """
+    if name.endswith(".toml"):
+        return read(Path(name), Path(name).stem)
+    known = {**{each: each for each in names(folder)}, **other_names(folder)}
+    if not known:
+        raise ConfigurationError(
+            f"there is no declaration below {folder.absolute()}: name a TOML file, or a folder of them with --declarations "
+            "(a clone of the repository has one, reproductions/)"
+        )
+    found = known[known_name("reproduction", name, known)]
+    return read(folder / f"{found}.toml", found)
+
+
+def _declarations(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the tables of the files ``FOLDER/*/*.toml`` that declare a table or figure, by name.
+
+    Other TOML files may lie beside them, such as settings of sweeps. A file that is no TOML is listed, so that reading it
+    tells what is wrong with it.
+    """
+    tables = {}
+    for path in sorted(folder.glob("*/*.toml")):
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            table = {"reference": ""}
+        if "reference" in table:
+            tables[path.relative_to(folder).with_suffix("").as_posix()] = table
+    return tables
+
+
+def read(path: Path, name: str) -> Reproduction | Drawing:
+    """Return the reproduction or drawing that a file declares.
+
+    Raises:
+        ConfigurationError: where it cannot be read or something in it is wrong; says where.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path}: cannot be read as a TOML file: {error}") from error
+    try:
+        return _drawing(path, name, table) if "figure" in table else _reproduction(name, table)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path.name}: {error}") from error
+
+
+def _drawing(path: Path, name: str, table: dict[str, Any]) -> Drawing:
+    """Return a figure that a function computes without runs; its file is named as seen from the declaration."""
+    fields_of_drawing = ("title", "reference", "figure")
+    _known("the drawing", table, set(fields_of_drawing))
+    for key in fields_of_drawing:
+        if not isinstance(table.get(key), str):
+            raise refuse(key, given=table.get(key), needed="a text")
+    return Drawing(name, table["title"], table["reference"], str(path.parent / table["figure"]))
+
+
+_NEEDED = ("title", "reference", "algorithms", "panels")
+_LISTS = ("algorithms", "panels", "measures")
+_AS_THEY_ARE = ("title", "reference", "about", "seeds")
+
+
+def _reproduction(name: str, table: dict[str, Any]) -> Reproduction:
+    """Everything in its place."""
+    wanted = {each.name for each in fields(Reproduction)} | {"algorithms", "to_accuracy"}
+    _known("the reproduction", table, wanted - {"name"})
+    _complete(table)
+    algorithms, measures = table["algorithms"], tuple(map(Measure.read, table.get("measures", ["final test_accuracy"])))
+    shared = {key: table[key] for key in ("to_accuracy",) if key in table}
+    panels = {each: _panel(each, own, shared, measures, algorithms) for each, own in table["panels"].items()}
+    return Reproduction(
+        name=name,
+        common={**table.get("common", {}), "algorithms": algorithms},
+        panels=panels,
+        measures=measures,
+        curves=tuple(map(_curve, table.get("curves", ["test_accuracy"]))),
+        claims=tuple(_claim(each, algorithms, panels) for each in table.get("claims", [])),
+        also=tuple(table.get("also", ())),
+        **{key: table[key] for key in _AS_THEY_ARE if key in table},
+    )
+
+
+def _complete(table: Mapping[str, Any]) -> None:
+    """Refuse a table that lacks what every reproduction has."""
+    if missing := [key for key in _NEEDED if key not in table]:
+        raise ConfigurationError(f"{missing[0]} is missing")
+    if empty := [key for key in _LISTS if not table.get(key, True)]:
+        raise ConfigurationError(f"{empty[0]}: needed at least one")
+
+
+def _panel(
+    name: str, table: Any, shared: Mapping[str, Any], measures: tuple[Measure, ...], algorithms: Mapping[str, Any]
+) -> Panel:
+    """One panel: its own keys, over those that all panels share, and settings."""
+    if not isinstance(table, Mapping):
+        raise refuse(f"panels.{name}", given=table, needed="a table")
+    own = {each.name for each in fields(Panel)} - {"name", "settings"}
+    values: dict[str, Any] = {**shared, **{key: value for key, value in table.items() if key in own}}
+    settings = {key: value for key, value in table.items() if key not in own}
+    if "to_accuracy" in values:
+        check_accuracy(values["to_accuracy"], f"panels.{name}.to_accuracy")
+    elif any(measure.metric is None for measure in measures):
+        raise ConfigurationError(f"panels.{name}: measures count until a target, so it needs to_accuracy = 0.7")
+    named = {
+        "paper": values.get("paper", ()),
+        "only": values.get("only", ()),
+        "algorithms": settings.get("algorithms", ()),
+    }
+    for key, names in named.items():
+        for algorithm in names:
+            known_name(f"algorithm in panels.{name}.{key}", algorithm, algorithms)
+    paper = _paper(f"panels.{name}.paper", values.pop("paper", {}), len(measures))
+    return Panel(name=name, settings=settings, paper=paper, **{"title": name, **values})
+
+
+def _paper(place: str, table: Mapping[str, Any], most: int) -> dict[str, tuple[Any, ...]]:
+    """Return the paper's figures, at most one for each measure."""
+    paper = {name: tuple(figure) if isinstance(figure, list) else (figure,) for name, figure in table.items()}
+    for name, figures in paper.items():
+        if len(figures) > most:
+            raise ConfigurationError(
+                f"{place}.{name}: got {len(figures)} figures, needed at most one for each measure, {most}"
+            )
+    return paper
+
+
+def _curve(table: Any) -> Curve:
+    if isinstance(table, str):
+        return Curve(table)
+    _known("curves", table, {each.name for each in fields(Curve)})
+    if "metric" not in table:
+        raise ConfigurationError("curves: metric is missing")
+    return Curve(**table)
+
+
+def _claim(table: Mapping[str, Any], algorithms: Mapping[str, Any], panels: Mapping[str, Panel]) -> Claim:
+    """One claim, about algorithms and panels that there are."""
+    check = check_of(table)
+    _known("claims", table, {"text", "measure", "panels", *CHECKS})
+    if "text" not in table:
+        raise ConfigurationError("claims: text is missing")
+    for name in check.algorithms:
+        known_name(f"algorithm in the claim {table['text']!r}", name, algorithms)
+    where = table.get("panels")
+    for name in where or ():
+        known_name(f"panel in the claim {table['text']!r}", name, panels)
+    measure = Measure.read(table["measure"]) if "measure" in table else None
+    return Claim(table["text"], check, measure, None if where is None else tuple(where))
+
+
+def _known(place: str, table: Mapping[str, Any], known: set[str]) -> None:
+    """Refuse keys that mean nothing."""
+    for key in table:
+        if key not in known:
+            raise ConfigurationError(f"unknown key {key!r} of {place}: {nearest(key, known)}")

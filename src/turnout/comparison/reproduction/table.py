@@ -1,0 +1,105 @@
+"""The table of a reproduction, the paper's figures beside ours, and its findings: for a terminal and as files."""
+
+from __future__ import annotations
+
+import csv as csv_format
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from turnout.comparison.reproduction.outcome import Finding, Line, Outcome
+from turnout.reporting.terminal import TextTable
+
+STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
+
+
+def titles(outcome: Outcome) -> list[str]:
+    """Return the columns after panel and algorithm: for every measure the paper's figure, if there is any, and ours."""
+    several = len(outcome.reproduction.measures) > 1
+    found = []
+    for place, measure in enumerate(outcome.reproduction.measures):
+        name = measure.title
+        if has_paper(outcome, place):
+            found.append(f"{name}, paper" if several else "paper")
+        found.append(f"{name}, ours" if has_paper(outcome, place) else name)
+    return [*found, "reached by"] if reaches(outcome) else [*found, "seeds"]
+
+
+def cells(outcome: Outcome, line: Line) -> list[str]:
+    """Return what stands in these columns for one algorithm in one panel."""
+    found = []
+    for place, measure in enumerate(outcome.reproduction.measures):
+        if has_paper(outcome, place):
+            found.append(written(line.paper[place]))
+        found.append(measure.shown(line.ours[place]) if line.ours else "–")
+    if not reaches(outcome):
+        return [*found, str(line.seeds)]
+    figure = next((f for f, m in zip(line.ours, outcome.reproduction.measures, strict=False) if m.metric is None), None)
+    return [*found, f"{figure.num_finite}/{figure.num}" if figure else "0/0"]
+
+
+def written(paper: Any) -> str:
+    """Return a figure of the paper as it was declared."""
+    return "–" if paper is None else f"{paper:,}" if isinstance(paper, int) else str(paper)
+
+
+def has_paper(outcome: Outcome, place: int) -> bool:
+    """Whether the paper has a figure for a measure."""
+    return any(len(figures) > place for panel in outcome.panels for figures in panel.paper.values())
+
+
+def reaches(outcome: Outcome) -> bool:
+    """Whether something is counted until a target."""
+    return any(measure.metric is None for measure in outcome.reproduction.measures)
+
+
+def panel_title(outcome: Outcome, line: Line) -> str:
+    """Return a panel with the accuracy to reach, if there is one."""
+    accuracy = line.panel.to_accuracy
+    return line.panel.title if accuracy is None or not reaches(outcome) else f"{line.panel.title}, {100 * accuracy:g} %"
+
+
+def rich_table(outcome: Outcome) -> TextTable:
+    """Return the figures for a terminal."""
+    rows, sections, before = [], [], None
+    for line in outcome.lines():
+        begins = line.panel is not before
+        if begins and rows:
+            sections.append(len(rows))
+        texts = [panel_title(outcome, line) if begins else "", line.algorithm, *cells(outcome, line)]
+        rows.append([Text(text) for text in texts])
+        before = line.panel
+    names = ["panel", "algorithm"]
+    caption = "ours: median (quartiles) over seeds"
+    return TextTable([*names, *titles(outcome)], rows, caption=caption, names=len(names), sections=sections)
+
+
+def rich_findings(findings: Sequence[Finding]) -> Table:
+    """Return the findings for a terminal."""
+    table = Table(box=SIMPLE_HEAD)
+    for title in ("claim", "where", "finding", "seeds"):
+        table.add_column(title, no_wrap=title == "finding")
+    before = ""
+    for finding in findings:
+        claim = finding.claim if finding.claim != before else ""
+        verdict = Text(finding.verdict, style=STYLES[finding.verdict])
+        table.add_row(Text(claim), Text(", ".join(finding.panels)), verdict, Text(finding.reason))
+        before = finding.claim
+    return table
+
+
+def csv(outcome: Outcome) -> str:
+    """All figures at full precision: one line for each panel, algorithm and measure; ``inf`` where it was not reached."""
+    out = io.StringIO()
+    writer = csv_format.writer(out, lineterminator="\n")
+    writer.writerow(["panel", "algorithm", "measure", "paper", "low", "median", "high", "reached", "seeds"])
+    for line in outcome.lines():
+        for place, measure in enumerate(outcome.reproduction.measures):
+            ours = line.ours[place] if line.ours else None
+            figures = (ours.low, ours.median, ours.high, ours.num_finite, ours.num) if ours else (None,) * 4 + (0,)
+            writer.writerow([line.panel.name, line.algorithm, measure, line.paper[place], *figures])
+    return out.getvalue()

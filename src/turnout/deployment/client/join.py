@@ -1,0 +1,340 @@
+"""One client in a process of its own: sends, sleeps and computes what a `Client` wants."""
+
+from __future__ import annotations
+
+import math
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from turnout.core.checks import ConfigurationError, TurnoutError, positive
+from turnout.core.display import printable
+from turnout.deployment.client.session import RUN, Answer, Call, Client, JoinError, Sleep, Work
+from turnout.deployment.wire.format import PROTOCOL
+
+
+class ServerSilent(TurnoutError):
+    """The server has not answered for as long as a client waits."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Where a server is, and how to trust it.
+
+    Attributes:
+        url: its address, ``https://...``, or ``http://...`` on this machine.
+        ca: a file with the certificate of who signed the server's; None is those that the system trusts.
+        certificate, key: files by which the client proves who it is, where the server asks for that.
+        timeout: seconds without a sign of life of the server.
+
+    Raises:
+        ConfigurationError: for an address that is none, or files that cannot be used.
+    """
+
+    url: str
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    timeout: float = 90.0
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigurationError(f"url: got {self.url!r}, needed https://HOST:PORT, or http://HOST:PORT")
+
+    @property
+    def wants_certificate(self) -> bool:
+        """Whether a server that ends a connection without an answer may want to know who this client is."""
+        return self.url.startswith("https") and self.certificate is None
+
+    def trust(self) -> ssl.SSLContext | bool:
+        """Return how certificates are checked."""
+        if self.ca is None and self.certificate is None:
+            return True
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(f"certificate: {error}") from None
+        return context
+
+    def client(self) -> httpx2.Client:
+        """Return an HTTP client that waits for one thing at a time."""
+        return httpx2.Client(base_url=self.url, verify=self.trust(), timeout=self.timeout, headers=PLAIN)
+
+
+PLAIN = {"accept-encoding": "identity"}
+"""Headers of every request: a small compressed answer may be a large one, and nothing here is worth compressing."""
+
+
+def announcement(
+    connection: Connection,
+    patience: float = 0.0,
+    stopped: threading.Event | None = None,
+    notice: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Return what a server says of its run.
+
+    Args:
+        connection: where it is.
+        patience: seconds after which to give up where it does not answer, or asks to wait.
+        stopped: set when to give up at once.
+        notice: called once with the reason if the first attempt fails, and there are more.
+
+    Raises:
+        JoinError: where there is no such server, or it speaks another protocol.
+        ServerSilent: where the patience is over.
+    """
+    stopped, begun, attempt = stopped or threading.Event(), time.monotonic(), 0
+    with connection.client() as http:
+        while True:
+            answer = fetch(http, "/v1/run")
+            if not _asks_to_wait(answer):
+                return _checked(answer, connection.url)
+            why = answer.headers.get("error") or answer.reason
+            waited = time.monotonic() - begun
+            if answer.headers.get("kind") == "RemoteProtocolError" and connection.wants_certificate:
+                raise JoinError(f"there is no server at {connection.url} without a certificate of this client: {why}")
+            if not patience:
+                raise JoinError(f"there is no server at {connection.url}: {why}" if not answer.status else why)
+            if waited >= patience:
+                raise ServerSilent(f"{connection.url} has not answered for {waited:.0f} seconds: {why}")
+            if not attempt:
+                notice(f"no answer from {connection.url} yet ({why}): trying again")
+            attempt += 1
+            pause = max(random.uniform(0.0, min(60.0, 0.5 * 2.0 ** min(attempt, 30))), answer.retry_after)
+            if stopped.wait(min(pause, patience - waited)):
+                raise ServerSilent("stopped")
+
+
+def fetch(http: httpx2.Client, path: str) -> Answer:
+    """Ask for something that needs no token; where nothing comes, the header ``error`` of the answer says why.
+
+    Raises:
+        JoinError: where one of both sides does not trust the other's certificate.
+    """
+    return send(http, Call("GET", path))
+
+
+def _asks_to_wait(answer: Answer) -> bool:
+    """Return whether the same request may be answered later."""
+    return answer.status in (0, 429) or answer.status >= 500
+
+
+def _checked(answer: Answer, url: str) -> dict[str, Any]:
+    """Return what a server says of its run.
+
+    Raises:
+        JoinError: where it is no such server, or speaks another protocol.
+    """
+    found = answer.table() if answer.status == 200 else {}
+    if "protocol" not in found:
+        raise JoinError(f"what answers at {url} is no turnout server")
+    if found["protocol"] != PROTOCOL:
+        raise JoinError(
+            f"the server speaks protocol {printable(found['protocol'], 20)}, and this client {PROTOCOL}: update the older one"
+        )
+    if wrong := [name for name, holds in _ANNOUNCED.items() if not holds(found.get(name))]:
+        raise JoinError(f"what answers at {url} says of its run what cannot be: {wrong[0]}")
+    return found
+
+
+def _is_shape(value: Any) -> bool:
+    """Return whether this is the shape of an example, of 2^28 numbers at most."""
+    sizes = isinstance(value, list) and len(value) < 10 and all(type(size) is int and size > 0 for size in value)
+    return sizes and math.prod(value) <= 1 << 28
+
+
+_ANNOUNCED: Mapping[str, Callable[[Any], bool]] = {
+    "run": lambda value: isinstance(value, str) and RUN.fullmatch(value) is not None,
+    "algorithm": lambda value: isinstance(value, str),
+    "engine": lambda value: value is None or isinstance(value, str),
+    "settings": lambda value: value is None or isinstance(value, dict),
+    "describes": lambda value: isinstance(value, dict),
+    "num_classes": lambda value: value is None or (type(value) is int and 0 < value < 1 << 31),
+    "input_shape": _is_shape,
+}
+"""What the answer to a question about a run has to hold."""
+
+
+class Joined:
+    """A client that works for a server until the run is over, or it is told to stop.
+
+    Args:
+        client: what it wants.
+        connection: where the server is.
+        stopped: set when it should go; it finishes what it computes, and tells the server.
+        notice: called with every action before it is done.
+        patience: seconds without any answer after which it gives up; None is never.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        connection: Connection,
+        stopped: threading.Event | None = None,
+        notice: Callable[[Any], None] = lambda _: None,
+        patience: float | None = None,
+    ) -> None:
+        if patience is not None:
+            positive("patience", patience)
+        self._client, self._connection = client, connection
+        self._stopped, self._notice = stopped or threading.Event(), notice
+        self._patience = math.inf if patience is None else patience
+        self._silent_since: float | None = None
+
+    def run(self) -> str:
+        """Work; return why it is over.
+
+        Raises:
+            JoinError: where the server does not want this client.
+            ServerSilent: where it has not answered for too long.
+        """
+        with self._connection.client() as http:
+            session, result = self._client.session(), None
+            while True:
+                try:
+                    action = session.send(result)
+                except StopIteration as over:
+                    return str(over.value)
+                if self._stopped.is_set() and not _delivers(action):
+                    session.close()
+                    with suppress(JoinError):  # whatever the server answers
+                        send(http, self._client.leave())
+                    return "stopped"
+                self._notice(action)
+                result = self._do(http, action)
+                if isinstance(result, Answer):
+                    self._heard(result)
+
+    def _heard(self, answer: Answer) -> None:
+        """Give up where nothing has come back for too long."""
+        now = time.monotonic()
+        self._silent_since = None if answer.status else self._silent_since or now
+        if self._silent_since is not None and now - self._silent_since >= self._patience:
+            raise ServerSilent(f"{self._connection.url} has not answered for {now - self._silent_since:.0f} seconds")
+
+    def _do(self, http: httpx2.Client, action: Any) -> Any:
+        """Do what the client wants, and return what came of it."""
+        match action:
+            case Call():
+                return send(http, action, None if _delivers(action) else self._stopped)
+            case Sleep(seconds=seconds):
+                self._stopped.wait(seconds)
+                return None
+            case Work(function=function, heartbeat=heartbeat, every=every):
+                with _beating(self._connection, heartbeat, every):
+                    return function()
+        raise AssertionError(action)
+
+
+def _delivers(action: Any) -> bool:
+    """Return whether this sends a report, which a client finishes before it goes."""
+    return isinstance(action, Call) and action.method == "PUT"
+
+
+class Incoming:
+    """An answer on its way, of which no more is read than it may have, as bytes or in seconds.
+
+    Args:
+        call: whose answer it is.
+        stopped: set when it is not to be waited for any more.
+    """
+
+    def __init__(self, call: Call, stopped: threading.Event | None = None) -> None:
+        self._call, self._stopped = call, stopped
+        self._status, self._headers, self._body = 0, dict[str, str](), bytearray()
+        self._until = math.inf
+
+    def begin(self, response: httpx2.Response) -> None:
+        """Take the status and the headers."""
+        self._status, self._headers = response.status_code, dict(response.headers)
+        self._until = time.monotonic() + self._call.seconds
+
+    def add(self, piece: bytes) -> None:
+        """Take a piece of the body as it was sent, without decoding it.
+
+        Raises:
+            JoinError: where the body is too long.
+            httpx2.ReadTimeout: where it takes too long.
+        """
+        if len(self._body) + len(piece) > self._call.most:
+            raise JoinError(f"the server's answer to {self._call.path} has more than {self._call.most:,} bytes")
+        self._body += piece
+        if time.monotonic() > self._until or (self._stopped is not None and self._stopped.is_set()):
+            raise httpx2.ReadTimeout("the answer takes too long")
+
+    def answer(self, error: httpx2.HTTPError | None = None) -> Answer:
+        """Return the answer; of a model that was cut short, what has come, and else nothing.
+
+        Raises:
+            JoinError: where one of both sides does not trust the other's certificate.
+        """
+        if error is None:
+            return Answer(self._status, bytes(self._body), self._headers)
+        if (untrusted := _of_tls(error)) is not None:
+            raise JoinError(
+                f"there is no server at {error.request.url.host} that trusts and can be trusted: {untrusted}"
+            )
+        if self._status in (200, 206) and self._call.path.startswith("/v1/models/"):
+            return Answer(self._status, bytes(self._body), self._headers)
+        return Answer(0, headers={"error": printable(error or type(error).__name__, 200), "kind": type(error).__name__})
+
+
+def _of_tls(error: BaseException | None) -> ssl.SSLError | None:
+    """Return the failure of TLS that an error comes from, where it is about certificates, which the next attempt has too."""
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    lasting = error is not None and any(
+        word in (error.reason or "") for word in ("CERT", "UNKNOWN_CA", "WRONG_VERSION")
+    )
+    return error if lasting else None
+
+
+def send(http: httpx2.Client, call: Call, stopped: threading.Event | None = None) -> Answer:
+    """Send a request; of a model that is cut short, what has come is returned."""
+    content, headers = call.content
+    incoming = Incoming(call, stopped)
+    try:
+        with http.stream(call.method, call.path, content=content, headers=headers) as response:
+            incoming.begin(response)
+            for piece in response.iter_raw():
+                incoming.add(piece)
+    except httpx2.HTTPError as error:
+        return incoming.answer(error)
+    return incoming.answer()
+
+
+class _beating:  # noqa: N801 - used as a statement
+    """Send signs of life from another thread while this one computes."""
+
+    def __init__(self, connection: Connection, call: Call, every: float) -> None:
+        self._connection, self._call, self._every = connection, call, every
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> None:
+        self._begun = time.monotonic()
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        if self._done.wait(self._every):  # most tasks are done before one is due
+            return
+        with self._connection.client() as http:
+            while True:
+                with suppress(JoinError):
+                    send(http, self._call)
+                if self._done.wait(self._every):
+                    return

@@ -1,0 +1,351 @@
+"""What a client says to the server and does in between, without I/O: a driver sends, sleeps and computes for it.
+
+A process for one client and a swarm of thousands in one process are two drivers of the same generator.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import random
+import re
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from turnout.core.checks import TurnoutError
+from turnout.core.display import printable
+from turnout.core.types import State
+from turnout.deployment.client.state import ClientState, Pending
+from turnout.deployment.wire.format import PROTOCOL, Assignment, Manifest, decode, digest, seconds, size_limit
+
+log = logging.getLogger("turnout.client")
+
+MOST_JSON = 16 << 20
+"""Bytes of an answer that is no model: a secure sum among 10,000 clients needs 5 MB."""
+MOST_SECONDS = 3600.0
+"""The longest that a client waits because a server says so."""
+RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""The name of a run, which is also that of a folder."""
+
+
+class JoinError(TurnoutError, RuntimeError):
+    """The server and this client cannot work together; the message says why."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request to the server.
+
+    Attributes:
+        method, path: of HTTP.
+        json: a body of plain values; None is none.
+        body: a body of bytes; None is none.
+        headers: beside the token and the type of the body.
+        most: bytes of the answer that are read; a longer one is none.
+        seconds: that the answer may take from its first byte to its last.
+    """
+
+    method: str
+    path: str
+    json: Mapping[str, Any] | None = None
+    body: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    most: int = MOST_JSON
+    seconds: float = 120.0
+
+    @property
+    def content(self) -> tuple[bytes, dict[str, str]]:
+        """The body as bytes, and the headers with its type."""
+        if self.json is not None:
+            return json.dumps(self.json).encode(), {"content-type": "application/json", **self.headers}
+        kind = {} if self.body is None else {"content-type": "application/octet-stream"}
+        return self.body or b"", {**kind, **self.headers}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: a status, 0 where nothing did; and the body, as far as it came."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def table(self) -> dict[str, Any]:
+        """Return the body as plain values; nothing where it holds none."""
+        try:
+            found = json.loads(self.body)
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def reason(self) -> str:
+        """What the server says of why not, in characters that can be shown."""
+        return printable(self.table().get("reason") or f"it answers {self.status}", 500)
+
+    @property
+    def retry_after(self) -> float:
+        """The seconds after which the server wants to be asked again, an hour at most."""
+        after = self.headers.get("retry-after", "")
+        return min(float(after), MOST_SECONDS) if re.fullmatch(r"[0-9]{1,9}", after) else 0.0
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """Do nothing for so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """Compute, and say from time to time that one is still at it.
+
+    Attributes:
+        function: what to compute.
+        heartbeat: what to send meanwhile.
+        every: seconds between two of them.
+
+    Nothing in place of what was computed means that this client has given up the task.
+    """
+
+    function: Callable[[], Any]
+    heartbeat: Call
+    every: float
+
+
+Action = Call | Sleep | Work
+Session = Generator[Action, Any, str]
+"""Yields what is to be done; is sent an `Answer`, nothing, or what was computed. Returns why it is over."""
+
+
+class Trainer(Protocol):
+    """What computes for a client: see `turnout.deployment.client.worker`."""
+
+    def first_memory(self) -> State:
+        """Return what a client remembers before it first takes part."""
+        ...
+
+    def content(self, version: int, model: State, memory: State) -> bool:
+        """Whether the client takes part with this model."""
+        ...
+
+    @property
+    def model(self) -> Manifest:
+        """The tensors that come with a task."""
+        ...
+
+    def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
+        """Do a task: the report as bytes, and what the client remembers if it is taken; None gives the task up."""
+        ...
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How a client behaves towards a server.
+
+    Attributes:
+        wait: seconds that the server may hold a question for work.
+        backoff: seconds before the first new attempt, twice as many before every further one; drawn between 0 and this.
+        longest: the most that this grows to.
+        comes_back: whether a client that left because of the model looks at later ones.
+    """
+
+    wait: float = 25.0
+    backoff: float = 0.5
+    longest: float = 60.0
+    comes_back: bool = True
+
+
+class Client:
+    """One client: its state, what computes for it, and how it behaves.
+
+    Args:
+        state: what it keeps.
+        trainer: what computes.
+        name: what people call it; the server shows it to its operator.
+        code: a one-time code, where the server asks for one.
+        manners: how patient it is.
+        jitter: where its random pauses come from; they change no result.
+    """
+
+    def __init__(
+        self,
+        state: ClientState,
+        trainer: Trainer,
+        *,
+        name: str | None = None,
+        code: str | None = None,
+        manners: Manners | None = None,
+        jitter: random.Random | None = None,
+    ) -> None:
+        self.state, self.trainer, self.name, self.code = state, trainer, name, code
+        self.manners, self.jitter = manners or Manners(), jitter or random.Random()
+        self._model: tuple[str, State] = ("", {})
+        self.done = 0
+
+    def session(self) -> Session:
+        """Enrol, then work until the run is over.
+
+        Raises:
+            JoinError: where the server does not want this client, or serves another run.
+        """
+        yield from self._enrol()
+        after, attempt = -1, 0
+        while True:
+            if self.state.pending is not None:
+                yield from self._deliver(self.state.pending)
+                continue
+            body = {"protocol": PROTOCOL, "wait": self.manners.wait, "after": after}
+            told = (yield from self._ask(Call("POST", "/v1/checkin", body))).table()
+            if told.get("over"):
+                return printable(told["over"], 200)
+            if isinstance(told.get("task"), dict):
+                task, attempt = Assignment.read(told["task"]), 0
+                if (yield from self._do(task)):
+                    after = -1
+                elif self.manners.comes_back:
+                    after = task.version
+                else:
+                    return "the model does not meet what this client requires"
+            elif isinstance(pause := told.get("come_back"), list) and len(pause) == 2:
+                attempt = 0
+                yield Sleep(self.jitter.uniform(*(seconds(value, MOST_SECONDS) for value in pause)))
+            else:  # an answer of somebody else, such as a proxy
+                attempt += 1
+                yield Sleep(self._pause(attempt))
+
+    def leave(self) -> Call:
+        """Return what tells the server that the client goes away."""
+        return Call("POST", "/v1/leave", {}, headers=self._token)
+
+    @property
+    def _token(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.state.token}"}
+
+    def _enrol(self) -> Generator[Action, Any, None]:
+        """Become a client of the run, or make sure that one still is."""
+        body = {"protocol": PROTOCOL, "name": self.name, "code": self.code}
+        answer = yield from self._ask(Call("POST", "/v1/enrol", {k: v for k, v in body.items() if v is not None}))
+        told = answer.table()
+        client, run = told.get("client"), told.get("run")
+        if type(client) is not int or not 0 <= client < 1 << 53 or not isinstance(run, str) or not RUN.fullmatch(run):
+            raise JoinError(f"the server does not take this client: {answer.reason}")
+        if self.state.run not in (None, run):
+            raise JoinError(f"the server is at another run ({run}, not {self.state.run}): give another --state")
+        if self.state.client != client:
+            self.state.enrolled(client, run)
+
+    def _do(self, task: Assignment) -> Generator[Action, Any, bool]:
+        """Do a task, and keep the report; False where the client leaves instead."""
+        model, memory = (yield from self._received(task)), self.state.memory
+        if model is None:
+            return True
+        memory = self.trainer.first_memory() if memory is None else memory
+        if task.phase == "train" and not self.trainer.content(task.version, model, memory):
+            yield from self._ask(Call("POST", f"/v1/tasks/{task.task}/fail", {"reason": "left"}))
+            return False
+        beat = Call("POST", f"/v1/tasks/{task.task}/heartbeat", {}, headers=self._token)
+        client = self.state.client
+        assert client is not None
+        every = min(max(task.heartbeat, 0.1), MOST_SECONDS)
+        found = yield Work(lambda: self.trainer.do(client, task, model, memory), beat, every)
+        if found is None:
+            yield from self._ask(Call("POST", f"/v1/tasks/{task.task}/fail", {"reason": "died"}))
+        else:
+            self.state.hold(Pending(task, *found))
+        return True
+
+    def _received(self, task: Assignment) -> Generator[Action, Any, State | None]:
+        """Return the model of a task, or None where the server has it no more; of one cut short, ask for the rest."""
+        if self._model[0] == task.model:
+            return self._model[1]
+        if task.size > size_limit(self.trainer.model):
+            raise JoinError(
+                f"the server's model has {task.size:,} bytes, and this client's {size_limit(self.trainer.model):,} at most: "
+                "give the model that the server has"
+            )
+        got, attempt = b"", 0
+        while digest(got) != task.model:
+            got = got if len(got) < task.size else b""  # damaged: once more from the start
+            headers = {"range": f"bytes={len(got)}-"} if got else {}
+            slow = 120.0 + task.size / 50_000  # what is not there by then is asked for from where it ended
+            call = Call("GET", f"/v1/models/{task.model}", headers=headers, most=task.size, seconds=slow)
+            answer = yield from self._once(call)
+            if answer.status == 404:
+                return None
+            if answer.status in (200, 206):
+                got = answer.body if answer.status == 200 else got + answer.body
+            if len(got) != task.size or digest(got) != task.model:
+                attempt += 1
+                yield Sleep(self._pause(attempt))
+        self._model = task.model, decode(got, self.trainer.model)
+        return self._model[1]
+
+    def _deliver(self, pending: Pending) -> Generator[Action, Any, None]:
+        """Send a report until the server has said what became of it."""
+        path, offset, attempt = f"/v1/tasks/{pending.task.task}", 0, 0
+        value = base64.b64encode(bytes.fromhex(pending.digest)).decode()
+        headers = {
+            "repr-digest": f"sha-256=:{value}:",
+            "upload-length": str(len(pending.body)),
+            "task-fingerprint": pending.task.fingerprint,
+        }
+        while True:
+            body = pending.body[offset:]
+            answer = yield from self._once(
+                Call("PUT", f"{path}/report", body=body, headers=headers | {"upload-offset": str(offset)})
+            )
+            told = answer.table()
+            if answer.status in (200, 201):
+                self.state.settle()
+                self.done += 1
+                return
+            if answer.status == 409 and "offset" in told:
+                before, offset = offset, self._offset(told, pending)
+                if offset > before:
+                    continue
+                attempt += 1
+                yield Sleep(self._pause(attempt))
+                continue
+            if answer.status in (404, 409, 410, 413, 422):
+                log.info("report dropped", extra={"task": pending.task.task, "reason": answer.reason})
+                self.state.drop()
+                return
+            attempt += 1
+            yield Sleep(self._pause(attempt))
+            told = (yield from self._ask(Call("GET", path))).table()
+            offset = self._offset(told, pending)
+
+    @staticmethod
+    def _offset(told: Mapping[str, Any], pending: Pending) -> int:
+        """Return from where the server wants a report."""
+        offset = told.get("offset", 0)
+        return min(max(offset, 0), len(pending.body)) if type(offset) is int else 0
+
+    def _ask(self, call: Call) -> Generator[Action, Any, Answer]:
+        """Send a request until it is answered.
+
+        Raises:
+            JoinError: where the answer is that this cannot work.
+        """
+        attempt = 0
+        while True:
+            answer = yield from self._once(call)
+            if 200 <= answer.status < 300 or answer.status in (404, 409, 410):
+                return answer
+            attempt += 1
+            yield Sleep(max(self._pause(attempt), answer.retry_after))
+
+    def _once(self, call: Call) -> Generator[Action, Any, Answer]:
+        """Send a request with the token."""
+        answer: Answer = yield replace(call, headers={**self._token, **call.headers})
+        if answer.status in (400, 401, 403, 426):
+            raise JoinError(f"the server does not take this client: {answer.reason}")
+        return answer
+
+    def _pause(self, attempt: int) -> float:
+        """Return how long to wait before a new attempt, at random so that not all come at once."""
+        return self.jitter.uniform(0.0, min(self.manners.longest, self.manners.backoff * 2.0 ** min(attempt, 30)))

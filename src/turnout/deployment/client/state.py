@@ -1,0 +1,187 @@
+"""What a client keeps in its folder: who it is, what it remembers, and the report that is not yet accepted."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load
+
+from turnout.core.checks import CheckpointError
+from turnout.core.types import State
+from turnout.deployment.wire.format import Assignment, digest, encode
+from turnout.record import storage
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A report that the server has not yet answered.
+
+    Attributes:
+        task: whose it is.
+        body: its bytes.
+        memory: what the client will remember if the server takes it.
+    """
+
+    task: Assignment
+    body: bytes
+    memory: State
+
+    @property
+    def digest(self) -> str:
+        """Its name."""
+        return digest(self.body)
+
+
+class ClientState:
+    """What a client keeps, in memory alone: it is nobody's any more when the process ends.
+
+    Attributes:
+        token: by which the server knows it.
+        client: its number, once the server has given it one.
+        run: the name of the run that it belongs to.
+        memory: what it remembers, a row by name; None before it first took part.
+        pending: the report that is not yet accepted.
+    """
+
+    def __init__(self) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self.client: int | None = None
+        self.run: str | None = None
+        self.memory: State | None = None
+        self.pending: Pending | None = None
+
+    def enrolled(self, client: int, run: str) -> None:
+        """Take note of what the server calls this client, and of the run."""
+        self.client, self.run = client, run
+
+    def hold(self, pending: Pending) -> None:
+        """Keep a report until the server has answered it."""
+        self.pending = pending
+
+    def settle(self) -> None:
+        """Remember what the report says, because the server took it."""
+        assert self.pending is not None
+        self.memory, self.pending = self.pending.memory, None
+
+    def drop(self) -> None:
+        """Forget the report, and remember what was remembered before."""
+        self.pending = None
+
+
+class ClientFolder(ClientState):
+    """What a client keeps, in a folder that survives it; every change is on the disk before it counts.
+
+    A report waits in a folder of its own, which appears in one move. The server's answer turns its memory into the
+    client's in another; a waiting report without memory is one that was answered.
+
+    Raises:
+        CheckpointError: for a folder that another process uses, or that is damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise CheckpointError(f"{folder} cannot be used: {error}. Give another --state") from None
+        self._lock = ExitStack()
+        self._lock.enter_context(storage.locked(folder))
+        self._identity, self._memory = folder / "identity.json", folder / "memory.safetensors"
+        self._waiting = folder / "pending"
+        if self._identity.exists():
+            self._read()
+        else:
+            self._write_identity()
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        self._lock.close()
+
+    def enrolled(self, client: int, run: str) -> None:
+        """Take note of what the server calls this client, and of the run."""
+        super().enrolled(client, run)
+        self._write_identity()
+
+    def hold(self, pending: Pending) -> None:
+        """Keep a report until the server has answered it."""
+        part = self.folder / "pending.part"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        _write(part / "report.safetensors", pending.body)
+        _write(part / "memory.safetensors", encode(pending.memory))
+        _write(part / "task.json", json.dumps(pending.task.json()).encode())
+        _sync(part)
+        shutil.rmtree(self._waiting, ignore_errors=True)
+        _move(part, self._waiting)
+        _sync(self.folder)
+        super().hold(pending)
+
+    def settle(self) -> None:
+        """Remember what the report says, because the server took it."""
+        _move(self._waiting / "memory.safetensors", self._memory)
+        _sync(self.folder)
+        super().settle()
+        shutil.rmtree(self._waiting)
+
+    def drop(self) -> None:
+        """Forget the report, and remember what was remembered before."""
+        _move(self._waiting, self.folder / "pending.part")  # in one move, so that half of one is never found
+        _sync(self.folder)
+        shutil.rmtree(self.folder / "pending.part")
+        super().drop()
+
+    def _read(self) -> None:
+        """Take up what is in the folder."""
+        try:
+            found: dict[str, Any] = json.loads(self._identity.read_text())
+            self.token, self.client, self.run = found["token"], found["client"], found["run"]
+            if self._memory.exists():
+                self.memory = load(self._memory.read_bytes())
+            if (self._waiting / "memory.safetensors").exists():
+                task = Assignment.read(json.loads((self._waiting / "task.json").read_text()))
+                body = (self._waiting / "report.safetensors").read_bytes()
+                self.pending = Pending(task, body, load((self._waiting / "memory.safetensors").read_bytes()))
+            else:
+                shutil.rmtree(self._waiting, ignore_errors=True)
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise CheckpointError(
+                f"{self.folder} is damaged ({error}): restore it from a copy, or give another --state to enrol anew"
+            ) from error
+
+    def _write_identity(self) -> None:
+        part = self._identity.with_suffix(".part")
+        facts = {"token": self.token, "client": self.client, "run": self.run}
+        _write(part, json.dumps(facts).encode())
+        _move(part, self._identity)
+        _sync(self.folder)
+
+
+def _write(path: Path, body: bytes) -> None:
+    """Write a file that its owner alone can read, and bring it to the disk."""
+    with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _move(part: Path, path: Path) -> None:
+    """Put a file or folder where it belongs, in one step."""
+    os.replace(part, path)

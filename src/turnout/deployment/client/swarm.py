@@ -1,0 +1,248 @@
+"""Many clients in one process, who come and go as a simulation's population does, over real HTTP.
+
+Whatever the population says of time (who is there, how long tasks take, who drops out) goes `speedup` times as fast; the
+protocol's own pauses do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, count, positive
+from turnout.deployment.client.join import PLAIN, Connection, Incoming
+from turnout.deployment.client.session import Answer, Call, Client, Manners, Sleep, Work
+from turnout.deployment.client.state import ClientState
+from turnout.deployment.client.worker import Computer, Worker
+from turnout.population.availability import BoundAvailability, one_round_length
+from turnout.population.dropout import BoundDropout
+from turnout.population.durations import BoundSpeed
+
+
+@dataclass
+class Tally:
+    """What a swarm did.
+
+    Attributes:
+        reports: how many reports were taken.
+        died: how many tasks their clients dropped out of.
+        left: how often a client went away.
+        answers: answers by HTTP status; 0 is none.
+        over: why clients were done, how many each.
+    """
+
+    reports: int = 0
+    died: int = 0
+    left: int = 0
+    answers: Counter[int] = field(default_factory=Counter)
+    over: Counter[str] = field(default_factory=Counter)
+
+
+class Swarm:
+    """Clients of a population, on data that this process holds.
+
+    Args:
+        computer: model, algorithm, data and population of all of them.
+        connection: where the server is.
+        num_clients: how many; client k has the data of client ``k mod N``.
+        speedup: how many simulated seconds pass in a real one.
+        seconds_per_round: how long a round of availability lasts, in simulated seconds; None is the length of its own, if the
+            availability follows a clock, and else 60.
+        manners: how patient they are.
+    """
+
+    def __init__(
+        self,
+        computer: Computer,
+        connection: Connection,
+        num_clients: int,
+        *,
+        speedup: float = 1.0,
+        seconds_per_round: float | None = None,
+        manners: Manners | None = None,
+    ) -> None:
+        count("clients", num_clients)
+        positive("speedup", speedup)
+        if seconds_per_round is not None:
+            positive("seconds_per_round", seconds_per_round)
+        length = one_round_length(computer.experiment.population.availability, seconds_per_round) or 60.0
+        self._computer, self._connection, self._num = computer, connection, num_clients
+        self._speedup, self._round = speedup, length / speedup
+        experiment = computer.experiment
+        population, seed, data = experiment.population, experiment.seed, experiment.data
+        labels = None if data.train.y.is_floating_point() else data.label_counts()
+        if labels is not None:
+            labels = labels[np.arange(num_clients) % len(labels)]
+        self._availability: BoundAvailability = population.availability.bind(num_clients, labels, seed)
+        self._speed: BoundSpeed | None = None if population.speed is None else population.speed.bind(num_clients, seed)
+        self._dropout: BoundDropout | None = None if population.dropout is None else population.dropout.bind(seed)
+        self._behaviour = None if population.behaviour is None else population.behaviour.bind(num_clients, seed)
+        if self._behaviour is not None:
+            if self._behaviour.options.colludes:
+                raise ConfigurationError(
+                    f"behaviour: attackers by {type(self._behaviour.options).__name__} know all honest reports of a step "
+                    "before they send theirs, and between machines nobody does: take another attack"
+                )
+            if num_clients == data.num_clients:
+                computer.shards = self._behaviour.poisoned(computer.shards, data.num_classes or 0)
+        self._manners = manners or Manners(longest=5.0)
+        self._begun = time.monotonic()
+        self.tally = Tally()
+
+    def run(self, seconds: float | None = None) -> Tally:
+        """Have all clients work until the run is over, or so many seconds."""
+        asyncio.run(self._run(seconds))
+        return self.tally
+
+    async def _run(self, seconds: float | None) -> None:
+        self._begun = time.monotonic()
+        limits = httpx2.Limits(max_connections=self._num + 10, max_keepalive_connections=self._num + 10)
+        with ThreadPoolExecutor(1) as self._pool:
+            async with httpx2.AsyncClient(
+                base_url=self._connection.url,
+                verify=self._connection.trust(),
+                timeout=90.0,
+                limits=limits,
+                headers=PLAIN,
+            ) as http:
+                clients = [_Swimmer(self, http, number) for number in range(self._num)]
+                for low in range(0, self._num, 50):  # in turn, so that they are numbered as they are here
+                    for client in clients[low : low + 50]:
+                        await client.enrol()
+                work = [asyncio.create_task(client.live()) for client in clients]
+                # Whoever is away when the run ends need not come back to be told.
+                done, others = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                if done and others:
+                    _, others = await asyncio.wait(others, timeout=2.0)
+                for each in others:
+                    each.cancel()
+                self.tally.over["away at the end" if done else "at it when time was up"] += len(others)
+                for failed in await asyncio.gather(*work, return_exceptions=True):
+                    if isinstance(failed, Exception):
+                        raise failed
+
+    def there(self, client: int) -> bool:
+        """Return whether a client is there now."""
+        now = int((time.monotonic() - self._begun) / self._round)
+        return bool(self._availability.available(np.array([client]), now)[0])
+
+    async def until_next_round(self) -> None:
+        """Wait for the next round of availability."""
+        passed = time.monotonic() - self._begun
+        await asyncio.sleep(self._round - passed % self._round + 1e-3)
+
+    def seconds(self, client: int, task: int, nbytes: tuple[int, int]) -> tuple[float, bool]:
+        """Return the real seconds that a client's task takes by the population, and whether it is finished."""
+        if self._speed is None:
+            return 0.0, True
+        who, which = np.array([client]), np.array([task])
+        whole = self._speed.seconds(who, which, 1, *nbytes).total
+        death = np.array([np.inf]) if self._dropout is None else self._dropout.deaths(who, which, whole)
+        return float(min(whole[0], death[0])) / self._speedup, bool(death[0] >= whole[0])
+
+    async def compute(self, function: Any) -> Any:
+        """Compute, while others go on to talk."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+    def worker(self, client: int) -> Worker:
+        """Return what computes for a client."""
+        return Worker(self._computer, client % self._computer.shards.num_clients, self._behaviour)
+
+
+class _Swimmer:
+    """One client of a swarm."""
+
+    def __init__(self, swarm: Swarm, http: httpx2.AsyncClient, number: int) -> None:
+        self._swarm, self._http, self._number = swarm, http, number
+        self._client = Client(
+            ClientState(),
+            swarm.worker(number),
+            name=f"swarm-{number}",
+            manners=swarm._manners,
+            jitter=random.Random(number),
+        )
+        self._session = self._client.session()
+        self._next: Any = None
+        self._tasks = 0
+
+    async def enrol(self) -> None:
+        """Become a client of the run."""
+        action = self._session.send(None)
+        while self._client.state.client is None:
+            action = self._session.send(await self._do(action))
+        self._next = action
+
+    async def live(self) -> None:
+        """Come and go until the run is over."""
+        action = self._next
+        while True:
+            if not self._swarm.there(self._number) and isinstance(action, Sleep | Call):
+                await self._away()
+            try:
+                action = self._session.send(await self._do(action))
+            except StopIteration as over:
+                self._swarm.tally.over[str(over.value)] += 1
+                return
+
+    async def _away(self) -> None:
+        """Go away until the population has this client come back, and tell the server as soon as it can be told.
+
+        A server that is down meanwhile would otherwise wait for this client's report until its lease ends.
+        """
+        self._swarm.tally.left += 1
+        told = False
+        while not self._swarm.there(self._number):
+            told = told or (await self._send(self._client.leave())).status != 0
+            await self._swarm.until_next_round()
+
+    async def _do(self, action: Any) -> Any:
+        match action:
+            case Call():
+                answer = await self._send(action)
+                self._swarm.tally.reports += action.method == "PUT" and answer.status == 201
+                return answer
+            case Sleep(seconds=seconds):
+                await asyncio.sleep(seconds)
+                return None
+            case Work(function=function, heartbeat=heartbeat, every=every):
+                return await self._work(function, heartbeat, every)
+        raise AssertionError(action)
+
+    async def _work(self, function: Any, heartbeat: Call, every: float) -> Any:
+        """Do a task, or die in the middle of it and begin anew."""
+        number, self._tasks = self._tasks, self._tasks + 1
+        result = await self._swarm.compute(function)
+        seconds, finished = self._swarm.seconds(self._number, number, (len(result[0]), len(result[0])))
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, every))
+            if left > every:
+                await self._send(heartbeat)
+        if finished:
+            return result
+        self._swarm.tally.died += 1
+        task = heartbeat.path.split("/")[3]
+        await self._send(Call("POST", f"/v1/tasks/{task}/fail", {"reason": "died"}, headers=heartbeat.headers))
+        return None
+
+    async def _send(self, call: Call) -> Answer:
+        content, headers = call.content
+        incoming = Incoming(call)
+        try:
+            async with self._http.stream(call.method, call.path, content=content, headers=headers) as response:
+                incoming.begin(response)
+                async for piece in response.aiter_raw():
+                    incoming.add(piece)
+            answer = incoming.answer()
+        except httpx2.HTTPError as error:
+            answer = incoming.answer(error)
+        self._swarm.tally.answers[answer.status] += 1
+        return answer

@@ -1,0 +1,168 @@
+"""What computes for one client: `client_step` with one lane, on data that stay where they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from turnout.configuration import Configuration
+from turnout.core.types import Federation, Report, State, Task
+from turnout.data.federated import Shards
+from turnout.data.transforms import bake
+from turnout.deployment.client.masker import Masker
+from turnout.deployment.wire.format import Assignment, Manifest, manifest, model_tensors, split_model
+from turnout.deployment.wire.messages import Coding, report_body
+from turnout.engine.choice import Choice
+from turnout.engine.cohort import Clients
+from turnout.engine.full_batch import full_scores
+from turnout.engine.objective import Objective
+from turnout.pieces.aggregation import SecureSum
+from turnout.pieces.base.client_step import client_step
+from turnout.pieces.local.tuning import tuned
+from turnout.population.behaviour import BoundAttack
+from turnout.population.requirement import BoundRequirement, WarmUp
+from turnout.protocol.pace import SECURE_PHASES
+
+_WORST = np.finfo(np.float64).max  # of an own model that has diverged: any other is better
+
+
+class Computer:
+    """What all clients on one machine share: the model's objective and the algorithm. See `Worker` for one of them.
+
+    Args:
+        experiment: model, algorithm, loss, seed; of its data, what the clients here hold.
+        engine: how the server's simulation would compute, so that results are the same to the last bit; None chooses.
+
+    Attributes:
+        objective: model and loss.
+        memory: what a client remembers before it first takes part.
+        model: the tensors that come with a task.
+    """
+
+    def __init__(self, experiment: Configuration, engine: str | None = None) -> None:
+        self.experiment, algorithm = experiment, experiment.algorithm
+        module, own = experiment.build_model(), algorithm.personal
+        device = torch.device(experiment.device)
+        personal = own.chosen(module) if own else frozenset()
+        self.objective = Objective(module, experiment.loss, experiment.engine, device, personal)
+        if engine is not None:
+            self.objective.use(Choice(engine, "as the server has it"))
+        x, self.transforms = bake(experiment.data.transforms, experiment.data.train.x)
+        train = experiment.data.train
+        self.shards = Shards(x, train.y, train.offsets).to(device)
+        initial, num_shared = self.objective.initial, self.objective.layout.num_shared
+        self.federation = Federation(1, num_shared, device=device, dtype=initial.dtype, seed=experiment.seed)
+        first = initial[num_shared:] if own is None else own.first(initial, num_shared)
+        self.memory = algorithm.memory(self.federation, first, self.objective.layout.shared_shapes)
+        shared = dict.fromkeys(algorithm.keeps, initial[:num_shared])
+        sent = algorithm.broadcast_dtype(initial.dtype)
+        self.model: Manifest = manifest(model_tensors(initial[:num_shared], shared, sent))
+        self.coding = Coding.of(algorithm, experiment.seed, self.objective)
+        # An experiment of a population that opts, or of weights that compare, has clients who require something.
+        measured = (*algorithm.measurements, *algorithm.selection.measurements)
+        self.judges = experiment.population.opting is not None or any(m.of_requirement for m in measured)
+
+    def received(self, model: State) -> State:
+        """Return the tensors that come with a task, where and in the type that the model is computed with."""
+        return {name: value.to(self.federation.device, self.federation.dtype) for name, value in model.items()}
+
+    def clients(self, client: int, row: int) -> Clients:
+        """Return one lane: a client and where its data are."""
+        return Clients(np.array([client]), np.array([row]), self.shards, self.objective, self.transforms)
+
+
+class Worker:
+    """One client at work; a `Trainer`.
+
+    Args:
+        computer: what clients on this machine share.
+        row: which client of the computer's data this is.
+        behaviour: what it does to its reports, if it is one of those who do; for swarms.
+    """
+
+    def __init__(self, computer: Computer, row: int = 0, behaviour: BoundAttack | None = None) -> None:
+        self._computer, self._row, self._behaviour = computer, row, behaviour
+        self._requirement: BoundRequirement | None = None
+        aggregation = computer.experiment.algorithm.aggregation
+        self._masker = Masker(aggregation) if isinstance(aggregation, SecureSum) else None
+
+    @property
+    def model(self) -> Manifest:
+        """The tensors that come with a task."""
+        return self._computer.model
+
+    def first_memory(self) -> State:
+        """Return what a client remembers before it first takes part."""
+        return {name: row.clone() for name, row in self._computer.memory.items()}
+
+    def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
+        """Do a task: the report as bytes, and what the client remembers if the server takes it; None gives the task up."""
+        if self._masker is not None and task.phase in SECURE_PHASES:
+            return self._masker.answer(task, memory)
+        computer, repeat = self._computer, np.array([task.repeat], dtype=np.int64)
+        params, shared = split_model(computer.received(model))
+        asked = Task(
+            params,
+            task.version,
+            computer.experiment.seed,
+            task.phase,
+            shared,
+            task.tensors(),
+            repeat if task.repeat else None,
+        )
+        rows = {name: value[None].clone() for name, value in memory.items()}
+        lanes = replace(self._computer.clients(client, self._row), requirement=self._required(client))
+        report, rows = client_step(computer.experiment.algorithm, asked, rows, lanes)
+        report = self._changed(report, asked)
+        after = {name: value[0] for name, value in rows.items()}
+        if self._masker is None or task.phase != "train":
+            return report_body(report), after
+        body = self._masker.announce(client, task.version, report, after)
+        return None if body is None else (body, memory)
+
+    def _changed(self, report: Report, task: Task) -> Report:
+        """Return the report as an attacker sends it, coded anew where it is coded."""
+        if self._behaviour is None:
+            return report
+        changed, coding = self._behaviour.sent(report), self._computer.coding
+        return changed if changed is report or coding is None else coding.again(changed, task)
+
+    def content(self, version: int, model: State, memory: State) -> bool:
+        """Return whether the client takes part with this model: whether it meets its requirement, where that matters."""
+        opting, personal = self._computer.experiment.population.opting, self._computer.experiment.algorithm.personal
+        if opting is None or version < opting.mandatory_rounds:
+            return True
+        params = self._computer.received(model)["params"]
+        if personal is not None:
+            params = personal.serving(params, {name: value[None] for name, value in memory.items()})
+        clients = self._computer.clients(self._row, self._row)
+        required = self._required(self._row)
+        assert required is not None
+        loss, accuracy = (value.cpu().numpy() for value in full_scores(clients, params))
+        return bool(required.gap(loss[0], accuracy[0], required.train[self._row]) < 0)
+
+    def _required(self, client: int) -> BoundRequirement | None:
+        """Return what the client requires of a model, found out once; None where nobody asks."""
+        computer = self._computer
+        if self._requirement is None and computer.judges:
+            requirement = computer.experiment.population.requirement or WarmUp()
+            rule, solo = requirement.solo(computer.experiment.algorithm.local), None
+            if rule is not None:
+                task, clients = (
+                    Task(computer.objective.initial, 0, computer.experiment.seed),
+                    self._computer.clients(client, self._row),
+                )
+                own = tuned(rule, task, clients, "own models").params
+                loss, accuracy = (value.cpu().numpy() for value in full_scores(clients, own))
+                solo = {"train_loss": np.where(np.isfinite(loss), loss, _WORST), "train_accuracy": accuracy}
+            num = computer.shards.num_clients if rule is None else 1
+            bound = requirement.bind(num, solo)
+            assert bound is not None
+            value = bound.train[self._row if rule is None else 0]
+            # Whatever asks looks for a client's number by its row.
+            required = np.full(self._row + 1, np.nan)
+            required[self._row] = value
+            self._requirement = BoundRequirement(bound.measure, required)
+        return self._requirement

@@ -1,0 +1,1 @@
+"""Serve a run: HTTP, the journal, and the driver of the protocol."""

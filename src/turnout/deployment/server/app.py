@@ -1,0 +1,282 @@
+"""The protocol as an ASGI application: what HTTP asks of a `Service`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from turnout.deployment.server.downloads import download
+from turnout.deployment.server.limits import Limits
+from turnout.deployment.server.long_polls import LongPolls
+from turnout.deployment.server.requests import DIGEST, Gate, body_of, digest_of, header, task_of
+from turnout.deployment.server.requests import answer as answer_with
+from turnout.deployment.server.service import Service
+from turnout.deployment.server.status import metrics, page, status
+from turnout.deployment.server.store import StoreUnavailable
+from turnout.deployment.server.uploads import Uploads
+from turnout.deployment.server.verdicts import Refused, Verdict
+from turnout.deployment.wire.edge import Malformed, number, text, whole
+from turnout.deployment.wire.format import PROTOCOL, Assignment, WireError
+from turnout.deployment.wire.masked_sum import MaskedFormat
+from turnout.deployment.wire.messages import ReportFormat
+
+log = logging.getLogger("turnout.http")
+
+Handler = Callable[[Request], Awaitable[Response]]
+Answered = TypeVar("Answered")
+
+
+PAGE_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+}
+
+
+class Http:
+    """The endpoints of one service.
+
+    Args:
+        service: what they ask.
+        announcement: what a client is told of the run before it enrols, as plain values.
+        rate: requests a second of each client and of each address without a token; 0 is no limit.
+        limits: of bodies; `sockets` applies those of connections and headers.
+        patience: seconds that an answer may take to be written.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        announcement: dict[str, Any],
+        *,
+        rate: float = 50.0,
+        limits: Limits | None = None,
+        patience: float = 30.0,
+    ) -> None:
+        self.service, self._announcement = service, announcement
+        self._limits, self._patience = limits or Limits(), patience
+        self._gate, self._uploads = Gate(service, rate), Uploads(service, self._limits)
+        self._waiting = LongPolls()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.counts: dict[int, int] = {}
+        service.woken = self._wake
+
+    def app(self) -> Router:
+        """Return the application: a router and nothing around it, for 10,000 clients may wait in here."""
+        routes = [
+            ("/v1/run", "GET", self._run),
+            ("/v1/enrol", "POST", self._enrol),
+            ("/v1/checkin", "POST", self._checkin),
+            ("/v1/leave", "POST", self._leave),
+            ("/v1/models/{digest}", "GET", self._model),
+            ("/v1/tasks/{task}", "GET", self._task),
+            ("/v1/tasks/{task}/report", "PUT", self._report),
+            ("/v1/tasks/{task}/heartbeat", "POST", self._heartbeat),
+            ("/v1/tasks/{task}/fail", "POST", self._fail),
+            ("/v1/status", "GET", self._status),
+            ("/metrics", "GET", self._metrics),
+            ("/", "GET", self._page),
+        ]
+
+        @asynccontextmanager
+        async def lifespan(_: object) -> AsyncIterator[None]:
+            self._loop = asyncio.get_running_loop()
+            yield
+
+        endpoints = [Route(path, _Endpoint(self, method, handler)) for path, method, handler in routes]
+        return Router(endpoints, redirect_slashes=False, default=_nothing, lifespan=lifespan)
+
+    def release(self) -> None:
+        """Answer all who wait for work, because the server stops."""
+        self._waiting.wake_all()
+
+    async def answer(self, handler: Handler, request: Request) -> Response:
+        """Return what an endpoint answers; errors are turned into answers, too."""
+        try:
+            response = await handler(request)
+        except Refused as refused:
+            response = answer_with(refused.verdict)
+        except Malformed as malformed:
+            response = answer_with(Verdict(400, {"reason": str(malformed)}))
+        except (StoreUnavailable, OSError, TimeoutError) as error:
+            log.error("unavailable", extra={"reason": str(error)})
+            response = answer_with(Verdict(503, {"reason": "the server cannot do this now: try again later"}))
+            response.headers["retry-after"] = "2"
+        except ClientDisconnect:
+            response = Response(status_code=400)
+        except Exception:
+            log.exception("a request failed", extra={"route": handler.__name__})
+            response = answer_with(Verdict(500, {"reason": "this request failed: the server's log says why"}))
+        self.counts[response.status_code] = self.counts.get(response.status_code, 0) + 1
+        return response
+
+    # Endpoints.
+
+    async def _run(self, request: Request) -> Response:
+        self._gate.stranger(request)
+        return JSONResponse(self._announcement)
+
+    async def _enrol(self, request: Request) -> Response:
+        self._gate.stranger(request)
+        token, body = self._gate.token(request), await body_of(request, self._limits.body_seconds)
+        if (protocol := whole(body, "protocol", 0, 1 << 31, default=0)) != PROTOCOL:
+            raise Refused(426, f"this server speaks protocol {PROTOCOL}, the client {protocol}: update it")
+        return answer_with(await self._answered(self.service.enrol(token, text(body, "code"), text(body, "name"))))
+
+    async def _checkin(self, request: Request) -> Response:
+        client, body = self._gate.client(request), await body_of(request, self._limits.body_seconds)
+        wait, after = number(body, "wait", 0.0, 1e9, default=0.0), whole(body, "after", -1, 1 << 53, default=-1)
+        wait = min(wait, self.service.leases.longest_wait)
+        full = len(self._waiting) >= self.service.leases.max_waiting
+        if wait == 0.0 or full or self.service.draining:
+            found = self.service.work_of(client, 0.0, after)
+        else:
+            found = await self._work_within(client, wait, after)
+        if found is None:
+            found = {"come_back": self.service.come_back(client, len(self._waiting))}
+        return JSONResponse(found)
+
+    async def _work_within(self, client: int, wait: float, after: int) -> dict[str, Any] | None:
+        """Return a client's work, for which it waits; its earlier request, if it still waits, is answered now."""
+        with self._waiting.held(client) as woken:
+            found = self.service.work_of(client, wait, after)
+            if found is None:
+                await asyncio.wait([woken], timeout=wait)
+                found = self.service.work_of(client, 0.0, after)
+        return found
+
+    async def _leave(self, request: Request) -> Response:
+        await self._answered(self.service.leave(self._gate.client(request)))
+        return JSONResponse({})
+
+    async def _model(self, request: Request) -> Response:
+        self._gate.client(request)
+        digest = request.path_params["digest"]
+        path = self.service.store.model(digest)
+        if not DIGEST.fullmatch(digest) or not path.is_file():
+            raise Refused(404, "there is no such model, or no longer")
+        return download(request, path, digest)
+
+    async def _task(self, request: Request) -> Response:
+        client, task = self._gate.client(request), task_of(request)
+        verdict = self.service.state_of(client, task)
+        if verdict.body["state"] == "open":
+            verdict.body["offset"] = self._uploads.offset(client, task)
+        return answer_with(verdict)
+
+    async def _heartbeat(self, request: Request) -> Response:
+        return answer_with(self.service.alive(self._gate.client(request), task_of(request)))
+
+    async def _fail(self, request: Request) -> Response:
+        client, body = self._gate.client(request), await body_of(request, self._limits.body_seconds)
+        why = "left" if text(body, "reason") == "left" else "died"
+        await self._answered(self.service.fail(client, task_of(request), why))
+        return JSONResponse({})
+
+    async def _report(self, request: Request) -> Response:
+        client, task = self._gate.client(request), task_of(request)
+        digest = digest_of(request)
+        if (ended := self.service.ended(client, task, digest)) is not None:
+            return answer_with(ended)
+        assignment = self.service.open(client, task)
+        assert assignment is not None
+        if (header(request, "task-fingerprint") or assignment.fingerprint) != assignment.fingerprint:
+            raise Refused(410, "this number is another task's by now: the server was restored from a copy")
+        expected = self.service.driver.setting.expected(assignment)
+        async with self._uploads.received(request, client, task, digest, expected.size_limit) as file:
+            try:
+                await _checked(expected, file, client, assignment)
+            except WireError as error:
+                file.unlink(missing_ok=True)
+                await self._answered(self.service.fail(client, task, "died"))
+                raise Refused(422, str(error)) from None
+            return answer_with(await self._answered(self.service.report(client, task, digest, file)))
+
+    async def _status(self, request: Request) -> Response:
+        self._gate.stranger(request)
+        return JSONResponse(status(self.service, len(self._waiting), self.counts))
+
+    async def _metrics(self, request: Request) -> Response:
+        self._gate.stranger(request)
+        text = metrics(status(self.service, len(self._waiting), self.counts))
+        return PlainTextResponse(text, headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def _page(self, request: Request) -> Response:
+        del request
+        return HTMLResponse(page(), headers=PAGE_HEADERS)
+
+    # What the service's thread and this one tell each other.
+
+    async def _answered(self, future: Future[Answered]) -> Answered:
+        """Wait for the journal."""
+        if future.done():
+            return future.result()
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self._patience)
+
+    def _wake(self, clients: Iterable[int]) -> None:
+        """Answer those who wait for work and have some now; all of them if the run is over."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # of a loop that was closed because the server stops
+                self._loop.call_soon_threadsafe(self._wake_here, list(clients))
+
+    def _wake_here(self, clients: list[int]) -> None:
+        if self.service.driver.over is not None or self.service.draining:
+            self.release()
+            return
+        self._waiting.wake(clients)
+
+
+async def _checked(expected: ReportFormat | MaskedFormat, file: Path, client: int, assignment: Assignment) -> None:
+    """Read a report once, a large one in a thread of its own.
+
+    Raises:
+        WireError: where it is not what was asked for.
+    """
+
+    def read() -> None:
+        try:
+            expected.read(file.read_bytes(), client, assignment.version, assignment.repeat)
+        except (WireError, OSError):
+            raise
+        except Exception as error:
+            log.exception("a report cannot be read", extra={"client": client, "task": assignment.task})
+            raise WireError("the report cannot be read") from error
+
+    await asyncio.to_thread(read) if file.stat().st_size > 1 << 20 else read()
+
+
+async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer what is asked for under no address."""
+    if scope["type"] == "http":
+        await JSONResponse({"reason": "there is nothing here"}, 404)(scope, receive, send)
+
+
+class _Endpoint:
+    """One address and the method by which it is asked."""
+
+    def __init__(self, http: Http, method: str, handler: Handler) -> None:
+        self._http, self._method, self._handler = http, method, handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        if scope["method"] != self._method:
+            response: Response = JSONResponse({"reason": f"this takes {self._method}"}, 405, {"allow": self._method})
+        else:
+            response = await self._http.answer(self._handler, Request(scope, receive))
+        try:
+            await response(scope, receive, send)
+        except OSError as error:  # the connection is closed, and the client asks for the rest
+            log.info("download ended early", extra={"reason": str(error)})

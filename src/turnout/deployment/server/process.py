@@ -1,0 +1,260 @@
+"""A server: the folder, the journal, the coordinator and HTTP put together, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import uvicorn
+
+from turnout.configuration import Configuration
+from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
+from turnout.deployment.server.app import Http
+from turnout.deployment.server.driver import Driver
+from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.ledger import Ledger
+from turnout.deployment.server.limits import Limits
+from turnout.deployment.server.recovery import recover
+from turnout.deployment.server.service import Service
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.sockets import PlainUvicorn, bounded
+from turnout.deployment.server.store import Store, StoreLost
+from turnout.deployment.server.verdicts import hashed
+from turnout.deployment.wire.format import PROTOCOL
+from turnout.record import storage
+from turnout.record.storage import FolderGone
+
+log = logging.getLogger("turnout.server")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a server is run.
+
+    Attributes:
+        host, port: where it listens; port 0 is any that is free.
+        database: URL of a PostgreSQL database; None is a SQLite file in the folder.
+        min_clients: so many are there before the first task is given.
+        max_clients: no more are enrolled; None is as many as fit.
+        enrolment: ``"open"`` for anyone, ``"codes"`` for those who have a one-time code.
+        leases: how long silent clients are believed in.
+        certificate, key: files for TLS; None is without, for this machine or behind a proxy.
+        client_ca: a file with the certificate of who signs those of clients; None asks for none.
+        rate: requests a second of one client; 0 is no limit.
+        linger: seconds that the server goes on to answer when the run is over.
+        discard: delete reports that no checkpoint needs any more; there is no replay then.
+        limits: what is read, waited for and held of anybody.
+        max_norm: greatest norm of an update, and of each other vector of a report; ``"auto"`` is 100 times that of the first
+            model, or of a vector of ones where that is larger. None takes any.
+        max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8470
+    database: str | None = None
+    min_clients: int = 1
+    max_clients: int | None = None
+    enrolment: str = "open"
+    leases: Leases = field(default_factory=Leases)
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    rate: float = 50.0
+    linger: float = 30.0
+    discard: bool = False
+    limits: Limits = field(default_factory=Limits)
+    max_norm: float | Literal["auto"] | None = "auto"
+    max_empty_steps: int = 10
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigurationError("certificate and key go together: give both, or neither")
+        if self.client_ca is not None and self.certificate is None:
+            raise ConfigurationError("client_ca: certificates of clients need TLS: give certificate and key, too")
+        for name in ("certificate", "key", "client_ca"):
+            if (path := getattr(self, name)) is not None and not path.is_file():
+                raise ConfigurationError(f"{name}: there is no file {path}")
+
+
+class Server:
+    """A run between real machines, in a folder.
+
+    Args:
+        experiment: what is run; its population is whoever comes.
+        folder: where everything is kept. One that holds a run goes on with it.
+        settings: the settings of the experiment as clients may build them, too; None where they have to bring their own.
+        options: how.
+
+    Raises:
+        ConfigurationError: for what cannot be run between real machines.
+        CheckpointError: for a folder that another server uses, or that holds another run.
+    """
+
+    def __init__(
+        self,
+        experiment: Configuration,
+        folder: Path,
+        settings: dict[str, Any] | None = None,
+        options: Options | None = None,
+    ) -> None:
+        self.options, self.folder, self.experiment = options or Options(), folder, experiment
+        self.setting = Setting.of(experiment, self.options.leases.heartbeat, self.options.max_norm)
+        self.max_clients = self.setting.check_clients(self.options.min_clients, self.options.max_clients)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise CheckpointError(f"{folder} cannot be used: {error}. Give another --folder") from None
+        if self.setting.algorithm.privacy is not None and folder.stat().st_mode & 0o077:
+            log.warning(f"others can read {folder}, and with it the secret that noise is made of: chmod 700 {folder}")
+        self._lock = contextlib.ExitStack()
+        self._lock.enter_context(storage.locked(folder))
+        try:
+            self.store = Store(folder, self.options.database)
+            self.store.claim()
+            self.driver = Driver(self.setting, self.store, Ledger(folder, self.setting))
+            last = recover(self.driver, self.store, folder)
+            if not self.driver.started:
+                experiment.check_budget()
+            self.new_codes = self._codes()
+            self.service = Service(
+                self.driver,
+                self.store,
+                last,
+                leases=self.options.leases,
+                min_clients=self.options.min_clients,
+                max_clients=self.max_clients,
+                needs_code=self.options.enrolment == "codes",
+                discard=self.options.discard,
+                max_empty_steps=self.options.max_empty_steps,
+            )
+        except BaseException:
+            self._lock.close()
+            raise
+        self.http = Http(self.service, self.announcement(settings), rate=self.options.rate, limits=self.options.limits)
+
+    def announcement(self, settings: dict[str, Any] | None) -> dict[str, Any]:
+        """Return what clients are told of the run before they enrol."""
+        return {
+            "protocol": PROTOCOL,
+            "run": self.store.run,
+            "algorithm": self.setting.algorithm.name,
+            "engine": self.setting.objective.engine,
+            "settings": settings,
+            "describes": {name: self.setting.description[name] for name in ("algorithm", "model", "loss", "seed")},
+            "num_classes": self.experiment.data.num_classes,
+            "input_shape": list(self.experiment.data.input_shape),
+            "enrolment": self.options.enrolment,
+            "sees": [vars(each) for each in self.setting.visible],
+        }
+
+    def _codes(self) -> list[str]:
+        """Return new one-time codes, as many as clients may still come, up to 1,000, where there are none yet."""
+        if self.options.enrolment != "codes" or self.store.codes():
+            return []
+        codes = [secrets.token_urlsafe(12) for _ in range(min(self.max_clients, 1000))]
+        path = self.folder / "codes.txt"
+        path.touch(mode=0o600)
+        path.write_text("\n".join(codes) + "\n")
+        self.store.add_codes([hashed(code) for code in codes])
+        return codes
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[str]:
+        """Answer in a thread of its own meanwhile; gives the address. For tests, demos and measurements."""
+        server = PlainUvicorn(self._config())
+        thread = threading.Thread(target=server.run, daemon=True)
+        self.service.begin()
+        thread.start()
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        try:
+            yield self.url(server)
+        finally:
+            self.service.draining = server.should_exit = True
+            self.service.woken(())
+            thread.join()
+            self.stop()
+
+    def run(self, ready: Callable[[str], None] = print) -> str:
+        """Answer until the run is over, or this process is told to stop; return which."""
+        server = PlainUvicorn(self._config())
+
+        async def serve() -> None:
+            task = asyncio.create_task(server.serve())
+            while not server.started and not task.done():
+                await asyncio.sleep(0.01)
+            if server.started:
+                ready(self.url(server))
+            over: float | None = None
+            while not task.done():
+                await asyncio.sleep(0.1)
+                if self.driver.over is not None or self.service.failure is not None:
+                    over = over or time.monotonic()
+                    if time.monotonic() - over > self.options.linger:
+                        server.should_exit = True
+                if self.service.stopping or server.should_exit:
+                    self.service.draining = server.should_exit = True
+                    self.http.release()
+            await task
+
+        self.service.begin()
+        try:
+            with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+                runner.run(serve())
+        finally:
+            self.stop()
+        if isinstance(self.service.failure, Diverged | StoreLost | FolderGone):
+            raise self.service.failure
+        if self.service.failure is not None:
+            raise CheckpointError(
+                f"the server could not go on: {self.service.failure!r}. Start it again: it goes on from its journal"
+            ) from self.service.failure
+        if self.service.unsaved is not None:
+            raise CheckpointError(
+                f"the last checkpoint is missing: {self.service.unsaved}. Start the server again: it goes on from its journal"
+            )
+        return self.driver.over or "stopped"
+
+    def stop(self) -> None:
+        """Write what waits, save, and let the folder go."""
+        try:
+            self.service.stop()
+        finally:
+            self.store.close()
+            self._lock.close()
+
+    def url(self, server: uvicorn.Server) -> str:
+        """Return the address at which it listens."""
+        host, port = server.servers[0].sockets[0].getsockname()[:2]
+        return f"{'http' if self.options.certificate is None else 'https'}://{host}:{port}"
+
+    def _config(self) -> uvicorn.Config:
+        options = self.options
+        return uvicorn.Config(
+            self.http.app(),
+            host=options.host,
+            port=options.port,
+            http=bounded(options.limits),
+            ws="none",
+            log_config=None,
+            log_level="error",  # it warns of every request that is none
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=10,
+            backlog=4096,
+            ssl_certfile=options.certificate,
+            ssl_keyfile=options.key,
+            ssl_ca_certs=None if options.client_ca is None else str(options.client_ca),
+            ssl_cert_reqs=ssl.CERT_NONE if options.client_ca is None else ssl.CERT_REQUIRED,
+        )

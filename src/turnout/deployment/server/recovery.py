@@ -1,0 +1,100 @@
+"""A driver brought to where its journal ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+from turnout.core.checks import CheckpointError
+from turnout.deployment.server.driver import Driver
+from turnout.deployment.server.noise import Releases, fresh
+from turnout.deployment.server.store import Entry, Outcome, Store
+from turnout.record import checkpoint
+from turnout.record.describe import differences
+
+log = logging.getLogger("turnout.server")
+
+
+def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
+    """Bring a driver to where the journal ends, from the last checkpoint; return the journal's last entry.
+
+    A checkpoint saves time and nothing else: without a whole one, everything is applied once more.
+
+    Raises:
+        CheckpointError: for a folder that holds another run, or a journal that lacks what the checkpoint has.
+    """
+    described = json.dumps({**driver.setting.description, "rounds": None})
+    there = json.loads(store.fact("experiment", described) or "{}")
+    if different := list(differences(there, json.loads(described))):
+        raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
+    releases = None if driver.setting.algorithm.privacy is None else Releases(folder, store.run)
+    if releases is not None:
+        driver.stepped = lambda at: releases.compare(at.version, at.noise.steps)
+    _restore(driver, store, folder)
+    last, outcomes = None, []
+    for entry in store.entries(max(0, driver.applied - 1)):
+        last = entry
+        if entry.number > driver.applied:
+            outcomes += driver.apply(entry).outcomes
+    if (last.number if last else 0) < driver.applied:
+        raise CheckpointError(f"the journal of {folder} is behind its checkpoint: restore both from the same copy")
+    if releases is not None:
+        last = _renew_noise(driver, store, releases, last, outcomes)
+    store.commit([], outcomes=outcomes)
+    held = {str(held.task) for held in map(driver.task_of, driver.present()) if held is not None}
+    for part in store.incoming.iterdir():
+        if held.isdisjoint(part.name.split("-")[1:2]):
+            part.unlink()
+    return last
+
+
+def _renew_noise(
+    driver: Driver, store: Store, releases: Releases, last: Entry | None, outcomes: list[Outcome]
+) -> Entry | None:
+    """Write a fresh secret for all later releases into the journal, and the releases that it does not know; return its end.
+
+    From then on, the driver notes every release beside the journal before clients can see it.
+    """
+    known = driver.noise.lost
+    lost = releases.lost(driver.version, known, 0 if last is None else driver.setting.rounds)
+    if lost != known or (last is not None and driver.over is None):
+        number, at = (0, 0.0) if last is None else (last.number, last.time)
+        last = Entry(number + 1, at, time.time(), "restart", data={"secret": fresh(), "lost": lost})
+        store.commit([last])
+        outcomes += driver.apply(last).outcomes
+    if lost != known:
+        number = sum(behind - first for first, behind in lost[len(known) :])
+        log.warning("releases that the journal does not know are counted as spent", extra={"releases": number})
+    releases.note(driver.version, driver.noise)
+    driver.stepped = lambda at: store.until_done(lambda: releases.note(at.version, at.noise))
+    return last
+
+
+def _restore(driver: Driver, store: Store, folder: Path) -> None:
+    """Take over the last whole checkpoint, if there is one."""
+    if not checkpoint.exists(folder):
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of going back to the one before, which does no harm here
+        try:
+            tensors, facts = checkpoint.load(folder, or_previous=True)
+        except CheckpointError as error:
+            log.warning("no whole checkpoint: all of the journal is applied", extra={"reason": str(error)})
+        else:
+            if _of_this_journal(facts, store):
+                driver.restore(tensors, facts, folder)
+            else:
+                log.warning("the checkpoint is of another copy of the journal: all of the journal is applied")
+
+
+def _of_this_journal(facts: dict[str, Any], store: Store) -> bool:
+    """Return whether a checkpoint has the secret that the journal has, and not one of another copy of it."""
+    noise = facts.get("noise", {"secret": None})
+    if noise["secret"] is None:
+        return True
+    entry = next(store.entries(noise["entry"] - 1), None)
+    return entry is not None and entry.data.get("secret") == noise["secret"]

@@ -1,0 +1,195 @@
+"""A deployment once more, from nothing but its journal: the same model, and who was there when as a simulation's input."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.core.checks import CheckpointError, positive
+from turnout.deployment.server.driver import Driver
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.store import SQLITE, Entry, Outcome, Store
+from turnout.protocol.pace import BoundRounds
+from turnout.record import checkpoint
+
+
+class Recorded(Store):
+    """The journal and files of a run that are read alone."""
+
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        if url is None and not (folder / SQLITE).exists():
+            raise CheckpointError(f"{folder} holds no {SQLITE}: give the folder of a run that `turnout serve` made")
+        super().__init__(folder, url)
+
+    def write_model(self, digest: str, body: bytes) -> Path:
+        """Write nothing."""
+        del body
+        return self.model(digest)
+
+    def keep_models(self, digests: set[str]) -> None:
+        """Delete nothing."""
+
+    def note_lost(self, task: int, reason: str) -> None:
+        """Refuse to go on without a report that the server has used.
+
+        Raises:
+            CheckpointError: always.
+        """
+        del task
+        raise CheckpointError(reason + self.discarded)
+
+
+@dataclass
+class Visits:
+    """Who was there when, and how long tasks took, as a journal has it.
+
+    Attributes:
+        stays: (client, came, went) in seconds; and in versions, of which the first one that it could take part in.
+        tasks: (client, seconds) of every report that was taken, in the order of the journal.
+        asked: when each client was given the task that it has.
+    """
+
+    stays: list[tuple[int, float, float, int, int]] = field(default_factory=list)
+    tasks: list[tuple[int, float]] = field(default_factory=list)
+    asked: dict[int, float] = field(default_factory=dict)
+    _here: dict[int, tuple[float, int]] = field(default_factory=dict)
+
+    def note(self, driver: Driver, entry: Entry, asked: Iterable[int], outcomes: Iterable[Outcome], begun: int) -> None:
+        """Take note of an entry that was applied; `begun` is the first version whose cohort was not yet chosen before."""
+        if entry.kind == "join" and entry.client is not None:
+            self._here[entry.client] = entry.time, begun
+        if entry.kind == "leave" and entry.client is not None:
+            self._leave(entry.client, entry.time, driver.version)
+        if entry.kind == "report" and entry.client is not None:
+            taken = any(each.task == entry.task and each.outcome == "taken" for each in outcomes)
+            since = self.asked.pop(entry.client, None)
+            if taken and since is not None:
+                self.tasks.append((entry.client, entry.time - since))
+        for client in asked:
+            self.asked[client] = entry.time
+
+    def end(self, driver: Driver, time: float) -> None:
+        """Note that the run is over, for those who were there until then."""
+        for client in list(self._here):
+            self._leave(client, time, driver.version - 1)
+
+    def _leave(self, client: int, time: float, version: int) -> None:
+        came, first = self._here.pop(client, (time, version))
+        self.stays.append((client, came, time, first, version + 1))
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What came of a journal.
+
+    Attributes:
+        driver: the coordinator at the end.
+        visits: who was there when.
+        entries: how many entries there were.
+        seconds: of the server, from the first entry to the last.
+        same: whether the run's own last checkpoint holds the same model; None where it is of another version.
+    """
+
+    driver: Driver
+    visits: Visits
+    entries: int
+    seconds: float
+    same: bool | None
+
+
+def replay(setting: Setting, folder: Path, database: str | None = None) -> Replayed:
+    """Recompute a run from its journal and the reports that it speaks of.
+
+    Raises:
+        CheckpointError: for a folder without journal, or where reports are missing.
+    """
+    store = Recorded(folder, database)
+    try:
+        driver, visits, first, last = Driver(setting, store), Visits(), 0.0, 0.0
+        driver.stepped = lambda at: _compare(at, folder, found)
+        found: dict[str, bool] = {}
+        for entry in store.entries():
+            begun = driver.version + int(_running(driver))
+            applied = driver.apply(entry)
+            visits.note(driver, entry, applied.asked, applied.outcomes, begun)
+            first, last = (entry.time if entry.number == 1 else first), entry.time
+        visits.end(driver, last)
+        return Replayed(driver, visits, driver.applied, last - first, found.get("same"))
+    finally:
+        store.close()
+
+
+def _stays(visits: Visits, length: float | None) -> Iterator[tuple[int, int, int]]:
+    """Yield who was there from which round of availability to which; None counts in the server's."""
+    for client, came, went, first, last in visits.stays:
+        start, end = (first, last) if length is None else (math.ceil(came / length), math.ceil(went / length))
+        if end > start:
+            yield client, start, end
+
+
+def write_trace(
+    replayed: Replayed, folder: Path, seconds_per_round: float | None = None
+) -> tuple[list[Path], dict[str, Any]]:
+    """Write who was there when, and how long tasks took, as tables for `Trace` and `RecordedSpeed`.
+
+    Returns:
+        Their paths, and the settings of a simulation of these clients.
+
+    Args:
+        replayed: what came of a journal.
+        folder: where to.
+        seconds_per_round: length of a round of availability where the pace has none of its own; None is a hundredth of the
+            run. With rounds, those of the server are those of the trace.
+
+    A client without a report that was taken gets the median of all durations, because a simulation needs one.
+    """
+    pace = replayed.driver.setting.pace
+    rounds = pace.steps_are_rounds
+    if seconds_per_round is not None:
+        positive("seconds_per_round", seconds_per_round)
+    length = seconds_per_round or max(replayed.seconds / 100, 1e-3)
+    tasks = [(client, max(seconds, 1e-3)) for client, seconds in replayed.visits.tasks]
+    middle = float(np.median([seconds for _, seconds in tasks])) if tasks else 1.0
+    known = {client for client, _ in tasks}
+    tasks += [(client, middle) for client in range(replayed.driver.presence.num_clients) if client not in known]
+    folder.mkdir(parents=True, exist_ok=True)
+    trace, speed = folder / "trace.csv", folder / "speed.csv"
+    _write(trace, ("client", "from", "to"), list(_stays(replayed.visits, None if rounds else length)))
+    _write(speed, ("client", "compute"), tasks)
+    population: dict[str, Any] = {"speed": {"kind": "recorded", "table": str(speed)}}
+    if not rounds:
+        population["seconds_per_round"] = length
+    availability = {"name": "trace", "table": str(trace), "repeat": False}
+    return [trace, speed], {"availability": availability, "population": population}
+
+
+def _running(driver: Driver) -> bool:
+    """Return whether the cohort of the present round was chosen already."""
+    if driver.coordinator is None:
+        return False
+    pace = driver.coordinator.scheduler.pace
+    return pace.running if isinstance(pace, BoundRounds) else False
+
+
+def _compare(driver: Driver, folder: Path, found: dict[str, bool]) -> None:
+    """Hold the model against that of the run's checkpoint, where it is of the same version."""
+    if not checkpoint.exists(folder):
+        return
+    if "version" not in found:
+        found |= {"version": checkpoint.load(folder)[1]["version"]}
+    if driver.version == found["version"]:
+        found["same"] = torch.equal(driver.params, checkpoint.load(folder)[0]["model/params"])
+
+
+def _write(path: Path, names: tuple[str, ...], rows: Iterable[tuple[float, ...]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(names)
+        writer.writerows(rows)

@@ -1,0 +1,164 @@
+"""Readers for the parts of a request: who sends it, its body, its headers, its address."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import re
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from turnout.deployment.server.limits import RateLimit, network_of
+from turnout.deployment.server.service import Service
+from turnout.deployment.server.verdicts import Refused, Verdict
+from turnout.deployment.wire.edge import read_object
+
+CHUNK = 256 * 1024
+DIGEST = re.compile(r"[0-9a-f]{64}")
+_JSON = 16 * 1024  # bytes of the largest JSON body
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{32,200}")
+_TASK = re.compile(r"[0-9]{1,15}")
+
+
+class Gate:
+    """Who asks, and whether not too often.
+
+    Args:
+        service: which knows the clients.
+        rate: requests a second of each client, and a fifth of that of each address without a token; 0 is no limit.
+    """
+
+    def __init__(self, service: Service, rate: float) -> None:
+        self._service = service
+        self._limit, self._strangers = RateLimit(rate, 4 * rate), RateLimit(rate / 5, 2 * rate)
+
+    def client(self, request: Request) -> int:
+        """Return who asks.
+
+        Raises:
+            Refused: where nobody knows the token, or it asks too often.
+        """
+        client = self._service.client_of(self.token(request))
+        if client is None:
+            self.stranger(request)
+            raise Refused(401, "this server does not know the token: enrol first")
+        self._slow_down(self._limit, client)
+        return client
+
+    def token(self, request: Request) -> str:
+        """Return the token of a request.
+
+        Raises:
+            Refused: where it has none.
+        """
+        kind, _, token = (header(request, "authorization") or "").partition(" ")
+        if kind.lower() != "bearer" or not _TOKEN.fullmatch(token):
+            self.stranger(request)
+            raise Refused(
+                401, "this takes a token of 32 to 200 letters, digits or ._~+/=-: Authorization: Bearer TOKEN"
+            )
+        return token
+
+    @staticmethod
+    def _slow_down(limit: RateLimit, who: object) -> None:
+        if wait := limit.wait(who):
+            raise Refused(429, f"too many requests: try again in {wait:.1f} seconds", seconds=round(wait, 1))
+
+    def stranger(self, request: Request) -> None:
+        """Count a request that needs no token, or comes without.
+
+        Raises:
+            Refused: where the address asks too often.
+        """
+        host = request.client.host if request.client else ""
+        self._slow_down(self._strangers, network_of(host) or host)
+
+
+def answer(verdict: Verdict) -> Response:
+    """Write an answer."""
+    headers = {}
+    if verdict.status == 429:
+        headers["retry-after"] = str(int(verdict.body["seconds"]) + 1)
+    if verdict.status == 408:
+        headers["connection"] = "close"  # nobody waits for the rest of what was too slow
+    return JSONResponse(verdict.body, verdict.status, headers)
+
+
+async def body_of(request: Request, seconds: float) -> dict[str, Any]:
+    """Read a JSON object; an empty body is an empty one.
+
+    Args:
+        request: whose body it is.
+        seconds: which it may take.
+
+    Raises:
+        Refused: where it is too large or too slow.
+        Malformed: where it is something else.
+    """
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > _JSON:
+                    raise Refused(413, f"a body here has at most {_JSON} bytes")
+    except TimeoutError:
+        raise Refused(408, f"the body did not come within {seconds:g} seconds") from None
+    return read_object(body)
+
+
+def task_of(request: Request) -> int:
+    """Return the number of the task that a request is about.
+
+    Raises:
+        Refused: for a number that no task can have.
+    """
+    digits = request.path_params["task"]
+    if not _TASK.fullmatch(digits):
+        raise Refused(404, "there is no such task")
+    return int(digits)
+
+
+def header(request: Request, name: str) -> str | None:
+    """Return a header that may be given once.
+
+    Raises:
+        Refused: where it is given more than once.
+    """
+    values = request.headers.getlist(name)
+    if len(values) > 1:
+        raise Refused(400, f"{name} is given {len(values)} times, needed once")
+    return values[0] if values else None
+
+
+def header_number(request: Request, name: str) -> int | None:
+    """Return a header that is a whole number.
+
+    Raises:
+        Refused: for anything else.
+    """
+    digits = header(request, name)
+    if digits is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,15}", digits):
+        raise Refused(400, f"{name} is a whole number of at most 15 digits")
+    return int(digits)
+
+
+def digest_of(request: Request) -> str:
+    """Return the SHA-256 of a report, in hexadecimal digits, as the header Repr-Digest gives it.
+
+    Raises:
+        Refused: where it gives none.
+    """
+    found = re.search(r"sha-256=:([A-Za-z0-9+/=]{44}):", (header(request, "repr-digest") or "")[:1000])
+    try:
+        digest = base64.b64decode(found[1], validate=True).hex() if found else ""
+    except binascii.Error:
+        digest = ""
+    if not DIGEST.fullmatch(digest):
+        raise Refused(400, "a report comes with the header Repr-Digest: sha-256=:BASE64:")
+    return digest

@@ -1,0 +1,281 @@
+"""What a server does with what clients ask of it, without HTTP: who is there, who works on what, what has happened.
+
+What changes anything is put into the queue of `Writer`, of which this is the one kind.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from turnout.core.checks import count
+from turnout.deployment.server import noise
+from turnout.deployment.server.driver import Applied, Driver
+from turnout.deployment.server.enrolment import Enrolment
+from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.leases import Attendance, Leases
+from turnout.deployment.server.store import Entry, Outcome, Store
+from turnout.deployment.server.verdicts import Refused, Verdict, answer_of, hashed
+from turnout.deployment.server.writer import Writer
+from turnout.deployment.wire.format import Assignment
+
+log = logging.getLogger("turnout.server")
+
+
+class Service(Writer):
+    """A federation that is asked by clients.
+
+    Args:
+        driver: the coordinator in motion, after all that is in the journal.
+        store: where the journal is.
+        last: the last entry of the journal; None where it is empty.
+        leases: how long it believes in silent clients.
+        min_clients: so many have to be enrolled and there before the first task is given.
+        max_clients: no more are enrolled.
+        needs_code: whether enrolment takes a one-time code.
+        clock: seconds that the server has run; for tests.
+        checkpoint_every: seconds between two checkpoints, if there was a step in between.
+        discard: delete reports that no checkpoint needs any more; there is no replay then.
+        max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        store: Store,
+        last: Entry | None = None,
+        *,
+        leases: Leases | None = None,
+        min_clients: int = 1,
+        max_clients: int = 1_000_000,
+        needs_code: bool = False,
+        clock: Callable[[], float] | None = None,
+        checkpoint_every: float = 60.0,
+        discard: bool = False,
+        max_empty_steps: int = 10,
+    ) -> None:
+        count("min_clients", min_clients)
+        super().__init__(driver, store, last, clock, checkpoint_every, discard, max_empty_steps)
+        self.leases, self.min_clients, self.run = leases or Leases(), min_clients, store.run
+        self.enrolment = Enrolment(store, max_clients, needs_code, lambda: self.driver.over)
+        self._attendance = Attendance(self.clock)
+        self._timers: list[tuple[float, int]] = []
+        self._deadlines: list[tuple[float, int, int]] = []  # of tasks: a heap of (time, client, task)
+        self._recent: dict[int, Outcome] = {}
+        self._starting = driver.started
+        now = self.clock()
+        for client in driver.present():  # they get the time to notice that the server is back
+            self._attendance.believe(client, self.leases.at_work + self.leases.grace + self.leases.longest_wait)
+        with self._lock:
+            self._set_deadlines(driver.present())
+        for timer, due in driver.timers():
+            heapq.heappush(self._timers, (max(due, now), timer))
+
+    # What clients ask. Each of these may be called by any thread.
+
+    def client_of(self, token: str) -> int | None:
+        """Return whose token this is."""
+        return self.enrolment.client_of(token)
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients were ever enrolled."""
+        return len(self.enrolment)
+
+    def enrol(self, token: str, code: str | None = None, name: str | None = None) -> Future[Verdict]:
+        """Make whoever has this token a client, if they are none yet."""
+        data = {"name": name, "code": None if code is None else hashed(code)}
+        return self._put(
+            Happening("enrol", digest=hashed(token), data={k: v for k, v in data.items() if v is not None})
+        )
+
+    def work_of(self, client: int, wait: float = 0.0, after: int = -1) -> dict[str, Any] | None:
+        """Answer a question for work; None where there is nothing to do yet.
+
+        Args:
+            wait: seconds that the client is going to wait for an answer.
+            after: the client wants no model of this version, or of an earlier one.
+        """
+        if self.driver.over is not None:
+            return {"over": self.driver.over, "model": self.driver.digest}
+        if after >= self.driver.version:
+            return None
+        with self._lock:
+            if self._attendance.believe(client, wait + self.leases.grace):
+                self._put(Happening("join", client))
+        task = self.driver.task_of(client)
+        if task is not None:
+            self._attendance.heard(client, self.leases.at_work)
+            return {"task": task.json()}
+        return None
+
+    def come_back(self, client: int, num_waiting: int) -> tuple[float, float]:
+        """Return in how many seconds a client without work should ask again: at least, and at most."""
+        least = 0.0
+        if num_waiting >= self.leases.max_waiting or self.num_clients > self.leases.checkins * self.leases.longest_wait:
+            least = max(5.0, 0.5 * self.num_clients / self.leases.checkins)
+        most = 2.0 * least + 1.0
+        self._attendance.heard(client, most + self.leases.grace)
+        return least, most
+
+    def leave(self, client: int) -> Future[None]:
+        """Note that a client goes away; its task is given up."""
+        with self._lock:
+            return self._put(Happening("leave", client)) if self._attendance.leaves(client) else _done()
+
+    def alive(self, client: int, task: int) -> Verdict:
+        """Note a sign of life of a client at work; the answer is whether its work is still wanted."""
+        verdict = self.state_of(client, task)
+        if verdict.body["state"] == "open":
+            self._attendance.heard(client, self.leases.at_work)
+        return verdict
+
+    def heard(self, client: int) -> None:
+        """Note a sign of life of a client that sends a report."""
+        self._attendance.heard(client, self.leases.at_work)
+
+    def fail(self, client: int, task: int, why: str) -> Future[None]:
+        """Note that a client cannot do its task: it left, or its work came to nothing.
+
+        Raises:
+            Refused: where it has no such task.
+        """
+        self.own(client, task)
+        return self.leave(client) if why == "left" else self._put(Happening("fail", client, task))
+
+    def state_of(self, client: int, task: int) -> Verdict:
+        """Return what became of a client's own task.
+
+        Raises:
+            Refused: where it has no such task.
+        """
+        if self.open(client, task) is not None:
+            return Verdict(200, {"state": "open"})
+        outcome = self._outcome(client, task)
+        if outcome.outcome == "taken":
+            return Verdict(200, {"state": "taken", "digest": outcome.digest})
+        return Verdict(200, {"state": "dropped", "reason": outcome.outcome})
+
+    def own(self, client: int, task: int) -> Assignment | Outcome:
+        """Return a client's own task, open or ended.
+
+        Raises:
+            Refused: where it has no such task.
+        """
+        return self.open(client, task) or self._outcome(client, task)
+
+    def open(self, client: int, task: int) -> Assignment | None:
+        """Return a client's task, if it is open."""
+        found = self.driver.task_of(client)
+        return found if found is not None and found.task == task else None
+
+    def ended(self, client: int, task: int, digest: str) -> Verdict | None:
+        """Return the answer to a report on a task that has ended; None where it is open.
+
+        Raises:
+            Refused: where the client has no such task.
+        """
+        if self.open(client, task) is not None:
+            return None
+        return answer_of(self._outcome(client, task), digest)
+
+    def report(self, client: int, task: int, digest: str, file: Path) -> Future[Verdict]:
+        """Take a report that has been checked, and lies in a file."""
+        self._attendance.heard(client, self.leases.at_work)
+        return self._put(Happening("report", client, task, digest, file=file))
+
+    # What the journal's thread does.
+
+    def tick(self) -> float:
+        """Note whose time is up; return how many seconds nothing more of this kind will happen."""
+        now = self.clock()
+        if not self._starting and self.num_clients >= self.min_clients <= len(self._attendance):
+            self._starting = True
+            self._put(Happening("start", data=noise.first(self.driver.setting.algorithm)))
+        with self._lock:
+            while self._timers and self._timers[0][0] <= now:
+                self._put(Happening("timer", data={"timer": heapq.heappop(self._timers)[1]}))
+            for client in self._attendance.silent():
+                self._put(Happening("leave", client))
+            while self._deadlines and self._deadlines[0][0] <= now:
+                _, client, task = heapq.heappop(self._deadlines)
+                if self.open(client, task) is not None and self._attendance.leaves(client):
+                    self._put(Happening("leave", client, data={"reason": "late"}))
+            first = [heap[0][0] for heap in (self._timers, self._deadlines) if heap]
+            due = first + [at for at in (self._attendance.next_end(),) if at is not None]
+        return max(0.0, min([*due, now + 1.0]) - now)
+
+    def _admit(self, waiting: Happening, codes: set[str]) -> bool:
+        """Return whether something is to be written; if not, it is answered."""
+        if waiting.kind != "enrol" or waiting.client is not None:
+            return True
+        verdict = self.enrolment.admit(waiting, codes)
+        if verdict is not None:
+            waiting.answer(verdict)
+        return verdict is None
+
+    def _apply(self, entry: Entry, waiting: Happening) -> list[int]:
+        """Do what follows of an entry, and answer; return whose question for work can be answered now."""
+        applied = self.driver.apply(entry)
+        self._note(applied)
+        if applied.error is not None:
+            waiting.fail(applied.error)
+        elif entry.kind == "enrol":
+            waiting.answer(self.enrolment.written(entry))
+        elif entry.kind == "report":
+            assert entry.task is not None
+            assert entry.client is not None
+            outcome = next((each for each in applied.outcomes if each.task == entry.task), None)
+            outcome = outcome or self._outcome(entry.client, entry.task)
+            assert entry.digest is not None
+            fresh = outcome in applied.outcomes
+            verdict = answer_of(outcome, entry.digest)
+            waiting.answer(Verdict(201, verdict.body) if fresh and verdict.status == 200 else verdict)
+        else:
+            waiting.answer(None)
+        return applied.asked
+
+    def _note(self, applied: Applied) -> None:
+        """Take up what the driver says has followed."""
+        self._outcomes += applied.outcomes
+        for outcome in applied.outcomes:
+            self._recent[outcome.task] = outcome
+            if len(self._recent) > 100_000:
+                del self._recent[next(iter(self._recent))]
+        with self._lock:
+            for client in applied.asked:
+                self._attendance.believe_at_least(client, self.leases.at_work)
+            self._set_deadlines(applied.asked)
+            for timer, due in applied.timers:
+                heapq.heappush(self._timers, (due, timer))
+
+    def _set_deadlines(self, clients: Iterable[int]) -> None:
+        """Set the deadlines of the tasks that clients have; after a restart they begin anew."""
+        if self.leases.task_deadline is None:
+            return
+        due = self.clock() + self.leases.task_deadline
+        for client in clients:
+            if (task := self.driver.task_of(client)) is not None:
+                heapq.heappush(self._deadlines, (due, client, task.task))
+
+    def _outcome(self, client: int, task: int) -> Outcome:
+        """Return what became of a client's task that is not open.
+
+        Raises:
+            Refused: where it never had such a task.
+        """
+        found = self._recent.get(task) or self.store.outcome(task)
+        if found is None or found.client != client:
+            raise Refused(404, f"client {client} has no task {task}")
+        return found
+
+
+def _done() -> Future[None]:
+    """Return what is answered already."""
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done

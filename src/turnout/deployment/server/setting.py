@@ -1,0 +1,280 @@
+"""What a server runs: an experiment without its population, held against what has a meaning between real machines."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from turnout.configuration import Configuration
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Federation
+from turnout.data.federated import Shards
+from turnout.data.transforms import Transform, bake
+from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.wire.format import Assignment, model_tensors, read_manifest, told
+from turnout.deployment.wire.masked_sum import MaskedFormat
+from turnout.deployment.wire.messages import Coding, ReportFormat
+from turnout.deployment.wire.privacy import Visible, visible
+from turnout.engine.objective import Objective
+from turnout.engine.trial import try_model
+from turnout.pieces.aggregation import SecureSum
+from turnout.pieces.base import InformsClients
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.guard import NoiseShare
+from turnout.pieces.selection import AllAvailable
+from turnout.protocol.cohorts import enlarged_selection
+from turnout.protocol.pace import SECURE_PHASES, Buffered, Pace, Rounds
+from turnout.protocol.pace.actions import Phase
+from turnout.protocol.published import Published
+from turnout.record.describe import describe
+from turnout.simulation.trained import Trained
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What a server runs.
+
+    Attributes:
+        algorithm, pace, rounds, seed, evaluate_every: of the experiment.
+        initial: the first model's shared part, ``[P]``.
+        phases: what a round asks for.
+        reports: what reports look like, by phase.
+        objective: model and loss.
+        test: what the server judges the model by, and the transforms of its examples; None where it has nothing, or where
+            there is no one model to judge.
+        heartbeat: seconds between two signs of life of a client at work.
+        description: the experiment as plain values.
+        visible: what the server sees of a client.
+        trained: what the parameters of the model are called, for whoever takes it out of a checkpoint.
+    """
+
+    algorithm: Algorithm
+    pace: Pace
+    rounds: int
+    seed: int
+    evaluate_every: int
+    initial: torch.Tensor
+    phases: tuple[Phase, ...]
+    reports: dict[Phase, ReportFormat]
+    objective: Objective
+    test: tuple[Shards, tuple[Transform, ...]] | None
+    heartbeat: float
+    description: dict[str, Any]
+    visible: tuple[Visible, ...]
+    trained: Trained
+
+    @classmethod
+    def of(
+        cls, experiment: Configuration, heartbeat: float = 10.0, max_norm: float | Literal["auto"] | None = "auto"
+    ) -> Setting:
+        """Take an experiment apart, and try out what one client does.
+
+        Args:
+            experiment: what is run.
+            heartbeat: seconds between two signs of life of a client at work.
+            max_norm: as `turnout.deployment.server.process.Options` has it.
+
+        Raises:
+            ConfigurationError: for what has no meaning between real machines.
+        """
+        check(experiment)
+        computer = Computer(experiment)
+        algorithm, objective = experiment.algorithm, computer.objective
+        measures = bool(algorithm.measurements or algorithm.selection.measurements)
+        try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
+        initial = objective.initial[: objective.layout.num_shared].clone()
+        phases = algorithm.phases
+        if max_norm == "auto":
+            max_norm = 100.0 * max(initial.double().norm().item(), math.sqrt(len(initial)))
+        return cls(
+            algorithm,
+            experiment.pace,
+            experiment.rounds,
+            experiment.seed,
+            experiment.evaluate_every,
+            initial,
+            phases,
+            {phase: _tried(computer, phase, initial, max_norm) for phase in phases if phase not in SECURE_PHASES},
+            objective,
+            _test(experiment),
+            heartbeat,
+            describe(experiment),
+            visible(algorithm),
+            Trained.of_parts(experiment, objective, initial),
+        )
+
+    def expected(self, task: Assignment) -> ReportFormat | MaskedFormat:
+        """Return what a report on a task looks like."""
+        if task.phase in SECURE_PHASES:
+            assert isinstance(self.algorithm.aggregation, SecureSum)
+            return MaskedFormat(task, self.algorithm.aggregation, len(self.initial))
+        return self.reports[task.phase]  # type: ignore[index]
+
+    def federation(self, num_clients: int) -> Federation:
+        """Return what the server knows of so many clients."""
+        initial = self.initial
+        return Federation(num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=self.seed)
+
+    def check_clients(self, min_clients: int, max_clients: int | None) -> int:
+        """Return how many clients may enrol.
+
+        Args:
+            min_clients: so many there are when the first task is given.
+            max_clients: so many there are to be at most; None is as many as fit, up to 100,000.
+
+        Raises:
+            ConfigurationError: where the algorithm cannot begin with so few, or what it keeps of so many does not fit.
+        """
+        algorithm = self.algorithm
+        algorithm.selection.check(min_clients)
+        self.pace.bind(min_clients, self.phases)
+        first = _bytes(algorithm, self.initial, self.federation(min_clients))
+        try:
+            each = _bytes(algorithm, self.initial, self.federation(min_clients + 1)) - first
+        except ConfigurationError as error:  # a piece that was told something of each client
+            if max_clients not in (None, min_clients):
+                raise ConfigurationError(f"max_clients: got {max_clients}, but {error}: leave it out") from None
+            return min_clients
+        most = 100_000 if max_clients is None else max_clients
+        most = _within_delta(algorithm, most, given=max_clients is not None)
+        if most < min_clients:
+            raise ConfigurationError(f"max_clients: got {most}, needed at least min_clients, {min_clients}")
+        room = memory() // 2
+        if first + each * (most - min_clients) > room:
+            fit = min_clients + max(0, room - first) // each
+            raise ConfigurationError(
+                f"{algorithm.name} keeps {each:,} bytes of every client on the server; {most:,} clients take "
+                f"{each * most / 2**30:,.1f} GiB, and half of this machine's memory is {room / 2**30:,.1f} GiB: write "
+                f"--max-clients {fit} or less, or take an algorithm that keeps less"
+            )
+        return most
+
+
+def memory() -> int:
+    """Return the bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check(experiment: Configuration) -> None:
+    """Refuse what has no meaning between real machines.
+
+    Raises:
+        ConfigurationError: with the reason.
+    """
+    algorithm, pace = experiment.algorithm, experiment.pace
+    if algorithm.local.deadline is not None:
+        raise ConfigurationError(
+            "local.steps: a time budget counts steps by the simulated speed of clients, and of real ones nobody knows it: "
+            "write a number of steps or epochs, and Rounds(deadline=...) for how long a round lasts"
+        )
+    _check_privacy(algorithm)
+    if algorithm.continues:
+        raise ConfigurationError(
+            f"{type(algorithm.aggregation).__name__}: clients go on from models that they keep, and what a client gets "
+            "with a task is the present one: simulate it"
+        )
+    for name in ("appeal", "gradients", "label_groups"):
+        if getattr(experiment, name) is not None:
+            raise ConfigurationError(
+                f"{name}: this looks at the data of all clients, and theirs stay with them: leave it out"
+            )
+    opting = experiment.population.opting
+    if opting is not None and opting.split == "test":
+        raise ConfigurationError("opting: clients at home judge by their training examples: write split='train'")
+    if isinstance(pace, Rounds) and pace.over_selection != 1.0:
+        enlarged_selection(algorithm.selection, pace.over_selection)
+    if isinstance(pace, Buffered):
+        _check_buffered(algorithm, type(pace).__name__)
+
+
+def _check_buffered(algorithm: Algorithm, name: str) -> None:
+    """Refuse what needs rounds, or one version of the model for all who are at work."""
+    if algorithm.selection.measurements or not isinstance(algorithm.selection, AllAvailable):
+        raise ConfigurationError(
+            f"{type(algorithm.selection).__name__} chooses the cohort of a round, and with {name} the order of arrival "
+            "decides who is in a step: write also=(AllAvailable(),), or Rounds()"
+        )
+    if algorithm.keeps:
+        raise ConfigurationError(
+            f"clients correct their steps by the server's mean of what they keep ({', '.join(algorithm.keeps)}) minus their "
+            f"own; these cancel over all clients where the mean is of one version, and {name} may mix several: write Rounds()"
+        )
+    if piece := next(
+        (type(w).__name__ for w in algorithm.weighting if isinstance(w, InformsClients)),
+        None,
+    ):
+        raise ConfigurationError(
+            f"{piece} tells clients what depends on all reports so far, and with {name} some are still under way when a task "
+            "is given: write Rounds()"
+        )
+
+
+def _check_privacy(algorithm: Algorithm) -> None:
+    """Refuse what hides nothing from clients, who are told the run's seed. The server's own noise does not follow from it."""
+    if (plan := algorithm.privacy) is not None and plan.sampling is not None:
+        raise ConfigurationError(
+            "private_sum: whom the server draws follows from the run's seed, which clients are told, and they come when they "
+            "like, so that sampling hides nobody: leave sampling_rate and sampled_from out"
+        )
+    if any(isinstance(guard, NoiseShare) for guard in algorithm.guard):
+        raise ConfigurationError(
+            "NoiseShare: the noise of a client follows from the run's seed, which all are told, so that they could take it "
+            "off: simulate it, or leave it and noise_shares out, so that the server adds noise"
+        )
+
+
+def _within_delta(algorithm: Algorithm, most: int, given: bool) -> int:
+    """Return how many clients may enrol so that the delta of a private run stays below 1/N.
+
+    Raises:
+        ConfigurationError: where more were asked for.
+    """
+    if (plan := algorithm.privacy) is None or plan.delta * most < 1:
+        return most
+    fit = math.ceil(1 / plan.delta) - 1
+    if given:
+        raise ConfigurationError(
+            f"max_clients: got {most:,}, and delta={plan.delta:g} means something below 1/N alone: write "
+            f"--max-clients {fit}, or a smaller delta"
+        )
+    return fit
+
+
+def _tried(computer: Computer, phase: Phase, initial: torch.Tensor, max_norm: float | None) -> ReportFormat:
+    """Return what a report looks like, as the client with the fewest examples sends it."""
+    algorithm, federation = computer.experiment.algorithm, Federation(
+        computer.shards.num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=computer.experiment.seed
+    )  # fmt: skip
+    row = int(computer.shards.sizes.argmin())
+    rates = np.full(federation.num_clients, 0.5)  # of whoever asks; nothing of it is kept
+    state = algorithm.init(initial, Federation(**{**vars(federation), "rates": rates}))
+    own = told(algorithm.per_client_inputs(np.array([row]), state, federation), 0)
+    task = Assignment(0, -1 if phase == "prepare" else 0, phase, 0, "", 0, 1.0, own)
+    worker = Worker(computer, row)
+    model = model_tensors(initial, algorithm.shared(state), algorithm.broadcast_dtype(initial.dtype))
+    done = worker.do(row, task, model, worker.first_memory())
+    if done is None:
+        raise ConfigurationError("a client's first update holds NaN or infinity: write a smaller lr")
+    coding = Coding.of(algorithm, computer.experiment.seed, computer.objective)
+    return ReportFormat(read_manifest(done[0]), coding, algorithm.aggregation.nulls_dropped, max_norm)
+
+
+def _test(experiment: Configuration) -> tuple[Shards, tuple[Transform, ...]] | None:
+    """Return what the server judges models by."""
+    data = experiment.data
+    held_out = data.test or (data.client_test if Published(experiment.algorithm).data else None)
+    if held_out is None or experiment.algorithm.personal is not None or not len(held_out.x):
+        return None
+    x, later = bake(data.transforms, held_out.x)
+    return Shards(x, held_out.y, held_out.offsets).to(torch.device(experiment.device)), later
+
+
+def _bytes(algorithm: Algorithm, initial: torch.Tensor, federation: Federation) -> int:
+    """Return what the server carries of so many clients."""
+    state = algorithm.init(initial, federation)
+    return sum(tensor.nbytes for slot in state.slots.values() for tensor in slot.values())

@@ -1,0 +1,220 @@
+"""uvicorn as the server runs it: without its signals, and with limits for connections and for all that precedes a body."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from turnout.core import signals
+from turnout.deployment.server.limits import Limits, network_of
+
+_SLICE = 4 * 1024  # bytes that are parsed before they are counted
+_PIPELINED = 8  # requests of one connection that wait for the answer to an earlier one
+_SPARE = 256  # file descriptors for everything but connections
+
+
+class PlainUvicorn(uvicorn.Server):
+    """uvicorn, which leaves signals alone where it is not the main thread."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on a signal, and do not raise it once more afterwards."""
+        with signals.handled(lambda number: self.handle_exit(number, None)):
+            yield
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """HTTP/1.1 with limits of size, count and time for everything that precedes the application.
+
+    httptools has no limits of its own. It gets what arrives in small slices, and what was not part of a body is counted.
+
+    Attributes:
+        limits: for each connection.
+        peers: open connections by address, shared by all connections of a server.
+    """
+
+    limits: Limits
+    peers: Peers
+
+    def connection_made(self, transport: Any) -> None:
+        """Count the connection, or close it if there are too many."""
+        super().connection_made(transport)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._framing = self._received = self._body = 0  # bytes: beside bodies, of this body, of bodies in this slice
+        self._in_head, self._whole, self._fault = True, True, (400, "this is no HTTP request")
+        self._network = network_of(self.client[0]) if self.client else None
+        if not self.peers.admit(self, self._network):
+            self._fault = 429, "too many connections are open, of all clients or of this address: try again later"
+            self.send_400_response("")
+            return
+        self._start("head", self.limits.head_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self.peers.forget(self, self._network)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived, unless it exceeds a limit."""
+        for start in range(0, len(data), _SLICE):
+            if self.transport.is_closing():
+                return
+            piece, self._body = data[start : start + _SLICE], 0
+            super().data_received(piece)
+            self._received += self._body
+            self._framing += len(piece) - self._body
+            if self._framing > self.limits.head + self._received // 8:  # chunks of 64 bytes or more are fine
+                self._refuse(431, f"a request has at most {self.limits.head} bytes beside its body")
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and self.timeout_keep_alive_task is None and not self._timers:
+            self._start("head", self.limits.head_seconds)  # blank lines between requests stop the timer of uvicorn
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._framing = self._received = 0
+        self._in_head, self._whole = True, False
+        if "head" not in self._timers:
+            self._start("head", self.limits.head_seconds)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; trailers are left out, for nothing here reads them."""
+        if len(self.headers) >= self.limits.num_headers:
+            self._fault = 431, f"a request has at most {self.limits.num_headers} headers"
+            raise ValueError
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Hand the request over."""
+        self._stop("head")
+        self._in_head = False
+        super().on_headers_complete()
+        if len(self.pipeline) > _PIPELINED:
+            self.transport.abort()
+
+    def on_body(self, body: bytes) -> None:
+        """Hand a piece of the body over."""
+        self._body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        self._whole = True
+        self._stop("rest")
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """End an answer; the rest of a body that nobody reads has to come soon, so that the client sees the answer."""
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._start("write", self.limits.write_seconds)
+        elif not self._whole:
+            self._start("rest", self.limits.body_seconds)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which nothing happens, also where the client has not read the last answer."""
+        self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._start("write", self.limits.write_seconds)
+
+    def resume_writing(self) -> None:
+        """Go on, because the client has read."""
+        self._stop("write")
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Say what is wrong, and close the connection."""
+        del msg
+        self._refuse(*self._fault)
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """Answer with a reason unless another answer is on its way, and close the connection."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.abort()
+            return
+        body = json.dumps({"reason": reason}).encode()
+        lines = (
+            STATUS_LINE[status],
+            b"content-type: application/json\r\nconnection: close\r\nretry-after: 5\r\n",
+            b"content-length: %d\r\n\r\n" % len(body),
+        )
+        self.transport.write(b"".join(lines) + body)
+        self.transport.close()
+        self._start("write", self.limits.write_seconds)
+
+    def _start(self, what: str, seconds: float) -> None:
+        """Close the connection in so many seconds."""
+        self._stop(what)
+        self._timers[what] = self.loop.call_later(seconds, self.transport.abort)
+
+    def _stop(self, what: str) -> None:
+        """Do not close it for this reason."""
+        if (timer := self._timers.pop(what, None)) is not None:
+            timer.cancel()
+
+
+class Peers:
+    """Open connections, and how many there are by address.
+
+    Args:
+        limits: how many there may be.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits, self._open = limits, set[object]()
+        self._networks: Counter[str] = Counter()
+
+    def admit(self, connection: object, network: str | None) -> bool:
+        """Count a connection; return whether there may be one more."""
+        full = network is not None and self._networks[network] >= self._limits.per_address
+        if full or len(self._open) >= self._limits.connections:
+            return False
+        self._open.add(connection)
+        if network is not None:
+            self._networks[network] += 1
+        return True
+
+    def forget(self, connection: object, network: str | None) -> None:
+        """Count a connection no more, if it was admitted."""
+        if connection in self._open:
+            self._open.remove(connection)
+            if network is not None:
+                self._networks[network] -= 1
+                if not self._networks[network]:
+                    del self._networks[network]
+
+
+def bounded(limits: Limits) -> type[BoundedHttp]:
+    """Return the protocol of one server, with no more connections than there are file descriptors for."""
+    available = _file_descriptors(_SPARE + limits.connections)
+    fitting = replace(limits, connections=max(1, min(limits.connections, available - _SPARE)))
+    return type("Http", (BoundedHttp,), {"limits": fitting, "peers": Peers(fitting)})
+
+
+def _file_descriptors(needed: int) -> int:
+    """Ask the operating system for so many file descriptors; return how many there may be."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return needed
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < needed and hard != soft:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft

@@ -1,0 +1,85 @@
+"""Figures for the operator of a server: as plain values, as Prometheus text, and as a page."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from turnout.deployment.server.service import Service
+
+
+def status(service: Service, num_waiting: int, counts: dict[int, int]) -> dict[str, Any]:
+    """Return the figures of a deployment.
+
+    Args:
+        service: whose.
+        num_waiting: questions for work that are held.
+        counts: answers so far by HTTP status.
+    """
+    driver, figures = service.driver, service.figures
+    return {
+        "run": service.run,
+        "algorithm": driver.setting.algorithm.name,
+        "pace": type(driver.setting.pace).__name__,
+        "version": figures.version,
+        "rounds": driver.setting.rounds,
+        "state": figures.state if service.failure is None else "failed",
+        "failure": None if service.failure is None else str(service.failure),
+        "needed": service.min_clients,
+        "enrolled": service.num_clients,
+        "there": figures.there,
+        "at_work": figures.at_work,
+        "waiting": num_waiting,
+        "healthy": service.healthy and not service.stopping,
+        "seconds": round(service.clock(), 3),
+        "journal": figures.journal,
+        "answers": {str(code): number for code, number in sorted(counts.items())},
+        "dropped": figures.dropped,
+        "barred": {str(client): why for client, why in figures.barred.items()},
+        "curves": figures.curves,
+    }
+
+
+def metrics(figures: dict[str, Any]) -> str:
+    """Return the figures as Prometheus reads them."""
+    lines: list[str] = []
+
+    def add(name: str, kind: str, what: str, *values: tuple[str, Any]) -> None:
+        lines.extend([f"# HELP turnout_{name} {what}", f"# TYPE turnout_{name} {kind}"])
+        lines.extend(f"turnout_{name}{label} {value}" for label, value in values)
+
+    add("version", "counter", "Server steps taken.", ("", figures["version"]))
+    add("rounds", "gauge", "Server steps to take.", ("", figures["rounds"]))
+    groups = ("enrolled", "there", "at_work", "waiting")
+    add("clients", "gauge", "Clients by what they do.", *((f'{{state="{name}"}}', figures[name]) for name in groups))
+    unused = figures["dropped"].items()
+    add(
+        "tasks_dropped",
+        "counter",
+        "Tasks that ended without being used.",
+        *((f'{{reason="{_label(k)}"}}', v) for k, v in unused),
+    )
+    add(
+        "answers",
+        "counter",
+        "Answers by HTTP status.",
+        *((f'{{code="{k}"}}', v) for k, v in figures["answers"].items()),
+    )
+    add("journal_entries", "counter", "Entries of the journal.", ("", figures["journal"]))
+    add("healthy", "gauge", "Whether the journal can be written.", ("", int(figures["healthy"])))
+    for name, points in figures["curves"].items():
+        if points and points[-1][1] is not None:
+            add(name, "gauge", f"The last value of {name}.", ("", points[-1][1]))
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def page() -> str:
+    """Return the page, which asks for the figures by itself."""
+    return files("turnout.deployment.server").joinpath("page.html").read_text(encoding="utf-8")
+
+
+def _label(text: str) -> str:
+    """Return a text as the value of a Prometheus label."""
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

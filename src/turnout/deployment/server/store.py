@@ -1,0 +1,389 @@
+"""What a server keeps: a journal of all that happened, the clients, and models and reports as files by digest.
+
+The journal is a database's table (SQLite in the run's folder, or PostgreSQL by URL). What happened is applied only after it
+is in the journal, and answered only after it is applied, so whoever was answered can rely on it. Everything that waits is
+written together: the files are brought to the disk side by side, and their entries with one transaction.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.deployment.server.claim import Claim
+from turnout.deployment.server.database import (
+    CLIENTS,
+    CODES,
+    FACTS,
+    JOURNAL,
+    METADATA,
+    TASKS,
+    StoreLost,
+    StoreUnavailable,
+    Transaction,
+    engine_of,
+    first_line,
+    upsert_of,
+)
+
+SQLITE = "journal.sqlite"
+_LOST = "lost "  # begins the fact that says why the report of a task was lost
+_WRITERS = 16  # files that are brought to the disk at a time: the disk does them together
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that happened.
+
+    Attributes:
+        number: its place in the journal, from 1, without gaps.
+        time: seconds that the server has run until then, those before a restart included.
+        wall: the clock on the wall, for people.
+        kind: ``"start"``, ``"restart"``, ``"enrol"``, ``"join"``, ``"leave"``, ``"report"``, ``"fail"`` or ``"timer"``.
+        client: whom it is about.
+        task: which task.
+        digest: of a report, or of a client's token.
+        data: whatever else, as plain values.
+    """
+
+    number: int
+    time: float
+    wall: float
+    kind: str
+    client: int | None = None
+    task: int | None = None
+    digest: str | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a task: ``"taken"``, or the reason why not; and the digest of the report that was taken."""
+
+    task: int
+    client: int
+    outcome: str
+    digest: str | None = None
+
+
+class ReportLost(CheckpointError):
+    """A report that the journal speaks of is missing or damaged."""
+
+
+class Store:
+    """The journal and files of one run.
+
+    Args:
+        folder: the run's folder.
+        url: of a PostgreSQL database, ``postgresql://...``; None is a SQLite file in the folder.
+
+    Attributes:
+        wait: called with the error when a write in the middle of an entry has failed; it returns when the write is to be
+            tried again. By default it raises `StoreUnavailable`.
+
+    Raises:
+        ConfigurationError: for a database that cannot be used.
+    """
+
+    def __init__(self, folder: Path, url: str | None = None) -> None:
+        self.folder, self.wait = folder, _refuse
+        self.models, self.reports, self.incoming = folder / "models", folder / "reports", folder / "incoming"
+        for path in (self.models, self.reports, self.incoming):
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.engine = engine_of(f"sqlite:///{folder / SQLITE}" if url is None else url)
+        self._claim: Claim | None = None
+        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="sync")
+        try:
+            METADATA.create_all(self.engine)
+        except exc.SQLAlchemyError as error:
+            raise ConfigurationError(f"the database cannot be used: {first_line(error)}") from None
+        self._files = [folder] if url is not None else [folder, folder / SQLITE]
+        self._inodes = [_inode(path) for path in self._files]
+
+    def claim(self) -> None:
+        """Take the journal over, as `Claim` says.
+
+        Raises:
+            CheckpointError: where another server has it.
+        """
+        try:
+            self._claim = Claim(self.engine)
+        except CheckpointError:
+            self.close()
+            raise
+
+    def check(self) -> None:
+        """Verify that the folder is still the one that was opened.
+
+        Raises:
+            StoreLost: where it, or the journal in it, was removed or replaced.
+        """
+        for path, inode in zip(self._files, self._inodes, strict=True):
+            if _inode(path) != inode:
+                raise StoreLost(
+                    f"{path} was removed or replaced while the server ran: restore {self.folder} from a copy"
+                )
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        if self._claim is not None:
+            self._claim.close()
+        self._pool.shutdown()
+        self.engine.dispose()
+
+    def fact(self, name: str, value: str | None = None) -> str | None:
+        """Return what is noted under a name; note `value` there if nothing is."""
+        with self._transaction() as connection:
+            found = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == name)).scalar()
+            if found is None and value is not None:
+                connection.execute(FACTS.insert().values(name=name, value=value))
+                found = value
+            return found
+
+    @property
+    def run(self) -> str:
+        """The name of this run, drawn once, by which clients know that a server is still the same."""
+        found = self.fact("run", secrets.token_hex(8))
+        assert found is not None
+        return found
+
+    @property
+    def discarded(self) -> str:
+        """A word on reports that may be gone, where a server has deleted some."""
+        gone = self.fact("discards") is not None
+        return ". The server was told to discard reports, and goes on from its checkpoints alone" if gone else ""
+
+    def clients(self) -> dict[str, int]:
+        """Return all clients by the hash of their token."""
+        with self._transaction() as connection:
+            return {row.token: row.client for row in connection.execute(sa.select(CLIENTS))}
+
+    def add_codes(self, hashes: Iterable[str]) -> None:
+        """Add one-time codes for enrolment, as hashes."""
+        with self._transaction() as connection:
+            connection.execute(CODES.insert(), [{"code": code} for code in hashes])
+
+    def codes(self) -> dict[str, int | None]:
+        """Return all one-time codes (hashes), with the client that used each."""
+        with self._transaction() as connection:
+            return dict(connection.execute(sa.select(CODES.c.code, CODES.c.client)).all())
+
+    def commit(
+        self, entries: Sequence[Entry], arrived: Sequence[tuple[Path, Path]] = (), outcomes: Sequence[Outcome] = ()
+    ) -> None:
+        """Bring a group of entries to the disk, with the files that they speak of.
+
+        Args:
+            entries: what happened, numbers ascending.
+            arrived: files that were written, and where they belong.
+            outcomes: what became of tasks by earlier entries.
+
+        Raises:
+            StoreUnavailable: where this is impossible now; nothing of it has happened then, and it may be tried again.
+            StoreLost: where the folder was removed, or another server has claimed the journal.
+        """
+        self.check()
+        if self._claim is not None:
+            self._claim.hold()
+        try:
+            self._bring(arrived)
+            with self._transaction() as connection:
+                if self._claim is not None:
+                    self._claim.verify(connection)
+                if entries:
+                    connection.execute(JOURNAL.insert(), [_row(entry) for entry in entries])
+                self._enrol(connection, [entry for entry in entries if entry.kind == "enrol"])
+                if outcomes:
+                    rows = {each.task: vars(each) for each in outcomes}
+                    insert = upsert_of(self.engine)(TASKS)
+                    changed = {name: insert.excluded[name] for name in ("client", "outcome", "digest")}
+                    newest = insert.on_conflict_do_update(index_elements=["task"], set_=changed)
+                    connection.execute(newest, list(rows.values()))
+        except OSError as error:
+            raise StoreUnavailable(f"{self.folder} cannot be written: {error}") from error
+
+    def entries(self, after: int = 0) -> Iterator[Entry]:
+        """Return the journal from the entry behind number `after` on, without holding all of it."""
+        while True:
+            query = sa.select(JOURNAL).where(JOURNAL.c.number > after).order_by(JOURNAL.c.number).limit(1000)
+            with self._transaction() as connection:
+                rows = connection.execute(query).all()
+            yield from (_entry(row) for row in rows)
+            if len(rows) < 1000:
+                return
+            after = rows[-1].number
+
+    def outcome(self, task: int) -> Outcome | None:
+        """Return what became of a task, if it has ended."""
+        with self._transaction() as connection:
+            row = connection.execute(sa.select(TASKS).where(TASKS.c.task == task)).one_or_none()
+        return None if row is None else Outcome(row.task, row.client, row.outcome, row.digest)
+
+    def model(self, digest: str) -> Path:
+        """Return where the model of this digest is."""
+        return self.models / f"{digest}.safetensors"
+
+    def report(self, digest: str) -> Path:
+        """Return where the report of this digest is."""
+        return self.reports / f"{digest}.safetensors"
+
+    def write_model(self, digest: str, body: bytes) -> Path:
+        """Write a model, unless it is there."""
+        path = self.model(digest)
+
+        def write() -> None:
+            if not path.exists():
+                part = path.with_suffix(".part")
+                part.write_bytes(body)
+                sync(part)
+                move(part, path)
+
+        self.until_done(write)
+        return path
+
+    def keep_models(self, digests: set[str]) -> None:
+        """Delete all models but these."""
+        _delete_all_but(self.models, digests)
+
+    def keep_reports(self, after: int, digests: Iterable[str]) -> None:
+        """Delete all reports but these, and those that the journal speaks of behind the entry number `after`.
+
+        Raises:
+            StoreUnavailable: where the journal cannot be read now.
+        """
+        kept = {*digests, *(entry.digest for entry in self.entries(after) if entry.kind == "report")}
+        _delete_all_but(self.reports, kept)
+
+    def read_report(self, digest: str) -> bytes:
+        """Read a report and verify its digest.
+
+        Raises:
+            ReportLost: where it is missing or damaged.
+        """
+        path = self.report(digest)
+        try:
+            body = path.read_bytes()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # of the process, not of the file
+                raise
+            raise ReportLost(f"the journal speaks of {path}, which cannot be read: {error}") from error
+        if hashlib.sha256(body).hexdigest() != digest:
+            raise ReportLost(f"the journal speaks of {path}, which is damaged: its digest is another one")
+        return body
+
+    def lost(self) -> set[int]:
+        """Return the tasks whose report was missing or damaged when it was needed."""
+        with self._transaction() as connection:
+            names = connection.execute(sa.select(FACTS.c.name).where(FACTS.c.name.startswith(_LOST))).scalars()
+            return {int(name.removeprefix(_LOST)) for name in names}
+
+    def note_lost(self, task: int, reason: str) -> None:
+        """Note that the report of a task was not used, so that whoever applies the journal again leaves it out, too.
+
+        Raises:
+            CheckpointError: where reports were deleted, or the folder of reports is empty: only a copy helps then.
+        """
+        if self.discarded or not any(self.reports.iterdir()):
+            raise CheckpointError(reason + self.discarded)
+        self.until_done(lambda: self.fact(f"{_LOST}{task}", reason))
+
+    def until_done(self, write: Callable[[], object]) -> None:
+        """Write something without which an entry cannot be applied; try again for as long as `wait` returns."""
+        while True:
+            try:
+                write()
+                return
+            except (OSError, CheckpointError) as error:
+                self.check()
+                self.wait(error)
+
+    def damaged(self, reports: Sequence[tuple[Path, str]]) -> set[Path]:
+        """Return which of these files, of reports by digest, hold something else; files that were brought are looked up."""
+
+        def differs(report: tuple[Path, str]) -> bool:
+            path, digest = report
+            try:
+                with (path if path.exists() else self.report(digest)).open("rb") as file:
+                    return hashlib.file_digest(file, "sha256").hexdigest() != digest
+            except FileNotFoundError:
+                return True
+
+        found = self._pool.map(differs, reports)
+        return {path for (path, _), differs in zip(reports, found, strict=True) if differs}
+
+    def _bring(self, arrived: Sequence[tuple[Path, Path]]) -> None:
+        """Bring files to the disk and put them where they belong."""
+        waiting = [(part, path) for part, path in arrived if part.exists()]  # some may be there from an earlier attempt
+        list(self._pool.map(sync, [part for part, _ in waiting]))
+        for part, path in waiting:
+            move(part, path)
+        for directory in {path.parent for _, path in waiting}:
+            sync(directory)
+
+    @staticmethod
+    def _enrol(connection: sa.Connection, entries: Sequence[Entry]) -> None:
+        """Add the clients that were enrolled, and note which codes they used."""
+        for entry in entries:
+            row = {"client": entry.client, "token": entry.digest, "name": entry.data.get("name")}
+            connection.execute(CLIENTS.insert().values(row))
+            if (code := entry.data.get("code")) is not None:
+                connection.execute(CODES.update().where(CODES.c.code == code).values(client=entry.client))
+
+    def _transaction(self) -> Transaction:
+        return Transaction(self.engine)
+
+
+def _refuse(error: Exception) -> None:
+    raise StoreUnavailable(f"the folder of the run cannot be written: {error}. Free some space") from error
+
+
+def _delete_all_but(folder: Path, names: Container[str]) -> None:
+    """Delete files; one that cannot be deleted now is left for the next time."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.stem not in names:
+                path.unlink(missing_ok=True)
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    """Return what identifies a file or folder on its disk; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def move(part: Path, path: Path) -> None:
+    """Put a file where it belongs, in one step."""
+    os.replace(part, path)
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    return {**vars(entry), "data": json.dumps(entry.data) if entry.data else None}
+
+
+def _entry(row: Any) -> Entry:
+    return Entry(**{**row._asdict(), "data": json.loads(row.data) if row.data else {}})

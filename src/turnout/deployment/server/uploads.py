@@ -1,0 +1,246 @@
+"""Uploads of reports: each attempt writes a file of its own, from where an earlier attempt ended."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.requests import ClientDisconnect, Request
+
+from turnout.deployment.server.limits import Limits
+from turnout.deployment.server.requests import CHUNK, header_number
+from turnout.deployment.server.service import Service
+from turnout.deployment.server.verdicts import Refused
+
+_AT_ONCE = 4  # uploads of one client: a proxy may retry while the server still works on the first attempt
+_SLOW = "the report comes too slowly: send what is missing later"
+_NAME = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-([0-9a-f]{64})-[0-9a-f]{16}\.part")
+
+
+@dataclass(eq=False)
+class Part:
+    """The bytes of one attempt to send a report.
+
+    Attributes:
+        path: a file that this attempt alone writes.
+        task, digest: of the report.
+        size: bytes that have arrived.
+        busy: whether a request still uses it.
+    """
+
+    path: Path
+    task: int
+    digest: str
+    size: int = 0
+    busy: bool = True
+
+
+class Progress:
+    """How fast something has come: seconds spent on it, and bytes received.
+
+    Args:
+        limits: the slowest rate, after a first time in which any rate will do.
+        clock: seconds.
+    """
+
+    def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
+        self._limits, self._clock = limits, clock
+        self.seconds, self.received = 0.0, 0
+        self._since = clock()
+
+    def begin(self) -> None:
+        """Go on counting time."""
+        self._since = self._clock()
+
+    def add(self, nbytes: int) -> None:
+        """Count what has come since the last call."""
+        now = self._clock()
+        self.seconds, self._since = self.seconds + now - self._since, now
+        self.received += nbytes
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it comes slower than it may."""
+        return self.seconds > self._limits.stall_seconds + self.received / self._limits.upload_rate
+
+
+class Uploads:
+    """The reports that clients are sending.
+
+    A file that is whole is handed over: nothing here writes or deletes it any more. So two requests at once, as a proxy that
+    retries sends them, cannot change what the other one has had checked.
+
+    Args:
+        service: what takes the reports.
+        limits: the slowest and longest upload.
+        clock: seconds; for tests.
+    """
+
+    def __init__(self, service: Service, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._service, self._limits, self._clock = service, limits, clock
+        self._folder = service.store.incoming
+        self._parts: dict[int, list[Part]] = {}
+        self._progress: dict[int, tuple[int, Progress]] = {}  # by client: a task, and all attempts to report on it
+        for path in self._folder.iterdir():
+            if (name := _NAME.fullmatch(path.name)) is not None:
+                part = Part(path, int(name[2]), name[3], path.stat().st_size, busy=False)
+                self._parts.setdefault(int(name[1]), []).append(part)
+
+    def offset(self, client: int, task: int) -> int:
+        """Return how many bytes of a report are here, from where an upload can go on."""
+        return max((part.size for part in self._parts.get(client, ()) if part.task == task), default=0)
+
+    @asynccontextmanager
+    async def received(self, request: Request, client: int, task: int, digest: str, limit: int) -> AsyncIterator[Path]:
+        """Receive a report; gives the file when it is whole and has the digest. It then belongs to the caller.
+
+        Raises:
+            Refused: for a report that is too large, too slow, does not go on where the last attempt ended, or was damaged.
+        """
+        offset, length = _announced(request, limit)
+        part, source = self._begin(client, task, digest, offset)
+        whole = False
+        try:
+            hashed = hashlib.sha256()
+            if source is not None:
+                resume = lambda: _resume(source, part, offset, hashed)  # noqa: E731
+                await asyncio.to_thread(resume) if offset > CHUNK else resume()
+            await self._append(request, client, part, length, hashed)
+            if part.size < length:
+                raise Refused(409, "a piece of the report is missing", offset=part.size)
+            whole = hashed.hexdigest() == digest
+            if not whole:
+                part.size = 0
+                raise Refused(409, "the report was damaged on its way", offset=0)
+            yield part.path
+        finally:
+            self._end(client, part, whole)
+
+    def _begin(self, client: int, task: int, digest: str, offset: int) -> tuple[Part, Part | None]:
+        """Create the file of an attempt; return it, and the earlier attempt from which its first bytes are copied.
+
+        Raises:
+            Refused: where no earlier attempt reaches to where this one begins, or too many are under way.
+        """
+        parts = self._parts.setdefault(client, [])
+        if sum(part.busy for part in parts) >= _AT_ONCE:
+            raise Refused(429, f"{_AT_ONCE} uploads of this client are under way: wait for them", seconds=1.0)
+        earlier = [part for part in parts if (part.task, part.digest) == (task, digest)]
+        source = max(earlier, key=lambda part: part.size, default=None)
+        there = 0 if source is None else source.size
+        if offset > there:
+            raise Refused(409, "the report goes on somewhere else", offset=there)
+        part = Part(self._folder / f"{client}-{task}-{digest}-{secrets.token_hex(8)}.part", task, digest)
+        os.close(os.open(part.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        parts.append(part)
+        if self._progress.get(client, (None,))[0] != task:
+            self._progress[client] = task, Progress(self._limits, self._clock)
+        return part, source if offset else None
+
+    async def _append(self, request: Request, client: int, part: Part, length: int, hashed: hashlib._Hash) -> None:
+        """Write the pieces of a body behind what is there.
+
+        Raises:
+            Refused: where the connection is cut, too slow, or sends too much.
+        """
+        attempt, of_task = Progress(self._limits, self._clock), self._progress[client][1]
+        of_task.begin()
+        stream = request.stream()
+        try:
+            while part.size < length and (piece := await self._piece(stream)):
+                if part.size + len(piece) > length:
+                    part.size = 0
+                    raise Refused(413, f"the report has more than the {length:,} bytes that it was said to have")
+                _write(part.path, piece)
+                hashed.update(piece)
+                part.size += len(piece)
+                attempt.add(len(piece))
+                of_task.add(len(piece))
+                if attempt.is_behind or attempt.seconds > self._limits.upload_seconds:
+                    raise Refused(408, _SLOW)
+                # Bytes that are sent again and again are no sign of life, and neither are attempts that come to nothing.
+                if not of_task.is_behind and of_task.received <= 2 * length:
+                    self._service.heard(client)
+        finally:
+            of_task.add(0)
+            await stream.aclose()
+
+    async def _piece(self, stream: AsyncGenerator[bytes]) -> bytes:
+        """Return the next piece of a body; none at its end.
+
+        Raises:
+            Refused: where it does not come.
+        """
+        try:
+            return await asyncio.wait_for(anext(stream, b""), self._limits.stall_seconds)
+        except ClientDisconnect:
+            raise Refused(400, "the connection was cut") from None
+        except TimeoutError:
+            raise Refused(408, _SLOW) from None
+
+    def _end(self, client: int, part: Part, whole: bool) -> None:
+        """Forget an attempt; of those that no request uses, keep the longest one for an open task."""
+        parts, part.busy = self._parts[client], False
+        if whole:
+            parts.remove(part)
+        idle = [each for each in parts if not each.busy]
+        useful = [
+            each for each in idle if each.size and self._service.open(client, each.task) is not None and not whole
+        ]
+        longest = max(useful, key=lambda each: (each.task, each.size), default=None)
+        for each in idle:
+            if each is not longest:
+                parts.remove(each)
+                each.path.unlink(missing_ok=True)
+        if not parts:
+            del self._parts[client]
+
+
+def _resume(source: Part, part: Part, offset: int, hashed: hashlib._Hash) -> None:
+    """Copy the first `offset` bytes of an earlier attempt.
+
+    Raises:
+        Refused: where they are gone.
+    """
+    try:
+        with source.path.open("rb") as file:
+            while part.size < offset and (piece := file.read(min(CHUNK, offset - part.size))):
+                _write(part.path, piece)
+                hashed.update(piece)
+                part.size += len(piece)
+    except FileNotFoundError:
+        part.size = 0
+    if part.size < offset:
+        raise Refused(409, "the report goes on somewhere else", offset=part.size)
+
+
+def _write(path: Path, piece: bytes) -> None:
+    """Append a piece to a file, which is open only meanwhile: slow uploads hold no file descriptors."""
+    file, rest = os.open(path, os.O_WRONLY | os.O_APPEND), memoryview(piece)
+    try:
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    finally:
+        os.close(file)
+
+
+def _announced(request: Request, limit: int) -> tuple[int, int]:
+    """Return where a piece of a report begins, and how long the report is, as the headers say.
+
+    Raises:
+        Refused: for a report that is too large, or a piece that is longer than the report.
+    """
+    offset, length = header_number(request, "upload-offset") or 0, header_number(request, "upload-length")
+    coming = header_number(request, "content-length") or 0
+    length = offset + coming if length is None else length
+    if not 0 < length <= limit or offset + coming > length:
+        raise Refused(413, f"a report on this task has at most {limit:,} bytes, not {max(length, offset + coming):,}")
+    return offset, length

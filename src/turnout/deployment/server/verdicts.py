@@ -1,0 +1,38 @@
+"""What is answered to a request, whatever carried it."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+from turnout.core.checks import TurnoutError
+from turnout.deployment.server.store import Outcome
+
+
+class Verdict(NamedTuple):
+    """What becomes of a request, as an HTTP status, and why."""
+
+    status: int
+    body: dict[str, Any]
+
+
+class Refused(TurnoutError):
+    """A request that is not done; `verdict` says what is answered."""
+
+    def __init__(self, status: int, reason: str, **more: Any) -> None:
+        super().__init__(reason)
+        self.verdict = Verdict(status, {"reason": reason, **more})
+
+
+def hashed(secret: str) -> str:
+    """Return what is kept of a token or code: it was drawn at random, so a plain hash tells nothing."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def answer_of(outcome: Outcome, digest: str) -> Verdict:
+    """Return the answer to a report on a task that has ended so."""
+    if outcome.outcome != "taken":
+        return Verdict(410, {"reason": outcome.outcome})
+    if outcome.digest != digest:
+        return Verdict(409, {"reason": "another report on this task was taken"})
+    return Verdict(200, {"state": "taken"})

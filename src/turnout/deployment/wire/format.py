@@ -1,0 +1,281 @@
+"""Messages as bytes: safetensors for tensors and JSON for the rest. Nothing that could be code is ever read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from turnout.core.checks import TurnoutError
+from turnout.core.types import State
+from turnout.deployment.wire.edge import Malformed, read_object
+
+PROTOCOL = 1
+"""The version of the protocol; a client and a server of different versions refuse each other."""
+
+_NAMES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+_TYPES = {name: dtype for dtype, name in _NAMES.items()}
+
+
+class WireError(TurnoutError, ValueError):
+    """A message that is not what was asked for; it says why."""
+
+
+class Spec(NamedTuple):
+    """The type and the shape of one tensor of a message."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        return math.prod(self.shape) * _TYPES[self.dtype].itemsize
+
+
+Manifest = dict[str, Spec]
+"""The tensors of a message by name, known before it arrives."""
+
+
+def manifest(tensors: Mapping[str, torch.Tensor]) -> Manifest:
+    """Describe the tensors of a message.
+
+    >>> manifest({"delta": torch.zeros(1, 3)})
+    {'delta': Spec(dtype='F32', shape=(1, 3))}
+    """
+    return {name: Spec(_NAMES[tensor.dtype], tuple(tensor.shape)) for name, tensor in tensors.items()}
+
+
+def size_limit(expected: Manifest) -> int:
+    """Return the most bytes that a message with these tensors can have: their own, and a header for their names."""
+    return sum(spec.nbytes for spec in expected.values()) + _header_limit(expected)
+
+
+def _header_limit(expected: Manifest) -> int:
+    """Return the most bytes that the header of a message with these tensors can have."""
+    return 1024 + 256 * len(expected)
+
+
+def encode(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Write named tensors as safetensors."""
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def decode(body: bytes, expected: Manifest) -> State:
+    """Read named tensors, exactly those that are expected.
+
+    Raises:
+        WireError: where the bytes are no safetensors, or hold other names, types or shapes.
+    """
+    _compare(read_manifest(body, _header_limit(expected)), expected)
+    try:
+        return load(body)
+    except (SafetensorError, ValueError, RuntimeError) as error:
+        raise WireError(f"the body is no safetensors file: {error}") from None
+
+
+def model_tensors(params: torch.Tensor, shared: State, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Return what is broadcast with a version, in the type that goes over the wire: the model, and what else all are told."""
+    found = {"params": params} | {f"shared.{name}": value for name, value in shared.items()}
+    return {name: value.to(dtype) for name, value in found.items()}
+
+
+def split_model(tensors: State) -> tuple[torch.Tensor, State]:
+    """Return the model and what else is broadcast, of what `model_tensors` made."""
+    shared = {name.removeprefix("shared."): value for name, value in tensors.items() if name != "params"}
+    return tensors["params"], shared
+
+
+def digest(body: bytes) -> str:
+    """Return the SHA-256 of some bytes in hexadecimal digits, by which models and reports are named."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def read_manifest(body: bytes, longest: int = 1 << 20) -> Manifest:
+    """Return the names, types and shapes that a message says it holds.
+
+    Args:
+        body: the message.
+        longest: bytes that its header may have.
+
+    Raises:
+        WireError: where it is no safetensors file.
+    """
+    length = int.from_bytes(body[:8], "little") if len(body) >= 8 else -1
+    if not 0 <= length <= len(body) - 8:
+        raise WireError("the body is no safetensors file: it is shorter than its header")
+    if length > longest:
+        raise WireError(f"the body's header has {length:,} bytes, needed at most {longest:,}")
+    try:
+        table = read_object(body[8 : 8 + length])
+        table.pop("__metadata__", None)
+        return {name: _spec(entry) for name, entry in table.items()}
+    except (Malformed, KeyError, TypeError):
+        raise WireError("the body is no safetensors file: its header cannot be read") from None
+
+
+def _spec(entry: dict[str, Any]) -> Spec:
+    """Read the type and shape of one tensor.
+
+    Raises:
+        KeyError: for an unknown type, or where one is missing.
+        TypeError: for a shape that is none.
+    """
+    dtype, shape = entry["dtype"], tuple(entry["shape"])
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise TypeError
+    _TYPES[dtype]
+    return Spec(dtype, shape)
+
+
+def _compare(found: Manifest, expected: Manifest) -> None:
+    """Refuse other tensors than those that are expected."""
+    for name in expected.keys() | found.keys():
+        if name not in expected:
+            raise WireError(f"nobody asked for {name[:80]!r}: needed {', '.join(sorted(expected))}")
+        if name not in found:
+            raise WireError(f"{name} is missing: needed {', '.join(sorted(expected))}")
+        if found[name] != expected[name]:
+            needed = expected[name]
+            given = found[name]
+            shown = f"{given.dtype} {str(list(given.shape))[:80]}"
+            raise WireError(f"{name} is {shown}, needed {needed.dtype} {list(needed.shape)}")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A task as a client receives it.
+
+    Attributes:
+        task: its number.
+        version: the version of the model to train from.
+        phase: what is asked for, as in `Task`.
+        repeat: how often the client had been given this version before.
+        model: the digest of the model.
+        size: bytes of the model.
+        heartbeat: seconds between two signs of life while it works.
+        told: what this client alone is told, by name: type, shape and bytes in hexadecimal digits.
+    """
+
+    task: int
+    version: int
+    phase: str
+    repeat: int
+    model: str
+    size: int
+    heartbeat: float
+    told: dict[str, tuple[str, tuple[int, ...], str]] = field(default_factory=dict)
+
+    def json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells it from another task of the same number, which a server that was restored from a copy may give."""
+        return digest(json.dumps(self.json(), sort_keys=True).encode())[:32]
+
+    @classmethod
+    def read(cls, table: Mapping[str, Any]) -> Assignment:
+        """Read what `json` gave.
+
+        Raises:
+            WireError: where something is missing, or is not what it has to be.
+        """
+        missing = [name for name in cls.__dataclass_fields__ if name not in table]
+        if missing:
+            raise WireError(f"the server's answer is no task: {missing[0]!r} is missing")
+        wrong = [name for name, holds in _TASK.items() if not holds(table[name])]
+        if wrong:
+            raise WireError(f"the server's answer is no task: {wrong[0]} is {str(table[wrong[0]])[:80]!r}")
+        return cls(**{name: table[name] for name in cls.__dataclass_fields__})
+
+    def tensors(self) -> State:
+        """Return what this client alone is told, each with a leading axis of 1."""
+        return {name: _tensor(*value)[None] for name, value in self.told.items()}
+
+
+def _whole(least: int) -> Callable[[Any], bool]:
+    """Return whether something is a whole number, at least this and below 2^53."""
+    return lambda value: type(value) is int and least <= value < 1 << 53
+
+
+def _text(pattern: str) -> Callable[[Any], bool]:
+    """Return whether something is a text of this form."""
+    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
+
+
+def seconds(value: Any, most: float) -> float:
+    """Return a time to wait as the server says it, no longer than this.
+
+    Raises:
+        WireError: where it is no number of seconds.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
+        raise WireError(f"the server's answer has {str(value)[:80]!r} where a number of seconds belongs")
+    return float(min(value, most))
+
+
+_TASK: Mapping[str, Callable[[Any], bool]] = {
+    "task": _whole(0),
+    "version": _whole(-1),
+    "phase": _text("[a-z_]{1,40}"),
+    "repeat": _whole(0),
+    "model": _text("[0-9a-f]{64}"),
+    "size": _whole(0),
+    "heartbeat": lambda value: type(value) in (int, float) and 0.0 < value < 1e9,
+    "told": lambda value: isinstance(value, Mapping) and all(map(_is_tensor, value.values())),
+}
+"""What the fields of a task have to be."""
+
+
+def _is_tensor(value: Any) -> bool:
+    """Return whether this is what `told` makes of a tensor: a type, a shape, and as many bytes as that takes."""
+    if not isinstance(value, list | tuple) or len(value) != 3:
+        return False
+    dtype, shape, text = value
+    form = isinstance(dtype, str) and dtype in _TYPES and isinstance(shape, list | tuple) and isinstance(text, str)
+    return form and all(map(_whole(0), shape)) and len(text) == 2 * Spec(dtype, tuple(shape)).nbytes
+
+
+def is_finite(value: torch.Tensor) -> bool:
+    """Return whether there is neither NaN nor infinity; a sum says so in one pass, unless it overflows itself."""
+    return math.isfinite(value.sum().item()) or bool(torch.isfinite(value).all())
+
+
+def told(state: State, row: int) -> dict[str, tuple[str, tuple[int, ...], str]]:
+    """Return one row of ``[B, ...]`` tensors as plain values, to the last bit."""
+    rows = {name: value[row].cpu().contiguous() for name, value in state.items()}
+    return {
+        n: (_NAMES[v.dtype], tuple(v.shape), v.reshape(-1).view(torch.uint8).numpy().tobytes().hex())
+        for n, v in rows.items()
+    }
+
+
+def _tensor(dtype: str, shape: tuple[int, ...], text: str) -> torch.Tensor:
+    """Read one tensor of what `told` gave."""
+    try:
+        found, kind = bytearray.fromhex(text), _TYPES[dtype]
+        flat = torch.frombuffer(found, dtype=kind) if found else torch.empty(0, dtype=kind)
+        return flat.reshape(tuple(shape)).clone()
+    except (KeyError, ValueError, RuntimeError, TypeError) as error:
+        raise WireError(f"the server's answer holds no tensor: {error}") from None

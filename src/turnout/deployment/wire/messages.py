@@ -1,0 +1,215 @@
+"""What a report looks like on the wire: its tensors, or what a compression sends in their place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from turnout.core.types import Report, State, Task
+from turnout.deployment.wire.format import Manifest, WireError, decode, encode, is_finite, size_limit
+from turnout.engine.objective import Objective
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.guard.compression import Compression, code_bytes, nth
+from turnout.protocol.secure.masks import check_public
+from turnout.protocol.secure.messages import KEY_BYTES, ProtocolError
+
+_MOST = 1 << 40  # examples or steps that a client may claim
+_CODE = "code."
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How the vectors of reports are coded.
+
+    Attributes:
+        compression: the algorithm's last guard.
+        seed: of the run.
+        num_params: of the shared part of the model.
+        dtype: of the model.
+    """
+
+    compression: Compression
+    seed: int
+    num_params: int
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, seed: int, objective: Objective) -> Coding | None:
+        """Return how an algorithm codes the shared part of a model; None where it does not."""
+        last, layout = algorithm.guard[-1] if algorithm.guard else None, objective.layout
+        if not isinstance(last, Compression):
+            return None
+        return cls(last.for_shapes(layout.shared_shapes), seed, layout.num_shared, objective.initial.dtype)
+
+    def again(self, report: Report, task: Task) -> Report:
+        """Return a report that was changed behind its guards, with codes of what it holds now."""
+        keys = self._keys(report.client, task.draws(len(report)))
+        vectors = {"": report.delta, **report.extra}
+        assert report.codes is not None
+        codes = {
+            name: self.compression.encode(vectors[name].nan_to_num(), nth(keys, i))
+            for i, name in enumerate(sorted(vectors))
+            if name in report.codes
+        }
+        return replace(report, codes=codes)
+
+    def decoded(self, tensors: State, client: int, draw: int) -> tuple[State, int]:
+        """Return the tensors of a report with vectors in place of their codes, and the bytes of these.
+
+        Raises:
+            WireError: where a code stands for no vector.
+        """
+        codes, found = dict[str, State](), dict[str, torch.Tensor]()
+        for name, value in tensors.items():
+            if name.startswith(_CODE):
+                place, _, part = name.removeprefix(_CODE).rpartition(".")
+                codes.setdefault(place, {})[part] = value
+            else:
+                found[name] = value
+        keys = self._keys(np.array([client]), np.array([draw]))
+        # As `Compression.apply` numbers them: the update, then what is only summed, by name.
+        places = ["delta", *sorted(name for name in (*codes, *found) if name.startswith("extra."))]
+        for place, code in codes.items():
+            try:
+                found[place] = self.compression.decode(
+                    code, self.num_params, nth(keys, places.index(place)), self.dtype
+                )
+            except (RuntimeError, IndexError, ValueError):
+                raise WireError(f"{place} is no code of {self.num_params} numbers") from None
+        return found, code_bytes(codes)
+
+    def _keys(self, clients: np.ndarray, draws: np.ndarray) -> torch.Tensor:
+        return self.compression.keys(self.seed, draws.astype(np.int64), clients.astype(np.int64), torch.device("cpu"))
+
+
+@dataclass(frozen=True)
+class ReportFormat:
+    """What reports of one phase look like.
+
+    Attributes:
+        manifest: the tensors of a message.
+        coding: how those that are coded are read; None where none is.
+        takes_nan: whether NaN and infinity are let through to the server step, which takes such a report as zeros.
+        max_norm: greatest norm of the update, and of each vector that is only summed; None takes any.
+    """
+
+    manifest: Manifest
+    coding: Coding | None = None
+    takes_nan: bool = False
+    max_norm: float | None = None
+
+    @property
+    def size_limit(self) -> int:
+        """The most bytes that such a report can have."""
+        return size_limit(self.manifest)
+
+    def read(self, body: bytes, client: int, version: int, repeat: int = 0, *, checked: bool = False) -> Report:
+        """Read a client's report on a task from `version`.
+
+        Args:
+            body: its bytes.
+            client: who sent it.
+            version: what it was trained from.
+            repeat: how often the client had been given this version before.
+            checked: whether its numbers have been looked at before.
+
+        Raises:
+            WireError: where it is not what was asked for: other tensors, NaN or infinity, too large a norm, impossible
+                counts, or keys of low order.
+        """
+        tensors, nbytes = decode(body, self.manifest), None
+        if not checked:
+            _check_keys(tensors.get("keys"))
+        checked = checked or self.takes_nan
+        _check_finite({} if checked else tensors)
+        if self.coding is not None and any(name.startswith(_CODE) for name in tensors):
+            tensors, nbytes = self.coding.decoded(tensors, client, version + (repeat << 40))
+            _check_finite({} if checked else tensors)
+        _check_norms({} if checked else tensors, self.max_norm)
+        counts = {name: _count(name, tensors.pop(name).numpy()) for name in ("num_examples", "num_steps")}
+        return Report(
+            np.array([client], dtype=np.int64),
+            np.array([version], dtype=np.int64),
+            counts["num_examples"],
+            counts["num_steps"],
+            tensors.pop("delta", torch.zeros((1, 0))),  # of an update that is to be masked, nothing
+            _under("extra.", tensors),
+            _under("seen.", tensors),
+            vector_bytes=nbytes,
+        )
+
+
+def _count(name: str, value: np.ndarray) -> np.ndarray:
+    """Return a count, int64 ``[1]``.
+
+    Raises:
+        WireError: for one that cannot be.
+    """
+    if not 0 <= value[0] <= _MOST:
+        raise WireError(f"{name} is {value[0]}, needed 0 to 2^40")
+    return value
+
+
+def _under(prefix: str, tensors: State) -> State:
+    """Return the tensors whose names begin so, without that."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def report_body(report: Report) -> bytes:
+    """Write one client's report: each tensor with a leading axis of 1; who sent it is not among them.
+
+    What a compression has coded is sent as its code. A code cannot say that a vector holds NaN or infinity, so that of such
+    a report holds NaN.
+    """
+    if len(report) != 1:
+        raise ValueError(f"a message carries one report, got {len(report)}")
+    counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
+    found = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
+    vectors = {"": report.delta, **report.extra}
+    for name, vector in vectors.items():
+        place = f"extra.{name}" if name else "delta"
+        if report.codes is None or name not in report.codes:
+            assert isinstance(vector, torch.Tensor)
+            found[place] = vector
+        else:
+            code = report.codes[name] if report.finite()[0] else _nan(report.codes[name])
+            found |= {f"{_CODE}{place}.{part}": value for part, value in code.items()}
+    return encode(found | {f"seen.{name}": value for name, value in report.seen.items()})
+
+
+def _nan(code: State) -> State:
+    """Return a code in which every number is NaN."""
+    return {
+        part: value.new_full(value.shape, torch.nan) if value.is_floating_point() else value
+        for part, value in code.items()
+    }
+
+
+def _check_keys(keys: torch.Tensor | None) -> None:
+    """Refuse public keys on which everybody would agree."""
+    if keys is None:
+        return
+    both = keys.numpy().tobytes()
+    try:
+        check_public(both[:KEY_BYTES], both[KEY_BYTES:])
+    except ProtocolError as error:
+        raise WireError(f"keys: {error}") from None
+
+
+def _check_finite(tensors: State) -> None:
+    """Refuse NaN and infinity."""
+    for name, value in tensors.items():
+        if value.is_floating_point() and not is_finite(value):
+            raise WireError(f"{name} holds NaN or infinity")
+
+
+def _check_norms(tensors: State, most: float | None) -> None:
+    """Refuse vectors that would move the model, or what the server keeps beside it, out of all proportion."""
+    for name, value in tensors.items():
+        if most is None or name.startswith("seen.") or not value.is_floating_point():
+            continue
+        norm = torch.linalg.vector_norm(value, dtype=torch.float64).item()
+        if norm > most:
+            raise WireError(f"{name} has norm {norm:.3g}, and this server takes at most {most:.3g} (serve --max-norm)")

@@ -1,0 +1,73 @@
+"""What a server can see of a client, piece by piece: printed by the server, and held against what a client allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from turnout.core.checks import known_name
+from turnout.pieces.base.algorithm import Algorithm
+
+Kind = Literal["participation", "scalars", "gradients", "updates", "sums"]
+KINDS: tuple[Kind, ...] = ("participation", "scalars", "gradients", "updates", "sums")
+"""When a client is there; numbers about it; gradients of its data; its update of the model; what is only ever summed, and
+arrives by itself unless it is masked."""
+
+_VECTORS = ("start_gradient",)
+
+
+@dataclass(frozen=True)
+class Visible:
+    """One thing that the server sees of a client.
+
+    Attributes:
+        kind: of what kind it is.
+        what: in words.
+        piece: because of which piece of the algorithm.
+    """
+
+    kind: Kind
+    what: str
+    piece: str
+
+
+def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
+    """Return all that a server sees of a client that takes part.
+
+    >>> import turnout as to
+    >>> [each.kind for each in visible(to.folb())]
+    ['participation', 'scalars', 'updates', 'scalars', 'gradients']
+    """
+    local = type(algorithm.local).__name__
+    through = " -> ".join([local, *(type(guard).__name__ for guard in algorithm.guard)])
+    found = [
+        Visible("participation", "when it is there, and how long it takes", "the protocol"),
+        Visible("scalars", "its numbers of examples and of local steps", local),
+        Visible("sums" if algorithm.aggregation.phases else "updates", _of_update(algorithm), through),
+    ]
+    if algorithm.local.gives:
+        found.append(Visible("scalars", ", ".join(algorithm.local.gives), local))
+    for piece in dict.fromkeys((*algorithm.measurements, *algorithm.selection.measurements)):
+        for name in piece.gives:
+            kind: Kind = "gradients" if name in _VECTORS else "scalars"
+            found.append(Visible(kind, name, type(piece).__name__))
+    for correction in algorithm.corrections:
+        found += [Visible("sums", f"how its {name} changes", type(correction).__name__) for name in correction.keeps]
+    return tuple(found)
+
+
+def _of_update(algorithm: Algorithm) -> str:
+    """Return how the server sees an update."""
+    what = "its update of the model" if algorithm.personal is None else "its update of the shared part"
+    return f"{what}, masked, of which it can open the sum over a round" if algorithm.aggregation.phases else what
+
+
+def excess(algorithm: Algorithm, allowed: Iterable[str]) -> list[Visible]:
+    """Return what a server would see beyond the kinds that a client allows.
+
+    Raises:
+        ConfigurationError: for a kind that does not exist.
+    """
+    kinds = {known_name("kind of what is shared", kind, KINDS) for kind in allowed}
+    return [each for each in visible(algorithm) if each.kind not in kinds]

@@ -1,0 +1,85 @@
+"""Base classes of pieces, to derive your own from: one for each slot of an algorithm, and what clients and paces are made of.
+
+A piece is a frozen dataclass that derives from the base class of its slot. This one counts clients by the inverse of their
+number of examples, ``w_b <- w_b / n_b``:
+
+>>> from dataclasses import dataclass
+>>> import torch, turnout as to
+>>> @dataclass(frozen=True)
+... class ByFewExamples(to.pieces.Weighting):
+...     def factors(self, report, version, state, federation):
+...         return 1.0 / torch.from_numpy(report.num_examples).double()
+>>> to.compose(ByFewExamples(), to.DivideBySum()).name
+'custom'
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # at run time by `__getattr__`: pieces themselves live in this folder, and import what is below it
+    from turnout.core.schedule import Schedule
+    from turnout.data.partition import Partition
+    from turnout.models import ModelSpec
+    from turnout.pieces.base import (
+        Aggregation,
+        Correction,
+        Guard,
+        Local,
+        Measurement,
+        Normaliser,
+        Personalization,
+        Piece,
+        Selection,
+        Server,
+        Weighting,
+    )
+    from turnout.pieces.local import Work
+    from turnout.population import Availability, Requirement, SpeedModel
+    from turnout.population.delay import Delay
+    from turnout.protocol.pace import Pace
+
+_HOMES = {
+    "Availability": "turnout.population",
+    "Delay": "turnout.population.delay",
+    "ModelSpec": "turnout.models",
+    "Pace": "turnout.protocol.pace",
+    "Partition": "turnout.data.partition",
+    "Requirement": "turnout.population",
+    "Schedule": "turnout.core.schedule",
+    "SpeedModel": "turnout.population",
+    "Work": "turnout.pieces.local",
+}
+"""Modules of the base classes that are not of a slot."""
+
+
+def __getattr__(name: str) -> Any:
+    """Load a base class when it is first used (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES.get(name, "turnout.pieces.base")), name)
+
+
+__all__ = [
+    "Aggregation",
+    "Availability",
+    "Correction",
+    "Delay",
+    "Guard",
+    "Local",
+    "Measurement",
+    "ModelSpec",
+    "Normaliser",
+    "Pace",
+    "Partition",
+    "Personalization",
+    "Piece",
+    "Requirement",
+    "Schedule",
+    "Selection",
+    "Server",
+    "SpeedModel",
+    "Weighting",
+    "Work",
+]

@@ -1,0 +1,41 @@
+"""How weighted updates become one direction."""
+
+from turnout.pieces.aggregation.aced import Aced
+from turnout.pieces.aggregation.area import Area
+from turnout.pieces.aggregation.centred_clipping import CentredClipping
+from turnout.pieces.aggregation.fedstale import FedStale
+from turnout.pieces.aggregation.fedvarp import FedVarp
+from turnout.pieces.aggregation.geometric_median import GeometricMedian
+from turnout.pieces.aggregation.kept_models import KeptModels
+from turnout.pieces.aggregation.krum import Krum, MultiKrum
+from turnout.pieces.aggregation.median import Median
+from turnout.pieces.aggregation.mifa import Mifa
+from turnout.pieces.aggregation.minimum_diameter import MinimumDiameter
+from turnout.pieces.aggregation.mixing import Bucketing, NearestNeighbours
+from turnout.pieces.aggregation.models import WeightedModels
+from turnout.pieces.aggregation.private_sum import PrivateSum
+from turnout.pieces.aggregation.secure_sum import SecureSum
+from turnout.pieces.aggregation.trimmed_mean import TrimmedMean
+from turnout.pieces.aggregation.weighted_sum import WeightedSum
+
+__all__ = [
+    "Aced",
+    "Area",
+    "Bucketing",
+    "CentredClipping",
+    "FedStale",
+    "FedVarp",
+    "GeometricMedian",
+    "KeptModels",
+    "Krum",
+    "Median",
+    "Mifa",
+    "MinimumDiameter",
+    "MultiKrum",
+    "NearestNeighbours",
+    "PrivateSum",
+    "SecureSum",
+    "TrimmedMean",
+    "WeightedModels",
+    "WeightedSum",
+]

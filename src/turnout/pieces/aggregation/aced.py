@@ -1,0 +1,90 @@
+"""ACED: clients take part with the last update they sent, unless they have not been heard for long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from turnout.core.checks import count
+from turnout.core.device import to_device
+from turnout.core.types import Federation, Report, State
+from turnout.core.updates import Updates
+from turnout.pieces.aggregation.last_updates import last_reports, needs_alone
+from turnout.pieces.base import Aggregation, Slots, Weights
+from turnout.pieces.weighting.normalise import DivideByClients
+
+
+@dataclass(frozen=True)
+class Aced(Aggregation):
+    """``Y_b = Delta_b`` for those who report, then ``u = sum_{n in A} Y_n / |A|``, A those heard in the last tau steps.
+
+    After a report in step s a client is handed the model s + 1, and it is in A(t) while ``(t + 1) - (s + 1) <= tau``. With a
+    tau as large as the number of steps it is ACE once everybody was heard; those who never were are not in A. A step without
+    reports changes nothing.
+
+    The paper's text was not at hand: the rule is that of its authors' code, which counts from the hand-out. A comment there
+    says that it counts from the version behind Y_n.
+
+    Args:
+        tau: server steps for which an update counts, the authors' tau_algo.
+
+    State: ``table [N, P]`` (Y), ``total [P]`` in float64, the sum of Y over A; on the host ``heard [N]``, the step of a
+    client's last report or -1, and ``steps []``.
+
+    Raises:
+        ConfigurationError: for a tau that is no whole number >= 0, or weights other than 1 / N.
+
+    Reference: Chang et al., "Mitigating participation imbalance bias in asynchronous federated learning", 2025 (arXiv
+    2511.19066).
+    """
+
+    client_rows: ClassVar[tuple[str, ...]] = ("table", "heard")
+
+    tau: int = 50
+
+    def __post_init__(self) -> None:
+        count("tau", self.tau, least=0, instead="Where updates are to count for ever, write ace()")
+
+    def fits(self, algorithm: Slots) -> None:
+        """All in A count alike, the absent ones too, so nothing may weigh the participants."""
+        why = (
+            "ACED averages the stored updates of all who were heard of late; weights exist only for those who are there"
+        )
+        needs_alone(algorithm, DivideByClients, why)
+
+    def init(self, federation: Federation) -> State:
+        """No client has sent anything."""
+        num_clients, num_params, device = federation.num_clients, federation.num_params, federation.device
+        return {
+            "table": torch.zeros((num_clients, num_params), dtype=federation.dtype, device=device),
+            "total": torch.zeros(num_params, dtype=torch.float64, device=device),
+            "heard": torch.full((num_clients,), -1),
+            "steps": torch.tensor(0),
+        }
+
+    def apply(
+        self, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """Return the direction ``[P]``; rows of those who report are replaced."""
+        del weights, federation
+        table, heard, now = state["table"], state["heard"].numpy(), int(state["steps"])
+        last = last_reports(report)
+        clients = report.client[last]
+        counted = (heard >= 0) & (heard >= now - 1 - self.tau)  # in the sum, as the last step left it
+        stays = counted & (heard >= now - self.tau)
+        stays[clients] = False
+        rows = to_device(clients, table.device)
+        gone = np.flatnonzero(counted & ~stays)
+        old, new = table[to_device(gone, table.device)], report.updates.gathered()[to_device(last, table.device)]
+        total = state["total"] + (_sum(new) - _sum(old))
+        table[rows], heard[clients] = new, now
+        direction = total / (int(stays.sum()) + len(clients))
+        return direction.to(report.delta.dtype), state | {"total": total, "steps": state["steps"] + 1}
+
+
+def _sum(rows: torch.Tensor) -> torch.Tensor:
+    """Return the sum of rows, float64 ``[P]``."""
+    return Updates.of(rows).weighted_sum(torch.ones(len(rows), dtype=torch.float64, device=rows.device))

@@ -1,0 +1,66 @@
+"""AREA: the model is the mean of what every client last arrived at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Federation, Report, State
+from turnout.core.updates import Updates
+from turnout.pieces.aggregation.last_updates import KeepsUpdates, needs_alone, replace_rows
+from turnout.pieces.base import Slots, Weights
+from turnout.pieces.weighting.normalise import DivideByClients
+
+
+@dataclass(frozen=True)
+class Area(KeepsUpdates):
+    """``u = (1/N) sum_b (x_b - y_b)``, then ``y_b = x_b`` for those who report; all y begin at the first model.
+
+    x_b is the model that client b arrived at from whichever version it had, so that ``x = (1/N) sum_n y_n`` at all times: a
+    client counts once, however often it reports, and how long it takes does not matter.
+
+    In the paper each client keeps its y and sends ``x_b - y_b``. Here the server keeps them and works out the same sum; it
+    therefore sees updates, which the paper's server does not. Of a client with several reports in a step the differences
+    add up to that of the last.
+
+    State: ``table [N, P]``, y minus the first model, and ``mean [P]`` in float64, x minus the first model.
+
+    Raises:
+        ConfigurationError: for weights other than 1 / N, or a server step other than ``x + u``.
+
+    Reference: Iakovidou and Kim, "Asynchronous federated stochastic optimization for heterogeneous objectives under arbitrary
+    delays", 2024 (arXiv 2405.10123), as in the first author's simulator.
+    """
+
+    of_models: ClassVar[bool] = True
+    client_rows: ClassVar[tuple[str, ...]] = ("table",)
+
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse whatever would take the model away from the mean of what clients arrived at."""
+        why = "AREA's model is the mean of where all N clients last arrived, each of them counted once"
+        needs_alone(algorithm, DivideByClients, why)
+        if not algorithm.server.adds_direction:
+            raise ConfigurationError(
+                f"the server's step is {algorithm.server}, but {why}, and only the step x + u leads there: leave "
+                "the server optimiser out, and give clients another step size instead"
+            )
+
+    def apply(
+        self, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """Return the direction ``[P]``; the table's rows of those who report are replaced."""
+        del weights, federation
+        arrived = report.updates.gathered() + state["mean"].to(report.delta.dtype)
+        if report.model_offset is not None:
+            arrived += Updates.of(report.model_offset).gathered()
+        mean = replace_rows(state, replace(report, delta=arrived))[1]
+        return (mean - state["mean"]).to(report.delta.dtype), state | {"mean": mean}
+
+    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
+        """Have new clients begin at the present model, so that it stays the mean of all."""
+        del version
+        here = state["mean"].to(state["table"].dtype)
+        return state | {"table": torch.cat([state["table"], here.expand(after.num_clients - before.num_clients, -1)])}

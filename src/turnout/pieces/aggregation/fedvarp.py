@@ -1,0 +1,45 @@
+"""FedVARP: the last update of every client stands in for it as a control variate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from turnout.core.types import Federation, Report, State
+from turnout.core.updates import Updates
+from turnout.pieces.aggregation.last_updates import KeepsUpdates, needs_alone, replace_rows
+from turnout.pieces.base import Slots, Weights
+from turnout.pieces.weighting.normalise import DivideByParticipants
+
+
+@dataclass(frozen=True)
+class FedVarp(KeepsUpdates):
+    """``u = mean_N(Y) + sum_b w_b (Delta_b - Y_b)``, then ``Y_b = Delta_b`` for those who are there; Y starts at 0.
+
+    An empty round changes nothing, as in FedAU's comparison (the original applies ``mean_N(Y)``).
+
+    State: ``table [N, P]`` (Y), and ``mean [P]`` in float64, kept up to date at the cost of the cohort.
+
+    Reference: Jhunjhunwala et al., "FedVARP: tackling the variance due to partial client participation", UAI 2022.
+    """
+
+    client_rows: ClassVar[tuple[str, ...]] = ("table",)
+
+    def fits(self, algorithm: Slots) -> None:
+        """Weights must sum to one over the participants: only then does the correction stay centred on the mean."""
+        needs_alone(
+            algorithm,
+            DivideByParticipants,
+            "FedVARP corrects with mean(Delta - Y) over the participants; other weights shift it away from the mean of Y",
+        )
+
+    def apply(
+        self, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """Return the direction ``[P]``; the table's rows of the participants are replaced."""
+        del federation
+        stored, mean = replace_rows(state, report)
+        change = report.updates.weighted_sum(weights) - Updates.of(stored).weighted_sum(weights)
+        return (state["mean"] + change).to(report.delta.dtype), state | {"mean": mean}

@@ -1,0 +1,61 @@
+"""Krum and Multi-Krum: the vectors with the nearest neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from turnout.core.checks import count
+from turnout.pieces.aggregation.mixing import distances
+from turnout.pieces.aggregation.robust import Combination
+
+
+@dataclass(frozen=True)
+class Krum(Combination):
+    """Take the vector with the least sum of squared distances to the n - f - 2 vectors nearest to it.
+
+    The guarantee is for ``n > 2 f + 2``. Of vectors that tie, as two alone do, the mean is taken, so that names do not
+    decide; where n - f - 2 is less than 1, one neighbour is looked at.
+
+    Reference: Blanchard et al., "Machine learning with adversaries: Byzantine tolerant gradient descent", NeurIPS 2017.
+    """
+
+    def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
+        """Return 1 for the one vector."""
+        best = scores(products, byzantine)
+        tied = (best <= best.min() * (1 + 1e-12)).double()
+        return tied / tied.sum()
+
+
+@dataclass(frozen=True)
+class MultiKrum(Combination):
+    """Take the mean of the m vectors with the least sums of squared distances to n - f - 2 neighbours.
+
+    Args:
+        selected: how many (m), at most n; None is n - f.
+
+    Reference: Blanchard et al., "Machine learning with adversaries: Byzantine tolerant gradient descent", NeurIPS 2017,
+    section 5.
+    """
+
+    selected: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.selected is not None:
+            count("selected", self.selected)
+
+    def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
+        """Return 1/m for each of the m."""
+        n = len(products)
+        m = min(n, n - byzantine if self.selected is None else self.selected)
+        best = scores(products, byzantine).argsort(stable=True)[:m]
+        return products.new_zeros(n).index_fill_(0, best, 1.0 / m)
+
+
+def scores(products: torch.Tensor, byzantine: int) -> torch.Tensor:
+    """Return the sum of squared distances of each vector to its nearest n - f - 2 others, ``[n]``."""
+    n = len(products)
+    nearest = distances(products).fill_diagonal_(-1.0).sort(dim=1).values[:, 1:]
+    return nearest[:, : max(1, n - byzantine - 2)].sum(dim=1)

@@ -1,0 +1,81 @@
+"""The last update of every client, at the server: what FedVARP, MIFA and their kin keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.device import to_device
+from turnout.core.types import Federation, Report, State
+from turnout.core.updates import Updates
+from turnout.pieces.base import Aggregation, Normaliser, Slots
+
+
+class KeepsUpdates(Aggregation):
+    """Keeps a vector of every client.
+
+    State: ``table [N, P]``, zero at first, and its ``mean [P]`` in float64, kept up to date at the cost of the cohort.
+
+    A rule that writes to the rows of its cohort alone says ``client_rows = ("table",)`` beside its own `apply`, so that a
+    step can be taken back; what is said here would not count for an `apply` that is younger.
+    """
+
+    def init(self, federation: Federation) -> State:
+        """No client has sent anything."""
+        shape = (federation.num_clients, federation.num_params)
+        return {
+            "table": torch.zeros(shape, dtype=federation.dtype, device=federation.device),
+            "mean": torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device),
+        }
+
+    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
+        """Give new clients empty rows."""
+        del version
+        more = self.init(replace(after, num_clients=after.num_clients - before.num_clients))["table"]
+        mean = state["mean"] * (before.num_clients / after.num_clients)
+        return {"table": torch.cat([state["table"], more]), "mean": mean}
+
+
+def last_reports(report: Report) -> np.ndarray:
+    """Return the row of each client's report that was trained from the latest version, by ascending clients."""
+    order = np.lexsort((report.version, report.client))
+    return order[np.append(np.diff(report.client[order]) != 0, True)]
+
+
+def replace_rows(
+    state: State, report: Report, scale: Callable[[np.ndarray, int], np.ndarray | None] = lambda *_: None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Write the updates into the table; return the rows that were there, ``[B, P]``, and the table's mean from now on.
+
+    Of several processes each has the whole table.
+
+    Of a client with several reports the one trained from the latest version stays.
+
+    Args:
+        scale: what clients count in the mean, float64 ``[n]`` of client numbers and N; None is 1 each.
+    """
+    ids, clients = report.client, to_device(report.client, report.delta.device)
+    stored = state["table"][clients]
+    last = last_reports(report)
+    new, old = report.updates.gathered(), stored
+    if len(last) < len(report):
+        kept = to_device(last, clients.device)
+        ids, clients, new, old = ids[last], clients[kept], new[kept], old[kept]
+    state["table"][clients] = new
+    # Two sums, because the difference of two finite updates can overflow, and infinity would stay in the mean for ever.
+    num_clients = len(state["table"])
+    weights = torch.full((len(clients),), 1.0 / num_clients, dtype=torch.float64, device=stored.device)
+    if (scaled := scale(ids, num_clients)) is not None:
+        weights *= to_device(scaled, weights.device)
+    return stored, state["mean"] + (Updates.of(new).weighted_sum(weights) - Updates.of(old).weighted_sum(weights))
+
+
+def needs_alone(algorithm: Slots, normaliser: type[Normaliser], why: str) -> None:
+    """Refuse weights other than those of `normaliser` alone, because of `why`."""
+    if len(algorithm.weighting) != 1 or not isinstance(algorithm.weighting[0], normaliser):
+        names = " -> ".join(type(piece).__name__ for piece in algorithm.weighting)
+        raise ConfigurationError(f"the weighting is {names}, but {why}: use {normaliser.__name__}() alone")

@@ -1,0 +1,28 @@
+"""The coordinate-wise median."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from turnout.pieces.aggregation.robust import Coordinatewise
+
+
+@dataclass(frozen=True)
+class Median(Coordinatewise):
+    """Take the median of each coordinate; of an even number, the mean of the two in the middle.
+
+    Example:
+        >>> import turnout as to
+        >>> to.compose(to.Median(), to.Uniform(10))
+        Algorithm('custom': Uniform() -> Sgd() -> DivideByParticipants() -> Median() -> ServerSgd())
+
+    Reference: Yin et al., "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018, option I.
+    """
+
+    def combine(self, columns: torch.Tensor, byzantine: int) -> torch.Tensor:
+        """Return the medians ``[c]``."""
+        del byzantine
+        n = columns.shape[1]
+        return (columns[:, (n - 1) // 2] + columns[:, n // 2]) / 2

@@ -1,0 +1,46 @@
+"""MIFA: clients who are away take part with the last update they sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.aggregation.last_updates import KeepsUpdates, needs_alone, replace_rows
+from turnout.pieces.base import Slots, Weights
+from turnout.pieces.weighting.normalise import DivideByClients
+
+
+@dataclass(frozen=True)
+class Mifa(KeepsUpdates):
+    """``Y_b = Delta_b`` for those who are there, then ``u = mean_N(Y)``; Y starts at 0, and empty rounds step as well.
+
+    State: ``table [N, P]`` (Y), and ``mean [P]`` in float64, kept up to date at the cost of the cohort.
+
+    The original keeps ``(w_b - w) / lr`` and multiplies by the present step size; the two differ only where it decays.
+
+    Reference: Gu et al., "Fast federated learning in the presence of arbitrary device unavailability", NeurIPS 2021.
+    """
+
+    acts_alone: ClassVar[bool] = True
+
+    client_rows: ClassVar[tuple[str, ...]] = ("table",)
+
+    def fits(self, algorithm: Slots) -> None:
+        """All N clients count alike, the absent ones too, so nothing may weigh the participants."""
+        needs_alone(
+            algorithm,
+            DivideByClients,
+            "MIFA averages the stored updates of all clients; weights exist only for those who are there",
+        )
+
+    def apply(
+        self, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """Return the direction ``[P]``; the table's rows of the participants are replaced."""
+        del weights
+        if len(report):
+            state = state | {"mean": replace_rows(state, report)[1]}
+        return state["mean"].to(federation.dtype), state

@@ -1,0 +1,74 @@
+"""Minimum-diameter averaging: the mean of the n - f vectors that are closest together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from turnout.pieces.aggregation.mixing import distances
+from turnout.pieces.aggregation.robust import Combination
+
+
+@dataclass(frozen=True)
+class MinimumDiameter(Combination):
+    """Take the mean of n - f vectors whose largest distance to each other is the least (MDA).
+
+    Found exactly: whoever is farther apart than d cannot both stay, so a set of diameter d is what a vertex cover by at
+    most f vectors leaves, and d is found by bisection. The time doubles with every Byzantine report in the worst case. Of
+    several such sets, the one whose vectors are nearest to all others comes first.
+
+    Reference: El Mhamdi, Guerraoui and Rouault, "The hidden vulnerability of distributed learning in Byzantium", ICML 2018,
+    after Rousseeuw, "Multivariate estimation with high breakdown point", 1985.
+    """
+
+    def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
+        """Return ``1 / (n - f)`` for those that stay."""
+        squares = distances(products).cpu().numpy()
+        kept = closest(squares, byzantine)
+        return products.new_zeros(len(products)).index_fill_(
+            0, torch.from_numpy(kept).to(products.device), 1.0 / len(kept)
+        )
+
+
+def closest(squares: np.ndarray, byzantine: int) -> np.ndarray:
+    """Return the n - f vectors of least diameter, int64, from squared distances ``[n, n]``."""
+    order = np.argsort(np.sqrt(squares).sum(axis=1), kind="stable")
+    squares = squares[np.ix_(order, order)]
+    lengths = np.unique(squares)
+    low, high = 0, len(lengths) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if _coverable(squares > lengths[middle], byzantine):
+            high = middle
+        else:
+            low = middle + 1
+    far, left = squares > lengths[low], byzantine
+    kept = np.ones(len(squares), dtype=bool)
+    for vector in range(len(squares) - 1, -1, -1):  # the last ones are left out first, where they may be
+        if left and _coverable(_without(far, vector), left - 1):
+            far, kept[vector], left = _without(far, vector), False, left - 1
+    return np.sort(order[kept])
+
+
+def _coverable(far: np.ndarray, budget: int) -> bool:
+    """Return whether every pair in `far`, bool ``[n, n]``, loses a vector by leaving out at most so many."""
+    degrees = far.sum(axis=1)
+    worst = int(degrees.argmax())
+    if degrees[worst] == 0:
+        return True
+    if budget == 0 or degrees.sum() > 2 * budget * degrees[worst]:
+        return False
+    if _coverable(_without(far, worst), budget - 1):
+        return True
+    others = np.flatnonzero(far[worst])
+    return len(others) <= budget and _coverable(_without(far, others), budget - len(others))
+
+
+def _without(far: np.ndarray, vectors: int | np.ndarray) -> np.ndarray:
+    """Return the pairs without those of these vectors."""
+    rest = far.copy()
+    rest[vectors] = False
+    rest[:, vectors] = False
+    return rest

@@ -1,0 +1,63 @@
+"""A sum to which clients have added the noise in shares: the server adds those of clients who are not there."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Federation, Report
+from turnout.pieces.base import Slots, Weights
+from turnout.pieces.guard.noise_share import NoiseShare
+from turnout.pieces.weighting import DivideByClients, DivideByParticipants
+from turnout.privacy.noise import gaussian
+
+
+def completed_sum(
+    piece: Any, weights: Weights, report: Report, divisor: int, release: int, federation: Federation
+) -> torch.Tensor:
+    """Return ``w (sum_b r_b + z C sqrt(max(n - B, 0) / n) y)``, float64 ``[P]``: r_b is clipped and has its share.
+
+    The noise of B < n clients and of the server together has the deviation z C; that of more clients has more. A report that
+    held NaN or infinity brings no noise.
+
+    Args:
+        piece: a `PrivateSum`, which has z, C and n.
+        weights: w, the same for all, ``[B]``.
+        report, federation: as for `PrivateSum.apply`.
+        divisor: 1/w where there is no report.
+        release: how many there were.
+    """
+    total = report.updates.weighted_sum(weights)
+    arrived = len(report) if report.good is None else int(report.good.sum())
+    missing = max(piece.noise_shares - arrived, 0) / piece.noise_shares
+    if missing:
+        noise = gaussian("noise of the missing", federation, release, federation.num_params).double()
+        scale = weights[0] if len(weights) else 1.0 / divisor
+        total += scale * piece.noise_multiplier * piece.norm * math.sqrt(missing) * noise
+    return total
+
+
+def check_shares(algorithm: Slots, piece: Any) -> None:
+    """Refuse clients that add other noise than what is counted, and weights by which shares would not sum to it."""
+    shares = [guard for guard in algorithm.guard if isinstance(guard, NoiseShare)]
+    if piece.noise_shares is None:
+        if shares:
+            raise ConfigurationError(
+                f"NoiseShare: clients add noise, and the server would add all of it once more: write "
+                f"noise_shares={shares[0].shares} to PrivateSum, or leave NoiseShare out"
+            )
+        return
+    wanted = NoiseShare(piece.norm, piece.noise_multiplier, piece.noise_shares)
+    if shares != [wanted]:
+        raise ConfigurationError(
+            f"noise_shares: clients add {' and '.join(map(repr, shares)) or 'no noise'}, and the sum is counted with that of "
+            f"{wanted}: add it to the pieces"
+        )
+    if not isinstance(first := algorithm.weighting[0], DivideByClients | DivideByParticipants):
+        raise ConfigurationError(
+            f"noise_shares: {type(first).__name__} multiplies updates by weights after their noise was added, "
+            "so that it no longer covers the largest of them: use an algorithm in which clients count alike"
+        )

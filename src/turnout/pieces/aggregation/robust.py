@@ -1,0 +1,174 @@
+"""What aggregations have in common that hold against some Byzantine reports: which vectors they are about, and what not."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from turnout.core.checks import ConfigurationError, refuse
+from turnout.core.types import Federation, Report, State
+from turnout.core.updates import Updates
+from turnout.pieces.aggregation.mixing import Mixing
+from turnout.pieces.base import Aggregation, Slots, Weights
+from turnout.pieces.weighting import Alignment, DivideByCurvature, SignOfAlignment
+
+_SWAYED = {
+    Alignment: "weighs every client by the mean of all gradients, which one attacker's gradient turns around",
+    SignOfAlignment: "signs every client by the mean of all gradients, which one attacker's gradient turns around",
+    DivideByCurvature: "divides by the sum of losses and lengths, with which one attacker brings every step to zero",
+}
+"""Weights that one report can change of all others, without bound."""
+
+_LONGEST = 1e100
+"""Longer updates are shortened to it, so that no product of two of them overflows; no model survives them anyway."""
+
+_FAR = 1e8
+"""How many times longer than their median a vector may be. A longer one is shortened, because the rounding error of two that
+cancel each other would be larger than honest vectors."""
+
+
+@dataclass(frozen=True)
+class Robust(Aggregation):
+    """Estimate the mean of ``v_b = B w_b Delta_b`` robustly: the direction of which the weighted sum is the plain mean.
+
+    So each rule is that of its paper, whatever the weights: ``sum_b w_b Delta_b = (1/B) sum_b v_b``, and with the mean as
+    its estimate an algorithm is itself. A client that counts more than others, such as a rare one by FedAU, sends a
+    longer vector, honest or not.
+
+    Args:
+        fraction: the share of reports that may be Byzantine, in [0, 0.5): of B reports ``f = floor(fraction B)``. A cohort
+            as small as a few clients tolerates none.
+        mixing: what is done to the vectors first, `NearestNeighbours` or `Bucketing`; None is nothing.
+
+    Raises:
+        ConfigurationError: for a fraction out of range, or an algorithm in which one report sways what no aggregation of
+            updates sees: control variates, selections by what clients measured, weights that one report can change of all.
+    """
+
+    fraction: float = 0.2
+    mixing: Mixing | None = None
+
+    def __post_init__(self) -> None:
+        given = self.fraction
+        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 0.5:
+            raise refuse("fraction", given=given, needed="a number >= 0 and < 0.5")
+
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse algorithms that one attacker sways beside the aggregation of updates."""
+        name = type(self).__name__
+        if algorithm.keeps:
+            raise ConfigurationError(
+                f"{name} guards the mean of updates, and the server also adds up control variates ({algorithm.keeps[0]}), by "
+                "which one attacker turns every client's steps: use it without Scaffold"
+            )
+        for piece in algorithm.weighting:
+            if why := _SWAYED.get(type(piece)):
+                raise ConfigurationError(
+                    f"{type(piece).__name__} {why}, however robust {name} is: use it with weights that a client's own "
+                    "report decides"
+                )
+        if algorithm.selection.measurements:
+            raise ConfigurationError(
+                f"{name} holds while most reports are honest, and {type(algorithm.selection).__name__} chooses the cohort by "
+                "what clients measured, so that attackers can fill it: use Uniform"
+            )
+
+    def apply(
+        self, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """Return the direction ``[P]``."""
+        count, rows = len(report), report.updates
+        if rows.dtype == torch.float64:  # the only type whose squares overflow
+            rows = rows.shortened(_LONGEST)
+        scale = _comparable(count * weights, rows.norms())
+        byzantine = int(self.fraction * count + 1e-9)
+
+        def products() -> torch.Tensor:
+            return scale[:, None] * rows.gram() * scale
+
+        mixed = None if self.mixing is None else self.mixing.matrix(report, byzantine, products, federation)
+        direction, state = self.estimate(rows, scale, mixed, byzantine, products, state)
+        return direction.to(federation.dtype), state
+
+    @abstractmethod
+    def estimate(
+        self,
+        rows: Updates,
+        scale: torch.Tensor,
+        mixed: torch.Tensor | None,
+        byzantine: int,
+        products: Callable[[], torch.Tensor],
+        state: State,
+    ) -> tuple[torch.Tensor, State]:
+        """Return the estimate ``[P]``, float64, and the new state.
+
+        Args:
+            rows: the updates ``[B, P]``.
+            scale: what each is multiplied by, float64 ``[B]``.
+            mixed: the mixing, float64 ``[n, B]``, or None.
+            byzantine: how many may be Byzantine (f).
+            products: all inner products of the scaled updates, float64 ``[B, B]``.
+            state: as of an aggregation.
+        """
+
+
+class Combination(Robust):
+    """A robust estimate that is a combination of the vectors, with coefficients that their inner products decide."""
+
+    @abstractmethod
+    def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
+        """Return the coefficients ``[n]`` of n vectors, from their inner products, float64 ``[n, n]``."""
+
+    def estimate(
+        self,
+        rows: Updates,
+        scale: torch.Tensor,
+        mixed: torch.Tensor | None,
+        byzantine: int,
+        products: Callable[[], torch.Tensor],
+        state: State,
+    ) -> tuple[torch.Tensor, State]:
+        """Return the combination: one Gram matrix and one weighted sum."""
+        inner = products()
+        if mixed is None:
+            chosen = self.coefficients(inner, byzantine)
+        else:
+            chosen = self.coefficients(mixed @ inner @ mixed.T, min(byzantine, (len(mixed) - 1) // 2)) @ mixed
+        return rows.weighted_sum(chosen * scale), state
+
+
+class Coordinatewise(Robust):
+    """A robust estimate of each coordinate by itself."""
+
+    @abstractmethod
+    def combine(self, columns: torch.Tensor, byzantine: int) -> torch.Tensor:
+        """Return one number for each column ``[c]``, of n vectors' sorted coordinates, float64 ``[c, n]``."""
+
+    def estimate(
+        self,
+        rows: Updates,
+        scale: torch.Tensor,
+        mixed: torch.Tensor | None,
+        byzantine: int,
+        products: Callable[[], torch.Tensor],
+        state: State,
+    ) -> tuple[torch.Tensor, State]:
+        """Return what each column gives."""
+        del products
+        f = byzantine if mixed is None else min(byzantine, (len(mixed) - 1) // 2)
+
+        def estimated(columns: torch.Tensor) -> torch.Tensor:
+            vectors = columns.T.double() * scale
+            return self.combine((vectors if mixed is None else vectors @ mixed.T).sort(dim=1).values, f)
+
+        return rows.columnwise(estimated), state
+
+
+def _comparable(scale: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
+    """Return what rows are multiplied by, float64 ``[B]``, so that none is too long for the others to be seen beside it."""
+    lengths = scale.abs() * norms
+    limit = _FAR * lengths.median()
+    return torch.where((lengths > limit) & (limit > 0), scale * (limit / lengths), scale)

@@ -1,0 +1,48 @@
+"""Base classes of what fills the slots of an algorithm, the algorithm itself, and the two steps that see all slots.
+
+Slots in the order data flows: selection -> local -> guard -> weighting -> aggregation -> server.
+"""
+
+from turnout.pieces.base.aggregation import Aggregation, ParticipationLimit, SecurePhase
+from turnout.pieces.base.guard import Guard
+from turnout.pieces.base.local import Correction, Local, Measurement
+from turnout.pieces.base.personalization import Personalization
+from turnout.pieces.base.piece import Piece, Slots
+from turnout.pieces.base.selection import RecordingSelection, Selection
+from turnout.pieces.base.server import Server
+from turnout.pieces.base.smoothed_rates import SmoothedRates
+from turnout.pieces.base.stateful import Stateful
+from turnout.pieces.base.weighting import (
+    InformsClients,
+    KnownInAdvance,
+    Normaliser,
+    Weighting,
+    Weights,
+    Whose,
+    check_weights,
+)
+
+__all__ = [
+    "Aggregation",
+    "Correction",
+    "Guard",
+    "InformsClients",
+    "KnownInAdvance",
+    "Local",
+    "Measurement",
+    "Normaliser",
+    "ParticipationLimit",
+    "Personalization",
+    "Piece",
+    "RecordingSelection",
+    "SecurePhase",
+    "Selection",
+    "Server",
+    "Slots",
+    "SmoothedRates",
+    "Stateful",
+    "Weighting",
+    "Weights",
+    "Whose",
+    "check_weights",
+]

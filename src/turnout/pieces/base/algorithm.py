@@ -1,0 +1,229 @@
+"""An algorithm: slots that are filled with pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.display import html_table, short
+from turnout.core.types import Federation, ServerState, State
+from turnout.pieces.base import (
+    Aggregation,
+    Correction,
+    Guard,
+    InformsClients,
+    Local,
+    Measurement,
+    Normaliser,
+    Personalization,
+    SecurePhase,
+    Selection,
+    Server,
+    Stateful,
+    Weighting,
+    controls,
+)
+from turnout.privacy.plan import Plan, plan_of
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A federated algorithm as a record of slots. Made by `compose`, or by a recipe such as `turnout.fedau`.
+
+    Raises:
+        ConfigurationError: where pieces do not fit together.
+    """
+
+    name: str
+    selection: Selection
+    local: Local
+    corrections: tuple[Correction, ...]
+    measurements: tuple[Measurement, ...]
+    guard: tuple[Guard, ...]
+    weighting: tuple[Weighting, ...]
+    aggregation: Aggregation
+    server: Server
+    personal: Personalization | None = None
+
+    def __post_init__(self) -> None:
+        self._check_weighting()
+        self._check_needs()
+        if len(set(self.keeps)) < len(self.keeps):
+            names = " and ".join(type(correction).__name__ for correction in self.corrections if correction.keeps)
+            raise ConfigurationError(
+                f"{names} both keep {self.keeps[0]!r} at every client, and one would undo what the other does: leave one out"
+            )
+        for piece in self.pieces().values():
+            piece.fits(self)
+
+    def __repr__(self) -> str:
+        return f"Algorithm({self.name!r}: {' -> '.join(short(piece) for piece in self.pieces().values())})"
+
+    def _repr_html_(self) -> str:
+        """Return the slots in the order data flows, for notebooks."""
+        return html_table(f"Algorithm {self.name}", {place: repr(piece) for place, piece in self.pieces().items()})
+
+    @property
+    def privacy(self) -> Plan | None:
+        """What a run of it spends of its clients' privacy; None where nothing is noised."""
+        return plan_of(self.pieces().values())
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """The vectors that every client remembers and whose mean over all the server knows."""
+        return tuple(name for correction in self.corrections for name in correction.keeps)
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """What corrections have clients remember and not send, ``[x]`` each, which moves only with reports that count."""
+        return tuple(name for each in self.corrections for name in each.memory(1, torch.float32))
+
+    @property
+    def renews(self) -> dict[str, int]:
+        """For how many server steps the mean of each of these is told as it was, where that is more than one."""
+        return {name: each.renews_every for each in self.corrections for name in each.keeps if each.renews_every > 1}
+
+    def _check_weighting(self) -> None:
+        """Refuse a chain of weightings without its end, or with a link that does nothing."""
+        normalisers = [w for w in self.weighting if isinstance(w, Normaliser)]
+        if len(normalisers) != 1 or normalisers[0] is not self.weighting[-1]:
+            written = " -> ".join(type(w).__name__ for w in self.weighting) or "nothing"
+            raise ConfigurationError(
+                f"the weighting chain is {written}; it must end in exactly one normaliser, because the papers differ in "
+                "what weights are divided by: DivideByClients, DivideByParticipants or DivideBySum"
+            )
+        idle = [piece for piece in self.weighting if not _has_factors(piece) and type(piece).apply is Weighting.apply]
+        if idle:
+            raise ConfigurationError(
+                f"{type(idle[0]).__name__} says nothing of weights: write its factors(), which weights are multiplied by, or "
+                "where these need the other reports of a step, its apply()"
+            )
+        self._check_estimates()
+
+    def _check_estimates(self) -> None:
+        """Refuse two estimates of the same participation rates."""
+        estimates = [type(w).__name__ for w in self.weighting if getattr(w, "undoes_participation", False)]
+        if len(estimates) > 1:
+            raise ConfigurationError(
+                f"{' and '.join(estimates)} both weigh a client by 1/p_n; together they would weigh it by 1/p_n^2, which "
+                "biases the objective to rare clients: keep one"
+            )
+
+    def _check_needs(self) -> None:
+        """Refuse weights that read what no client sends."""
+        sent = {name for piece in (self.local, *self.measurements) for name in piece.gives}
+        for piece in self.weighting:
+            if missing := [name for name in piece.needs if name not in sent]:
+                givers = [f"{_GIVEN_BY[name]}()" if name in _GIVEN_BY else f"what gives {name}" for name in missing]
+                raise ConfigurationError(
+                    f"{type(piece).__name__} reads {', '.join(missing)} of every report, and no client sends it: add "
+                    f"{' and '.join(givers)} to the pieces"
+                )
+
+    def pieces(self) -> dict[str, Any]:
+        """All pieces by their place, e.g. ``{"selection": ..., "weighting.0": ..., "server": ...}``."""
+        found: dict[str, Any] = {"selection": self.selection, "local": self.local}
+        chains = {
+            "correction": self.corrections,
+            "measurement": self.measurements,
+            "guard": self.guard,
+            "weighting": self.weighting,
+        }
+        for slot, chain in chains.items():
+            found |= {f"{slot}.{i}": piece for i, piece in enumerate(chain)}
+        found |= {"aggregation": self.aggregation, "server": self.server}
+        return found if self.personal is None else found | {"personal": self.personal}
+
+    def init(self, params: torch.Tensor, federation: Federation) -> ServerState:
+        """Return the server's state before the first round."""
+        self.selection.check(federation.num_clients)
+        stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Stateful)}
+        slots = {place: piece.init(federation) for place, piece in stateful.items()}
+        return ServerState(params, 0, slots | controls.zeros(self.keeps, federation, self.renews))
+
+    def shared(self, state: ServerState) -> State:
+        """Return what is broadcast beside the model: the means of what clients keep, in the model's type."""
+        return controls.broadcast(state.slots, state.params.dtype)
+
+    def broadcast_bytes(self, params: torch.Tensor, vectors: int = 1) -> int:
+        """Return the bytes that a client receives of so many vectors like the model ``[P]``."""
+        return vectors * params.numel() * self.broadcast_dtype(params.dtype).itemsize
+
+    def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return the type in which the model goes to clients."""
+        for guard in self.guard:
+            dtype = guard.broadcast_dtype(dtype)
+        return dtype
+
+    @property
+    def phases(self) -> tuple[Literal["prepare", "measure", "train"] | SecurePhase, ...]:
+        """What a round asks clients for, in this order; ``"prepare"`` before the first round only."""
+        prepares = any(correction.asks_everyone for correction in self.corrections)
+        measures = bool(self.selection.measurements)
+        secure: tuple[SecurePhase, ...] = self.aggregation.phases
+        return (*(("prepare",) if prepares else ()), *(("measure",) if measures else ()), "train", *secure)
+
+    @property
+    def continues(self) -> bool:
+        """Whether clients train from the model that they kept when they last took part."""
+        return self.aggregation.continues
+
+    @property
+    def sums_early(self) -> bool:
+        """Whether the updates of a step can be summed as they come in, before all are there."""
+        sums = self.aggregation.only_sums and not self.server.of_reports
+        return sums and all(_has_factors(piece) for piece in self.weighting)
+
+    @property
+    def steps(self) -> tuple[Correction, ...]:
+        """All that changes the gradient of a local step, in order."""
+        return self.corrections if self.personal is None else self.corrections + self.personal.columns
+
+    def per_client_inputs(self, clients: np.ndarray, state: ServerState, federation: Federation) -> State:
+        """Return what each of `clients` (int64 ``[B]``) is told with its task, and it alone: ``[B]`` by name."""
+        found: State = {}
+        for i, piece in enumerate(self.weighting):
+            if isinstance(piece, InformsClients):
+                found |= piece.per_client_inputs(clients, state.slots[f"weighting.{i}"], federation)
+        return found
+
+    def memory(
+        self, federation: Federation, personal: torch.Tensor, parameters: tuple[tuple[int, ...], ...] = ()
+    ) -> State:
+        """Return what each client remembers before it first takes part: a row by name.
+
+        Args:
+            personal: what each has of its own at first, if it has any, ``[P_v]``.
+            parameters: the shapes of the shared parameters.
+        """
+        shapes = self.local.memory(federation.num_params)
+        for guard in self.guard:
+            shapes |= guard.memory(federation.num_params, federation.dtype, parameters)
+        for piece in self.corrections:
+            shapes |= piece.memory(federation.num_params, federation.dtype)
+        shapes |= dict.fromkeys(self.keeps, ((federation.num_params,), federation.dtype))
+        first = {name: torch.zeros(shape, dtype=dtype) for name, (shape, dtype) in shapes.items()}
+        return first if self.personal is None else first | {"personal": personal.cpu()}
+
+    def named(self, name: str) -> Algorithm:
+        """Return the same algorithm under another name."""
+        return replace(self, name=name)
+
+
+def _has_factors(piece: Weighting) -> bool:
+    """Whether a weighting can tell without the other reports of a step what a report weighs, up to one number for all."""
+    return type(piece).factors is not Weighting.factors
+
+
+_GIVEN_BY = {
+    "start_loss": "StartLoss",
+    "appeal_gap": "AppealGap",
+    "start_gradient": "StartGradient",
+    "start_gradient_norm": "GradientNorm",
+    "inexactness": "Inexactness",
+}
+"""The measurement that gives what a weighting may need."""

@@ -1,0 +1,117 @@
+"""One step of a client: the only function of a client that sees all slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from turnout.core.types import Lanes, Report, State, Task
+from turnout.engine.cohort import Clients, Start
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.guard import Guard
+from turnout.pieces.base.local import Correction, Measurement
+
+
+def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
+    """Have B clients do a task: train and measure, or measure only; guard; report. B is 1 between real machines.
+
+    Returns the reports as they are sent, and the clients' memory (rows ``[B, ...]``) afterwards.
+    """
+    own, update, before = algorithm.personal, None, dict(memory)
+    for guard in algorithm.guard:
+        task = guard.receive(task)
+    joined = task if own is None else replace(task, params=own.join(task.params, memory))
+    if own is not None and task.phase == "train":
+        update = own.beside(algorithm.local, task, memory, clients, algorithm.corrections)
+    report, memory = _PHASES[task.phase](algorithm, joined, memory, clients)
+    if own is not None:
+        report, part = own.split(report, clients.objective.layout.num_shared)
+        update = part if update is None else update
+    for guard in algorithm.guard:
+        report = guard.apply(report, task, memory, clients)
+    if task.phase != "measure":
+        _settle(algorithm, before, memory, report, update if task.phase == "train" else None)
+    return report, memory
+
+
+def _settle(algorithm: Algorithm, before: State, memory: State, sent: Report, update: torch.Tensor | None) -> None:
+    """Move what clients remember by what was actually sent, so that the server's mean of it stays their mean.
+
+    A report that the server will drop, for NaN or infinity, moves nothing; nor does a personal part move that is no
+    longer finite.
+    """
+    settling = [guard for guard in algorithm.guard if type(guard).settle is not Guard.settle]
+    if not algorithm.keeps and not settling and update is None:
+        return  # so that nobody waits for a device to hear which reports are good
+    good = torch.from_numpy(sent.finite())[:, None]
+    for guard in settling:
+        guard.settle(memory, sent, good)
+    for name in algorithm.keeps:
+        memory[name] += sent.extra[name].to(memory[name].device).where(good, 0.0)
+    for name in algorithm.remembers:
+        memory[name] = memory[name].where(good, before[name])
+    if update is not None:
+        assert algorithm.personal is not None
+        moved = memory["personal"] + algorithm.personal.outer_lr * update.to(memory["personal"].device)
+        good &= torch.isfinite(moved).all(dim=1, keepdim=True)
+        memory["personal"] = moved.where(good, memory["personal"])
+
+
+def _train(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
+    """Train, with the algorithm's measurements before and after."""
+    clients, start = clients.at(task)
+    corrections = _of_objective(algorithm, task, memory, clients) if algorithm.measurements else ()
+    seen = _seen(algorithm.measurements, start, None, corrections)
+    report = algorithm.local.train(task, memory, clients, algorithm.steps)
+    seen |= _seen(algorithm.measurements, start, report.updates.gathered(), corrections)
+    return replace(report, seen=report.seen | seen), memory
+
+
+def _measure(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
+    """Take the selection's measurements alone. Nothing of training is sent, if it needs any, or kept."""
+    (clients, start), asked = clients.at(task), algorithm.selection.measurements
+    corrections = _of_objective(algorithm, task, memory, clients)
+    seen = _seen(asked, start, None, corrections)
+    if any(measurement.of_training for measurement in asked):
+        tried = {name: value.clone() for name, value in memory.items()}
+        report = algorithm.local.train(task, tried, clients, algorithm.steps)
+        seen |= _seen(asked, start, report.updates.gathered(), corrections)
+    versions, no_steps = task.versions(len(clients)), np.zeros(len(clients), dtype=np.int64)
+    nothing = task.params.new_zeros((len(clients), 0))
+    return Report(clients.ids, versions, clients.num_examples, no_steps, nothing, seen=seen), memory
+
+
+def _prepare(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
+    """Return what corrections keep, from the gradients of a round of local steps that go nowhere."""
+    clients, _ = clients.at(task)
+    report = algorithm.local.train(task, memory, clients, (*algorithm.steps, _Stay()))
+    return replace(report, delta=report.delta[:, :0], seen={}), memory
+
+
+@dataclass(frozen=True)
+class _Stay(Correction):
+    """No direction at all: the model stays where it is."""
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Zero."""
+        del params, start
+        return torch.zeros_like(gradient)
+
+
+_PHASES = {"train": _train, "measure": _measure, "prepare": _prepare}
+
+
+def _of_objective(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Correction, ...]:
+    """Return the corrections that belong to what these clients minimise, rows as the clients are."""
+    lanes = Lanes(np.arange(len(clients)), np.zeros(len(clients), dtype=np.int64))
+    return tuple(piece.begin(task, memory, clients, lanes) for piece in algorithm.corrections if piece.of_objective)
+
+
+def _seen(
+    asked: tuple[Measurement, ...], start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]
+) -> State:
+    """Return what is measured before training (`delta` is None) or after it."""
+    due = [measurement for measurement in asked if measurement.of_training == (delta is not None)]
+    return {k: v for piece in due for k, v in piece.measure(start, delta, corrections).items()}

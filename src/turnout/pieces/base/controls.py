@@ -1,0 +1,67 @@
+"""The means over all N clients of what each of them keeps (SCAFFOLD's c): from zero to what is broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.base.aggregation import Aggregation
+
+_PLACE = "controls"
+_HELD = "held controls"
+
+Slots = Mapping[str, State]
+
+
+def zeros(names: tuple[str, ...], federation: Federation, renews: Mapping[str, int]) -> dict[str, State]:
+    """Return the means before the first round, float64 ``[P]`` by name, as a part of the server's state.
+
+    Args:
+        names: of what clients keep.
+        federation: of how many parameters.
+        renews: for how many server steps a mean is broadcast as it was, of those for which it is more than one.
+    """
+    if not names:
+        return {}
+    like = torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)
+    held = {_HELD: {name: like.clone() for name in renews}} if renews else {}
+    return {_PLACE: {name: like.clone() for name in names}} | held
+
+
+def broadcast(slots: Slots, dtype: torch.dtype) -> State:
+    """Return the means as clients receive them, in the model's type."""
+    return {name: mean.to(dtype) for name, mean in (slots.get(_PLACE, {}) | slots.get(_HELD, {})).items()}
+
+
+def moved(slots: Slots, reports: Report, federation: Federation, aggregation: Aggregation) -> dict[str, State]:
+    """Move the means by what some clients sent: ``c <- c + (1/N) sum_k (c_k(after) - c_k(before))``.
+
+    Returns:
+        The means, and the state of the aggregation, which sums the changes.
+    """
+    if _PLACE not in slots or not (len(reports) or aggregation.noises_controls):
+        return {}
+    means, state = dict(slots[_PLACE]), slots["aggregation"]
+    even = torch.full((len(reports),), 1.0 / federation.num_clients, dtype=torch.float64, device=federation.device)
+    for name, mean in means.items():
+        change, state = aggregation.move(name, even, reports, state, federation)
+        means[name] = mean + change
+    return {_PLACE: means, "aggregation": state}
+
+
+def renewed(slots: Slots, version: int, renews: Mapping[str, int]) -> dict[str, State]:
+    """Take over what is broadcast from now on, where this version begins a period."""
+    if not (due := [name for name, period in renews.items() if version % period == 0]):
+        return {}
+    return {_HELD: slots[_HELD] | {name: slots[_PLACE][name].clone() for name in due}}
+
+
+def grown(slots: Slots, before: Federation, after: Federation) -> dict[str, State]:
+    """Return the means over more clients than before, of whom the new ones keep zero."""
+    if _PLACE not in slots:
+        return {}
+    share = before.num_clients / after.num_clients
+    places = [place for place in (_PLACE, _HELD) if place in slots]
+    return {place: {name: mean * share for name, mean in slots[place].items()} for place in places}

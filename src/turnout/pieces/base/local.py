@@ -1,0 +1,142 @@
+"""Base classes of what a client does with a task: the local rule, what corrects its gradients, and what is measured."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Lanes, Report, State, Task
+from turnout.engine.cohort import Clients, Start
+from turnout.pieces.base.piece import Piece
+
+
+class Local(Piece, ABC):
+    """What a client does with a task; exactly one solver is needed."""
+
+    slot: ClassVar[str] = "local"
+
+    gives: ClassVar[tuple[str, ...]] = ()
+    """What the server sees of it, by the names in ``report.seen``."""
+
+    @abstractmethod
+    def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
+        """Train B clients, starting from the task's parameters, and report. Changes `memory` (rows ``[B, ...]``)."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether the number of a client's local steps depends on the version it is asked with."""
+        return False
+
+    @property
+    def deadline(self) -> float | None:
+        """Seconds that a round lasts by this rule; None where it lasts as long as the slowest of its cohort."""
+        return None
+
+    def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
+        """How many local steps B clients take with a task, int64 ``[B]``; 1 where a rule does not say."""
+        del task
+        return np.ones(len(clients), dtype=np.int64)
+
+    def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Return what each client remembers: shape and type by name, zero at first."""
+        del num_params
+        return {}
+
+    def alone(self, steps: int) -> Local:
+        """Return the rule by which a client takes so many steps with a model of its own, and remembers nothing afterwards."""
+        del steps
+        raise ConfigurationError(f"{type(self).__name__} has no rule for a model of a client's own: use Sgd")
+
+    def tuning(self, steps: int) -> Local:
+        """Return the rule by which a client takes so many steps to fit the model it received to its own data."""
+        return self.alone(steps)
+
+
+class Correction(Piece, ABC):
+    """Changes the gradient of every local step; chained in the order they are written.
+
+    One that depends on where a client is and where it began has nothing but `correct`. One that needs more of a client, or
+    of the round, makes in `begin` a correction for the very clients at work. If that is a frozen dataclass, whatever differs
+    from round to round or from step to step is a tensor in it, which `correct` may change in place: its steps are traced
+    once and then go without Python. Those of any other one do not.
+    """
+
+    slot: ClassVar[str] = "local"
+
+    keeps: ClassVar[tuple[str, ...]] = ()
+    """Names of vectors ``[P]``, zero at first, that every client remembers. The server knows the mean over all N clients of
+    each, at any time, and broadcasts it in ``task.shared``."""
+
+    @property
+    def renews_every(self) -> int:
+        """How many server steps the means that it is told stay the same; 1 has the server tell the present ones."""
+        return 1
+
+    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Return what each client remembers beside: shape and type by name, zero at first. It never leaves the client."""
+        del num_params, dtype
+        return {}
+
+    of_objective: ClassVar[bool] = True
+    """Whether it belongs to what a client minimises, and not only to the way there."""
+
+    @property
+    def asks_everyone(self) -> bool:
+        """Whether all N clients are asked, before the first round, for what it keeps."""
+        return False
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """Return the correction for the local steps of these clients in this round, rows in the order of the lanes."""
+        del task, memory, clients, lanes
+        return self
+
+    @abstractmethod
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return the direction to descend: `gradient` at `params`, of lanes that started at `start`, all ``[B, P]``."""
+
+    def changes(self, delta: torch.Tensor) -> State:
+        """Return by how much the vectors in `keeps` change after the local steps, ``[B, P]`` by name, in the lanes' order.
+
+        Args:
+            delta: parameters after the last local step minus parameters before the first, ``[B, P]``, in the lanes' order;
+                with a personal part, its columns come last.
+        """
+        del delta
+        return {}
+
+    def remembered(self, delta: torch.Tensor) -> State:
+        """Return the rows of `memory` after the local steps, ``[B, ...]`` by name, in the lanes' order.
+
+        Args:
+            delta: as in `changes`.
+        """
+        del delta
+        return {}
+
+
+class Measurement(Piece, ABC):
+    """Tells the server something about a client beside its update; can be added to any local rule."""
+
+    slot: ClassVar[str] = "local"
+
+    gives: ClassVar[tuple[str, ...]]
+    """What it adds to ``report.seen``, by name."""
+
+    of_training: ClassVar[bool] = False
+    """Whether it is about what training did, and not only about the model received."""
+
+    of_requirement: ClassVar[bool] = False
+    """Whether it compares the model with what clients require (`Population.requirement`)."""
+
+    @abstractmethod
+    def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
+        """Return what it `gives`, ``[B]`` or ``[B, P]``.
+
+        Args:
+            start: the clients at the model they received.
+            delta: their updates, ``[B, P]``; None unless it is `of_training`.
+        """

@@ -1,0 +1,66 @@
+"""Base class of what clients keep of a model for themselves."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from turnout.core.types import Report, State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.base.local import Correction, Local
+from turnout.pieces.base.piece import Piece
+
+
+class Personalization(Piece, ABC):
+    """What clients keep of a model for themselves: their row ``personal`` of client memory, which never leaves them."""
+
+    slot: ClassVar[str] = "personal"
+
+    outer_lr: float = 1.0
+    """How much of its update the row takes."""
+
+    adaptation_steps: int | tuple[int, ...] = 5
+    """Local steps that a client who never trained may do before it is judged; of several numbers, each by itself."""
+
+    @property
+    def columns(self) -> tuple[Correction, ...]:
+        """What it changes of the local steps, behind all corrections."""
+        return ()
+
+    @abstractmethod
+    def chosen(self, module: nn.Module) -> frozenset[str]:
+        """Return the names of the parameters that are not shared."""
+
+    @abstractmethod
+    def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
+        """Return the row that everyone begins with, of the model's first parameters ``[P]``."""
+
+    @abstractmethod
+    def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """Return what each client trains and reports on, from what it received, ``[P_u]`` or ``[B, P_u]``, and its row."""
+
+    @abstractmethod
+    def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """Return the model that serves each client, ``[B, P]``, from the shared parameters and its row."""
+
+    @abstractmethod
+    def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        """Return the model ``[P]`` that a client who never trained begins with."""
+
+    @abstractmethod
+    def split(self, report: Report, num_shared: int) -> tuple[Report, torch.Tensor | None]:
+        """Return the report without anything personal, and the update of the row, if it is in the report."""
+
+    def beside(
+        self, local: Local, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]
+    ) -> torch.Tensor | None:
+        """Return the update of the row by what clients do beside training for the report; leaves `memory` as it is."""
+        del local, task, memory, clients, corrections
+        return None
+
+    @abstractmethod
+    def adapting(self, local: Local, steps: int) -> Local:
+        """Return the rule by which a client that never trained fits what is its own to its data in so many steps."""

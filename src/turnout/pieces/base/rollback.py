@@ -1,0 +1,57 @@
+"""What a server step changes in place, kept so that the step can be taken back: at the cost of its cohort."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from turnout.core.device import to_device
+from turnout.core.types import Report, ServerState
+from turnout.pieces.base import Stateful
+from turnout.pieces.base.algorithm import Algorithm
+
+
+class Rollback:
+    """Rows of the server's state, as they were before a step.
+
+    Args:
+        rows: of each: the tensor, where its rows are, and what they hold.
+    """
+
+    def __init__(self, rows: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]) -> None:
+        self._rows = rows
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, state: ServerState, reports: Report) -> Rollback | None:
+        """Of a step with these reports; None if some piece does not say what it changes.
+
+        A piece whose `apply` is younger than its `mutated_rows` does not: a subclass may change what the other does not
+        name.
+        """
+        rows = []
+        for place, piece in algorithm.pieces().items():
+            if not isinstance(piece, Stateful):
+                continue
+            mutated_rows = piece.mutated_rows(reports, state.slots[place]) if _is_told(type(piece)) else None
+            if mutated_rows is None:
+                return None
+            for name, numbers in mutated_rows.items():
+                tensor = state.slots[place][name]
+                index = to_device(numbers, tensor.device)
+                rows.append((tensor, index, tensor[index]))
+        return cls(rows)
+
+    def __call__(self) -> None:
+        """Put them back."""
+        for tensor, index, rows in self._rows:
+            tensor[index] = rows
+
+
+@cache
+def _is_told(kind: type[Stateful]) -> bool:
+    """Whether what a piece says of its changes is about the `apply` that it has; what the base class says is about any."""
+    names = ("apply", "mutated_rows", "client_rows")
+    apply, *says = (next(c for c in kind.__mro__ if name in c.__dict__) for name in names)
+    own = [c for c in says if c is not Stateful]
+    return not own or any(issubclass(c, apply) for c in own)

@@ -1,0 +1,52 @@
+"""Base class of what takes the step."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+
+from turnout.core.types import Report, State
+from turnout.pieces.base.stateful import Stateful
+from turnout.pieces.base.weighting import Weights, Whose
+
+
+class Server(Stateful):
+    """Takes the step from the old parameters along the direction."""
+
+    slot: ClassVar[str] = "server"
+
+    of_reports: ClassVar[bool] = False
+    """Whether it reads updates one by one, by `scaled`, so that they cannot be summed as they come in."""
+
+    @property
+    def participation(self) -> Whose:
+        """Whose participation changes the step, beside the direction: everybody's where reports shorten it."""
+        return "none" if type(self).shortened is Server.shortened else "others"
+
+    @property
+    def adds_direction(self) -> bool:
+        """Whether its step is ``x + u`` in every round."""
+        return False
+
+    def scaled(self, direction: torch.Tensor, weights: Weights, report: Report) -> torch.Tensor:
+        """Return the direction ``[P]`` at the length that the reports suggest; asked only if `of_reports`."""
+        del weights, report
+        return direction
+
+    def acts_alone(self, version: int) -> bool:
+        """Return whether it steps in the round after `version` even without a report; the direction is zero then."""
+        del version
+        return False
+
+    def shortened(self, report: Report, version: int) -> float:
+        """Return the share of its step that is taken, in (0, 1]: less than 1 where reports are too stale for all of it."""
+        del report, version
+        return 1.0
+
+    @abstractmethod
+    def apply(
+        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
+    ) -> tuple[torch.Tensor, State]:
+        """Return new parameters ``[P]`` and the new state."""

@@ -1,0 +1,118 @@
+"""One step of the server: the only function of the server that sees all slots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Federation, Info, Report, ServerState
+from turnout.pieces.base import Piece, RecordingSelection, controls
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.rollback import Rollback
+from turnout.pieces.base.weighting import Weighting, check_weights
+
+
+def server_prepares(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> ServerState:
+    """Take in what all clients keep, from their reports before the first round."""
+    reports, _ = reports.screened()
+    return replace(state, slots=state.slots | controls.moved(state.slots, reports, federation, algorithm.aggregation))
+
+
+def server_step(
+    algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation
+) -> tuple[ServerState, Info]:
+    """Take a server step with the reports of a round or of a full buffer: screen, weigh, aggregate, step.
+
+    A report with NaN or infinity is dropped and counted, and so are all of a round whose step overflows. An aggregation that
+    `nulls_dropped` takes it as zeros. Without a usable report the model stays as it is, unless the aggregation acts alone
+    (MIFA, PrivateSum). Weights are float64, whatever the type of the updates.
+
+    On a GPU this waits once, at its end. The step is taken as though all reports were good, and whether they were is read
+    together with what is recorded of it; if not, it is taken back, and taken without the bad ones.
+    """
+    taken, dropped = _tried(algorithm, state, reports, federation), 0
+    if taken is None:
+        reports, dropped = reports.nulled() if algorithm.aggregation.nulls_dropped else reports.screened()
+        taken = _read(*_step(algorithm, state, reports, federation), [])
+    after, info, finite, _ = taken
+    if not finite:  # finite updates whose weighted sum overflows
+        after = ServerState(state.params, after.version, after.slots | {"server": state.slots["server"]})
+        dropped += len(reports)
+        del info["update_norm"]
+    return after, info | {"num_dropped": dropped}
+
+
+_Taken = tuple[ServerState, Info, bool, bool]
+"""The state after a step, what is recorded of it, whether the new model is finite, and whether all reports were."""
+
+
+def _tried(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> _Taken | None:
+    """Try the step with all reports; None, and nothing changed, if some are bad or may be, or if that is known already."""
+    sums = reports.sums()
+    undo = None if sums is None else Rollback.of(algorithm, state, reports)
+    if sums is None or undo is None:
+        return None
+    try:
+        taken = _read(*_step(algorithm, state, reports, federation), sums)
+    except Exception:
+        if torch.stack(sums).isfinite().all():
+            undo()
+            raise
+        taken = None  # pieces need not cope with what was never meant for them
+    if taken is None or not taken[-1]:
+        undo()
+        return None
+    return taken
+
+
+def _read(after: ServerState, info: Info, sums: list[torch.Tensor]) -> _Taken:
+    """Look whether the new model and all sums are finite, and bring what is recorded along: this waits for a GPU."""
+    if "update_norm" not in info:
+        return after, info, True, True
+    told = torch.stack([after.params.sum(dtype=torch.float64), info["update_norm"].double(), *sums])
+    told, weights = torch.cat([told, info["weights"]]).cpu().split([len(told), len(info["weights"])])
+    info = info | {"update_norm": told[1], "weights": weights}
+    return after, info, bool(told[0].isfinite()), bool(told[2:].isfinite().all())
+
+
+def _step(
+    algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation
+) -> tuple[ServerState, Info]:
+    """Weigh, aggregate, step."""
+    slots = state.slots | controls.moved(state.slots, reports, federation, algorithm.aggregation)
+    slots |= controls.renewed(slots, state.version + 1, algorithm.renews)
+    weights = torch.ones(len(reports), dtype=torch.float64, device=state.params.device)
+    for place, piece in algorithm.pieces().items():
+        if isinstance(piece, Weighting) and len(reports):
+            weights, slots[place] = piece.apply(weights, reports, state.version, slots[place], federation)
+            check_weights(piece, weights, len(reports))
+        elif isinstance(piece, RecordingSelection) and len(reports):
+            slots[place] = piece.apply(reports, state.version, slots[place])
+    info: Info = {"num_participants": len(reports), "weights": weights}
+    if len(reports) or algorithm.aggregation.acts_alone:
+        direction, slots["aggregation"] = algorithm.aggregation.apply(
+            weights, reports, slots["aggregation"], federation
+        )
+        _check_vector(algorithm.aggregation, direction, state.params, "a direction")
+    elif algorithm.server.acts_alone(state.version):
+        direction = torch.zeros_like(state.params)
+    else:
+        return ServerState(state.params, state.version + 1, slots), info
+    if algorithm.server.of_reports and len(reports):
+        direction = algorithm.server.scaled(direction, weights, reports)
+    params, slots["server"] = algorithm.server.apply(state.params, direction, state.version, slots["server"])
+    _check_vector(algorithm.server, params, state.params, "parameters")
+    if (share := algorithm.server.shortened(reports, state.version)) < 1.0:
+        params = torch.lerp(state.params, params, share)
+    return ServerState(params, state.version + 1, slots), info | {"update_norm": (params - state.params).norm()}
+
+
+def _check_vector(piece: Piece, vector: torch.Tensor, params: torch.Tensor, what: str) -> None:
+    """Refuse what a piece made if it is not a vector as long as the model; a shorter one would be broadcast."""
+    if not isinstance(vector, torch.Tensor) or vector.shape != params.shape:
+        shape = tuple(vector.shape) if isinstance(vector, torch.Tensor) else type(vector).__name__
+        raise ConfigurationError(
+            f"{type(piece).__name__} made {what} of {shape}: needed a tensor of shape {tuple(params.shape)}, like the model"
+        )

@@ -1,0 +1,55 @@
+"""Base class of the pieces of the server's step."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.base.piece import Piece
+
+
+class Stateful(Piece, ABC):
+    """A piece of the server's step, which may carry a state from round to round."""
+
+    def init(self, federation: Federation) -> State:
+        """Return the state before the first round."""
+        del federation
+        return {}
+
+    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
+        """Return the state for more clients than `before`, where clients enrol while a run goes on.
+
+        Tensors with a row for each client get the rows that new ones begin with; a piece in which these depend on when they
+        come, or whose other tensors depend on N, says so here.
+
+        Args:
+            state: of as many clients as `before` has.
+            before: the federation as it was.
+            after: as it is from now on; new clients have the highest numbers.
+            version: server steps so far.
+        """
+        del version
+        one, two = (self.init(replace(after, num_clients=few, rates=None)) for few in (1, 2)) if state else ({}, {})
+        by_client = [name for name in state if one[name].shape[:1] != two[name].shape[:1]]
+        if not by_client:
+            return state
+        fresh = self.init(replace(after, num_clients=after.num_clients - before.num_clients, rates=None))
+        return state | {name: torch.cat([state[name], fresh[name]]) for name in by_client}
+
+    client_rows: ClassVar[tuple[str, ...]] = ()
+    """Names of tensors of the state, with one row for each client, of which `apply` changes in place the rows of the clients
+    who report. A piece that says so changes nothing else in place. A server step is then taken before it is known whether
+    its reports are free of NaN and infinity, and taken back if they are not, so that nobody waits for a GPU in between."""
+
+    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
+        """Return which rows (int64) of which tensors `apply` changes in place; None if that is not known.
+
+        To be defined only where these are not the rows of `client_rows`.
+        """
+        known = {name: report.client for name in self.client_rows if name in state}
+        return known if known or not state else None

@@ -1,0 +1,13 @@
+"""What a client does to its report before it leaves: a chain on the update."""
+
+from turnout.pieces.guard.bfloat16 import BFloat16
+from turnout.pieces.guard.clip import Clip
+from turnout.pieces.guard.clip_controls import ClipControls
+from turnout.pieces.guard.noise_share import NoiseShare
+from turnout.pieces.guard.power_sgd import PowerSgd
+from turnout.pieces.guard.qsgd import Qsgd
+from turnout.pieces.guard.random_k import RandomK
+from turnout.pieces.guard.sign import Sign
+from turnout.pieces.guard.top_k import TopK
+
+__all__ = ["BFloat16", "Clip", "ClipControls", "NoiseShare", "PowerSgd", "Qsgd", "RandomK", "Sign", "TopK"]

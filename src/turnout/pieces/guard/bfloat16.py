@@ -1,0 +1,48 @@
+"""bfloat16 on the wire: half of each number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from turnout.core.types import State, Task
+from turnout.pieces.guard.compression import Compression
+
+
+@dataclass(frozen=True)
+class BFloat16(Compression):
+    """Send numbers in bfloat16, which has the range of float32 and 8 bits of precision, both ways.
+
+    Clients receive the model rounded so, and train, measure and report from there; the server adds to the model that it
+    keeps in full.
+
+    Args:
+        down: whether the model is sent so, too.
+
+    Reference: Kalamkar et al., "A study of BFLOAT16 for deep learning training", 2019.
+    """
+
+    down: bool = True
+
+    def receive(self, task: Task) -> Task:
+        """Return the task with its model, and what else is broadcast, rounded."""
+        if not self.down:
+            return task
+        dtype = task.params.dtype
+        shared = {name: value.bfloat16().to(dtype) for name, value in task.shared.items()}
+        return replace(task, params=task.params.bfloat16().to(dtype), shared=shared)
+
+    def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return bfloat16, if the model is sent so."""
+        return torch.bfloat16 if self.down else dtype
+
+    def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
+        """Return the rounded numbers."""
+        del keys
+        return {"value": rows.bfloat16()}
+
+    def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return them in the type of the model."""
+        del num_params, keys
+        return code["value"].to(dtype)

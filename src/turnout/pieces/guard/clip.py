@@ -1,0 +1,37 @@
+"""A bound on how far one client can pull the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from turnout.core.checks import positive
+from turnout.core.types import Report, State, Task
+from turnout.core.updates import clipped
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import Guard
+
+
+@dataclass(frozen=True)
+class Clip(Guard):
+    """``Delta_b <- Delta_b min(1, norm / ||Delta_b||)``: updates longer than `norm` are shortened to it.
+
+    Args:
+        norm: the largest Euclidean norm of an update.
+
+    Example:
+        >>> import turnout as to
+        >>> to.fedavg(also=(to.Clip(norm=1.0),)).guard
+        (Clip(norm=1.0),)
+
+    Reference: McMahan et al., "Learning differentially private recurrent language models", ICLR 2018.
+    """
+
+    norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("norm", self.norm)
+
+    def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
+        """Return the report with its update clipped; zero stays zero, and NaN stays NaN for the server to drop."""
+        del task, memory, clients
+        return replace(report, delta=clipped(report.updates.gathered(), self.norm))

@@ -1,0 +1,30 @@
+"""Signs: one bit for each number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from turnout.core.types import State
+from turnout.pieces.guard.compression import Compression, pack, unpack
+
+
+@dataclass(frozen=True)
+class Sign(Compression):
+    """Send signs and the mean absolute value: ``mean |x| sign(x)``, one bit for each number. Zero counts as positive.
+
+    Reference: Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019,
+    Algorithm 1.
+    """
+
+    def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
+        """Return the packed signs and the size."""
+        del keys
+        return {"sign": pack(rows >= 0, 1), "size": rows.abs().mean(dim=1, keepdim=True)}
+
+    def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return the size with each sign."""
+        del keys
+        size = code["size"].to(dtype)
+        return torch.where(unpack(code["sign"], 1, num_params).bool(), size, -size)

@@ -1,0 +1,39 @@
+"""Top-k: the numbers of a vector that are largest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from turnout.core.types import State
+from turnout.pieces.guard.compression import Compression, check_share, share_of
+
+
+@dataclass(frozen=True)
+class TopK(Compression):
+    """Send the k numbers of largest absolute value, with their places: 4 bytes for each place beside the number.
+
+    Args:
+        share: k as a share of P, in (0, 1]; at least one number is sent.
+
+    Reference: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
+    """
+
+    share: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share(self.share)
+
+    def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
+        """Return places and values, ``[B, k]``."""
+        del keys
+        place = rows.abs().topk(share_of(self.share, rows.shape[1]), dim=1, sorted=False).indices
+        return {"place": place.to(torch.int32), "value": rows.gather(1, place)}
+
+    def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return the values in their places, and zeros."""
+        del keys
+        zeros = code["value"].new_zeros((len(code["value"]), num_params), dtype=dtype)
+        return zeros.scatter_(1, code["place"].long(), code["value"].to(dtype))

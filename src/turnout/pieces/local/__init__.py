@@ -1,0 +1,29 @@
+"""What clients do: a solver, corrections of its gradient, measurements, and how much work there is."""
+
+from turnout.pieces.local.measurements import AppealGap, GradientNorm, Inexactness, StartGradient, StartLoss
+from turnout.pieces.local.meta import Meta
+from turnout.pieces.local.noise import GradientNoise
+from turnout.pieces.local.periodic_scaffold import PeriodicScaffold
+from turnout.pieces.local.prox import Prox
+from turnout.pieces.local.scaffold import Scaffold
+from turnout.pieces.local.sgd import Sgd
+from turnout.pieces.local.time_budget import TimeBudget
+from turnout.pieces.local.work import ShareOfWork, UniformWork, Work
+
+__all__ = [
+    "AppealGap",
+    "GradientNoise",
+    "GradientNorm",
+    "Inexactness",
+    "Meta",
+    "PeriodicScaffold",
+    "Prox",
+    "Scaffold",
+    "Sgd",
+    "ShareOfWork",
+    "StartGradient",
+    "StartLoss",
+    "TimeBudget",
+    "UniformWork",
+    "Work",
+]

@@ -1,0 +1,56 @@
+"""Corrections apart from the tensors that they hold, which are other ones in every round where all else is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+
+from turnout.pieces.base import Correction
+
+
+@dataclass(frozen=True)
+class StaticCorrections:
+    """Corrections without their tensors; equal to those of another round, so that a step is traced once for all rounds.
+
+    Attributes:
+        corrections: with None in place of every tensor.
+        names: of each, the fields that held one.
+    """
+
+    corrections: tuple[Correction, ...]
+    names: tuple[tuple[str, ...], ...]
+
+    def with_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[Correction, ...]:
+        """Return the corrections with these tensors."""
+        rest = iter(tensors)
+        return tuple(
+            replace(cast("Any", correction), **{name: next(rest) for name in names}) if names else correction
+            for correction, names in zip(self.corrections, self.names, strict=True)
+        )
+
+
+def split_tensors(corrections: tuple[Correction, ...]) -> tuple[StaticCorrections, list[torch.Tensor]] | None:
+    """Corrections without their tensors, and these; None if something else of one may change from step to step.
+
+    Nothing does where they are frozen dataclasses of tensors and of what can be hashed (see `Correction`).
+    """
+    bare, names, held = [], [], []
+    for correction in corrections:
+        options = getattr(correction, "__dataclass_params__", None)
+        if options is None or not options.frozen or not hasattr(correction, "__dict__"):
+            return None
+        tensors = {name: value for name, value in vars(correction).items() if isinstance(value, torch.Tensor)}
+        if tensors and hasattr(correction, "__post_init__"):  # which might want to look at them
+            return None
+        bare.append(replace(cast("Any", correction), **dict.fromkeys(tensors)) if tensors else correction)
+        names.append(tuple(tensors))
+        held += tensors.values()
+    found = StaticCorrections(tuple(bare), tuple(names))
+    try:
+        hash(found)
+    except TypeError:
+        return None
+    return found, held

@@ -1,0 +1,142 @@
+"""Clients on their state down: where each is, and what its next steps need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from turnout.pieces.local.local_step import LocalStep
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """The local steps of B clients, those with more steps before those with fewer: who is at work is a slice of the rows.
+
+    Attributes:
+        num_steps: of each client, int64 ``[B]``, falling.
+        start: where they begin, ``[B, P]``.
+        lr: step sizes, ``[B, 1]``.
+        examples: positions in the flat data, ``[S, parts, B, M]``: of each step, one or more minibatches.
+        mask: 1 for examples and 0 for padding, as `examples`; None where nothing is padded.
+        counts: how many of each minibatch are examples, on the host, int64 ``[B, S, parts]``.
+        keys: 64 random bits of each minibatch, ``[S, parts, B]``.
+        first_loss, first_gradient: of the first step, ``[B]`` and ``[B, P]``, where they are known.
+    """
+
+    num_steps: np.ndarray
+    start: torch.Tensor
+    lr: torch.Tensor
+    examples: torch.Tensor
+    mask: torch.Tensor | None
+    counts: np.ndarray
+    keys: torch.Tensor
+    first_loss: torch.Tensor | None
+    first_gradient: torch.Tensor | None
+
+    def part(self, rows: slice, state: StepState, x: torch.Tensor, y: torch.Tensor, alone: bool) -> Part:
+        """Cut out some of the clients: threads that take steps should not wait for each other's Python.
+
+        Args:
+            rows: which.
+            state: of all clients.
+            x, y: all examples, end to end.
+            alone: whether it is one client, who needs no padding to be like others.
+        """
+        # By `data`, because derivatives of one thread must not see what another one changes in the same tensor.
+        params, start, stretches = state.params[rows].data, self.start[rows], []
+        for active, begin, end in self._stretches(rows):
+            some = slice(rows.start, rows.start + active)
+            moving = None if state.velocity is None else state.velocity[some]
+            here = params[:active], start[:active], moving, state.total[some], self.lr[some], x, y
+            first = None
+            if begin == 0 and self.first_loss is not None and self.first_gradient is not None:
+                first, begin = (self.first_loss[some], self.first_gradient[some]), 1
+            for low, high, width in self._widths(rows.start, begin, end) if alone else ((begin, end, None),):
+                now = slice(low, high), slice(None), some
+                mask = None if self.mask is None or width is not None else self.mask[now]
+                minibatches = self.examples[now][..., :width], mask, self.keys[now]
+                stretches.append(Stretch(here, first, high - low, minibatches))
+                first = None
+        return Part(params, start, stretches)
+
+    def _widths(self, row: int, begin: int, end: int) -> Iterator[tuple[int, int, int | None]]:
+        """From which to which step the minibatches of one client are how large; None if those of one step differ."""
+        counts = self.counts[row, begin:end]
+        if begin == end or (counts != counts[:, :1]).any():
+            yield begin, end, None
+            return
+        changes = np.flatnonzero(np.diff(counts[:, 0])) + 1
+        for low, high in pairwise([0, *changes.tolist(), end - begin]):
+            yield begin + low, begin + high, int(counts[low, 0])
+
+    def _stretches(self, rows: slice) -> Iterator[tuple[int, int, int]]:
+        """How many of some are at work from which step to which, while their number stays."""
+        num_steps = self.num_steps[rows]
+        if len(num_steps) and num_steps[0] == num_steps[-1] > 0:  # nobody between them differs
+            yield len(num_steps), 0, int(num_steps[0])
+            return
+        ends = np.unique(num_steps[num_steps > 0])
+        for begin, end in pairwise([0, *ends.tolist()]):
+            yield int((num_steps > begin).sum()), begin, end
+
+
+@dataclass(frozen=True, eq=False)
+class StepState:
+    """What the steps of B clients change.
+
+    Attributes:
+        params: where they are, ``[B, P]``, and in the end how far each has come.
+        total: the sum of its losses, ``[B]``.
+        velocity: ``[B, P]``; None without momentum.
+    """
+
+    params: torch.Tensor
+    total: torch.Tensor
+    velocity: torch.Tensor | None
+
+    @classmethod
+    def of(cls, descent: Descent, momentum: float) -> StepState:
+        """Before the first step."""
+        start = descent.start
+        velocity = torch.zeros(start.shape, dtype=start.dtype, device=start.device) if momentum else None
+        return cls(start.new_empty(start.shape), start.new_zeros(len(start)), velocity)
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """Steps in which the same clients are at work.
+
+    Attributes:
+        here: the first arguments of a step, up to the examples.
+        first: loss and gradient of the first step, where they are known.
+        number: of the steps that follow.
+        minibatches: the other arguments of these, with a row for each.
+    """
+
+    here: tuple[torch.Tensor | None, ...]
+    first: tuple[torch.Tensor, torch.Tensor] | None
+    number: int
+    minibatches: tuple[torch.Tensor | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What one thread does: clients from where they begin, ``[b, P]``, stretch by stretch."""
+
+    params: torch.Tensor
+    start: torch.Tensor
+    stretches: list[Stretch]
+
+    def run(self, step: LocalStep) -> None:
+        """Take all steps."""
+        self.params.copy_(self.start)
+        for stretch in self.stretches:
+            if stretch.first is not None:
+                step.move(*stretch.here[:5], *stretch.first)  # type: ignore[arg-type]
+            if stretch.number:
+                step.repeat(stretch.here, stretch.minibatches)
+        self.params.sub_(self.start)

@@ -1,0 +1,122 @@
+"""What clients can tell the server beside their update; each can be added to any local rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.device import to_device
+from turnout.core.types import State
+from turnout.engine.cohort import Start
+from turnout.engine.full_batch import full_gradient
+from turnout.pieces.base import Correction, Measurement
+from turnout.pieces.local.sgd import Sgd
+from turnout.pieces.local.tuning import tuned
+
+
+@dataclass(frozen=True)
+class StartLoss(Measurement):
+    """``start_loss [B]``: the loss ``F_k(w^t)`` of the received model over all of a client's examples."""
+
+    gives: ClassVar[tuple[str, ...]] = ("start_loss",)
+
+    def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
+        """Return the full local loss."""
+        del delta, corrections
+        return {"start_loss": start.loss}
+
+
+@dataclass(frozen=True)
+class AppealGap(Measurement):
+    """``appeal_gap [B]``: ``F_k(w^t) - rho_k``, how much the received model falls short of what a client requires.
+
+    Over all of a client's training examples, float64; negative where the model does better. Of an accuracy that is
+    required it is ``rho_k`` minus the model's accuracy.
+
+    Args:
+        tuning: local steps that fit the model to the client first; only the gap is told of that model, which is then
+            thrown away (MaxFL, section 5.1, "Local tuning for personalization"). None is the model as it came.
+
+    Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
+    """
+
+    gives: ClassVar[tuple[str, ...]] = ("appeal_gap",)
+    of_requirement: ClassVar[bool] = True
+
+    tuning: Sgd | None = None
+
+    def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
+        """Return the gap to what the clients require."""
+        del delta, corrections
+        clients, requirement = start.clients, start.clients.requirement
+        if requirement is None:
+            raise ConfigurationError("AppealGap() is about what clients require, and here nobody said that they do")
+        if self.tuning is not None:
+            task = tuned(self.tuning, start.task, clients, "tuning before the gap")
+            start = Start(task, clients)
+        required = to_device(requirement.train[clients.rows], start.params.device)
+        return {"appeal_gap": requirement.gap(start.loss.double(), start.accuracy, required)}
+
+
+@dataclass(frozen=True)
+class StartGradient(Measurement):
+    """``start_gradient [B, P]``: the gradient ``grad F_k(w^t)`` of the received model over all of a client's examples."""
+
+    gives: ClassVar[tuple[str, ...]] = ("start_gradient",)
+
+    def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
+        """Return the full local gradient."""
+        del delta, corrections
+        return {"start_gradient": start.gradient}
+
+
+@dataclass(frozen=True)
+class GradientNorm(Measurement):
+    """``start_gradient_norm [B]``: ``||grad F_k(w^t)||``, one number where `StartGradient` sends a vector."""
+
+    gives: ClassVar[tuple[str, ...]] = ("start_gradient_norm",)
+
+    def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
+        """Return the norm of the full local gradient."""
+        del delta, corrections
+        return {"start_gradient_norm": _norms(start.gradient)}
+
+
+@dataclass(frozen=True)
+class Inexactness(Measurement):
+    """``inexactness [B]``: how far from solved a client left its local problem h_k (FOLB, assumption 4 and section V).
+
+    ``gamma_k = ||grad h_k(w_k^{t+1}, w^t)|| / ||grad h_k(w^t, w^t)||``, ``h_k(w, w^t) = F_k(w) + mu/2 ||w - w^t||^2``: 0
+    is an exact minimiser, 1 is no progress. Gradients are over all of a client's examples, and what corrects the local
+    steps (`Prox`) belongs to h_k. A gradient that was zero from the start gives 0.
+
+    Args:
+        clip: keep it in [0, 1], where the analysis has it; noisy steps can go beyond 1.
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
+    """
+
+    gives: ClassVar[tuple[str, ...]] = ("inexactness",)
+    of_training: ClassVar[bool] = True
+
+    clip: bool = False
+
+    def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
+        """Return the ratio of the two norms."""
+        assert delta is not None
+        first = start.params.expand_as(delta)
+        end = first + delta
+        before, after = start.gradient, full_gradient(start.clients, end)[1]
+        for correction in corrections:
+            before, after = correction.correct(before, first, first), correction.correct(after, end, first)
+        at_start = _norms(before)
+        ratio = torch.where(at_start != 0, _norms(after) / at_start, 0.0)  # NaN stays NaN, for the server to drop
+        return {"inexactness": ratio.clamp(max=1.0) if self.clip else ratio}
+
+
+def _norms(rows: torch.Tensor) -> torch.Tensor:
+    """Euclidean norm of each row, float64 ``[B]``: the squares of small gradients vanish in float32."""
+    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)

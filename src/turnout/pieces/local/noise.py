@@ -1,0 +1,85 @@
+"""Noise of a known size on every gradient, so that what a theorem says of its variance can be held against a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from turnout.core.checks import not_negative
+from turnout.core.device import to_device
+from turnout.core.random import fold, uniform
+from turnout.core.types import Lanes, State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import Correction
+
+
+@dataclass(frozen=True)
+class GradientNoise(Correction):
+    """Descend ``g + sigma / sqrt(d) N(0, I)``, drawn anew in every local step: unbiased, of variance ``sigma^2``.
+
+    The variance is that of the whole part, ``E ||noise||^2 = sigma^2`` (assumption 2 of Chen et al.), so sigma does not
+    depend on d. With minibatches that hold all of a client's examples there is no other noise. Control variates see it as
+    they see the noise of minibatches, if they come later in the chain.
+
+    Args:
+        shared: sigma_u, of the shared part; 0 leaves it exact.
+        personal: sigma_v, of the personal part; 0 leaves it exact.
+
+    Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
+    """
+
+    of_objective: ClassVar[bool] = False
+
+    shared: float = 0.0
+    personal: float = 0.0
+
+    def __post_init__(self) -> None:
+        not_negative("shared", self.shared)
+        not_negative("personal", self.personal)
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """With the random numbers of these clients in this round."""
+        del memory
+        keys = clients.keys("gradient noise", task.seed, task.draws(len(clients)), lanes.order)
+        num_params, num_shared = clients.objective.layout.num_params, clients.objective.layout.num_shared
+        sizes = torch.tensor([num_shared, num_params - num_shared])
+        sigma = torch.tensor([self.shared, self.personal], dtype=torch.float64) / sizes.clamp(min=1).sqrt()
+        sigma, like = sigma.repeat_interleave(sizes), task.params
+        noisy = sigma.nonzero()[:, 0]
+        step = torch.zeros((), dtype=torch.int64, device=like.device)
+        return _Begun(keys, to_device(sigma[noisy], like.device, like.dtype), to_device(noisy, like.device), step)
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Outside of a client's local steps there is no noise."""
+        del params, start
+        return gradient
+
+
+@dataclass(frozen=True)
+class _Begun(Correction):
+    """The noise of one round.
+
+    Args:
+        keys: 64 random bits for each lane, ``[B]``.
+        sigma: standard deviation of each number that is noisy at all, ``[n]``.
+        noisy: which numbers these are, int64 ``[n]``.
+        step: how many steps there were, int64 ``[]``.
+    """
+
+    keys: torch.Tensor
+    sigma: torch.Tensor
+    noisy: torch.Tensor
+    step: torch.Tensor
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Add the noise of the next step."""
+        del params, start
+        if not len(self.noisy):
+            return gradient
+        own = fold(self.keys[: len(gradient)], self.step)
+        self.step.add_(1)
+        chance = uniform(fold(own[:, None], self.noisy)) + 2.0**-54  # never 0, where a normal number is infinite
+        noise = torch.special.ndtri(chance).to(gradient.dtype) * self.sigma
+        return gradient.index_add(1, self.noisy, noise)

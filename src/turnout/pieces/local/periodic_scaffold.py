@@ -1,0 +1,113 @@
+"""Amplified SCAFFOLD's control variates: the mean gradient of a whole period of rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch.nn import functional as F
+
+from turnout.core.checks import count
+from turnout.core.device import to_device
+from turnout.core.types import Lanes, State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import Correction
+from turnout.pieces.local.scaffold import Begun
+
+
+@dataclass(frozen=True)
+class PeriodicScaffold(Correction):
+    """Descend ``g(y) - c_k + c``, where c_k and c stay as they are for a period of P rounds.
+
+    At the end of a period::
+
+        c_k <- the mean of all minibatch gradients that client k computed in the period, if it took part
+        c   <- (1/N) sum_k c_k
+
+    so that c is about all clients although few of them are there at a time. Both begin at zero. With P = 1 this is
+    `Scaffold` with option II.
+
+    A client sends by how much the mean that is to be its next c_k changes, in each round that it takes part in, and finds
+    out by the number of the round that a period is over. So the server has c at the end of a period without asking anybody.
+
+    Args:
+        period: P, in rounds (server steps).
+
+    Client memory: ``control`` (the next c_k), ``control_held`` (the present one), ``control_period`` and ``control_steps``
+    (its last period, and its local steps in it).
+
+    Written after the authors' code, whose cohorts are of one size and whose clients do equally many steps; where they do not,
+    every minibatch of a client counts alike.
+
+    Raises:
+        ConfigurationError: for a period below 1.
+
+    Reference: Crawshaw and Liu, "Federated learning under periodic client participation and heterogeneous data: a new
+    communication-efficient algorithm and analysis", NeurIPS 2024.
+    """
+
+    keeps: ClassVar[tuple[str, ...]] = ("control",)
+
+    period: int = 10
+
+    def __post_init__(self) -> None:
+        count("period", self.period)
+
+    @property
+    def renews_every(self) -> int:
+        """The mean is broadcast as it was when the period began."""
+        return self.period
+
+    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Return the shapes of the present c_k, the period it is of, and the steps in it."""
+        one = ((1,), torch.int64)
+        return {"control_held": ((num_params,), dtype), "control_period": one, "control_steps": one}
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """With the control variates of these clients; a client that is new in a period takes up what it made in its last."""
+        del clients
+
+        def row(name: str) -> torch.Tensor:
+            return lanes.of(to_device(memory[name], task.params.device))
+
+        own, mean = row("control"), task.shared["control"]
+        mean = lanes.of(mean) if mean.dim() > 1 else mean
+        versions = torch.from_numpy(task.versions(len(memory["control"])) // self.period)[:, None]
+        period = lanes.of(to_device(versions, own.device))
+        new = period != row("control_period")
+        held, before = own.where(new, row("control_held")), row("control_steps").masked_fill(new, 0)
+        drift = F.pad(mean - held, (0, task.params.shape[-1] - own.shape[1]))
+        return _InPeriod(own, drift, None, torch.zeros_like(own), own.new_zeros((len(own), 1)), held, period, before)
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """As with control variates that are all zero; `begin` has the clients' own."""
+        del params, start
+        return gradient
+
+
+@dataclass(frozen=True)
+class _InPeriod(Begun):
+    """SCAFFOLD in one round of a period.
+
+    Args:
+        held: c_k of this period, ``[B, P]``; `own` is what it will be in the next one.
+        period: the number of the period, int64 ``[B, 1]``.
+        before: local steps in it before this round, int64 ``[B, 1]``.
+    """
+
+    held: torch.Tensor
+    period: torch.Tensor
+    before: torch.Tensor
+
+    def changes(self, delta: torch.Tensor) -> State:
+        """Return the next c_k after the round minus before; zero for a client that did no step."""
+        del delta
+        done = self.steps > 0
+        return {"control": ((self.total - self.steps * self.own) / (self.before + self.steps)).where(done, 0.0)}
+
+    def remembered(self, delta: torch.Tensor) -> State:
+        """Return what stays with the clients."""
+        del delta
+        steps = self.before + self.steps.to(torch.int64)
+        return {"control_held": self.held, "control_period": self.period, "control_steps": steps}

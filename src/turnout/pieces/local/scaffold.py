@@ -1,0 +1,113 @@
+"""SCAFFOLD: control variates that point every client along the gradient of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch.nn import functional as F
+
+from turnout.core.checks import known_name
+from turnout.core.device import to_device
+from turnout.core.types import Lanes, State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import Correction
+
+Option = Literal["I", "II"]
+OPTIONS = ("I", "II")
+Initial = Literal["zeros", "gradients"]
+INITIALS = ("zeros", "gradients")
+
+
+@dataclass(frozen=True)
+class Scaffold(Correction):
+    """Descend ``g(y) - c_k + c``: c_k follows the gradient of client k, and c, which the server knows, is their mean.
+
+    At the end of a round, of the clients who took part (SCAFFOLD, eq. 4)::
+
+        I:   c_k <- grad F_k(w^t)            over all examples of the client, at the model that it received
+        II:  c_k <- (1/K) sum_j g_k(y_j)     over the minibatches of its own K steps
+
+    and ``c <- c + (1/N) sum_k (c_k(after) - c_k(before))``. Option II is also written ``c_k - c + (w^t - y_K) / (K lr)``,
+    which is the same for plain steps; the running mean needs no step size, so it holds with momentum and schedules too
+    and does not lose digits in a division. A client moves c_k by what it has sent, so ``c = mean_k c_k`` after every
+    round, whoever was there.
+
+    Only the shared part is corrected, so with a personal part this is Scaffold-P (Algorithm 2, lines 6, 7, 10 and 13).
+    What comes before it in the chain, such as a proximal term, is part of the gradients that c_k follows.
+
+    Args:
+        option: ``"I"`` or ``"II"``.
+        initial: what the control variates are before the first round: ``"zeros"`` (SCAFFOLD), or ``"gradients"``, the
+            mean gradient of K minibatches at the first model, for which all N clients are asked once (Scaffold-P).
+
+    References: Karimireddy et al., "SCAFFOLD: stochastic controlled averaging for federated learning", ICML 2020; Chen et
+    al., "Sharper convergence guarantees for federated learning with partial model personalization".
+    """
+
+    keeps: ClassVar[tuple[str, ...]] = ("control",)
+
+    option: Option = "II"
+    initial: Initial = "zeros"
+
+    def __post_init__(self) -> None:
+        known_name("option of Scaffold", self.option, OPTIONS)
+        known_name("initial control variate", self.initial, INITIALS)
+
+    @property
+    def asks_everyone(self) -> bool:
+        """Only where they begin as gradients."""
+        return self.initial == "gradients"
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """With the control variates of these clients."""
+        own, mean = lanes.of(to_device(memory["control"], task.params.device)), task.shared["control"]
+        mean = lanes.of(mean) if mean.dim() > 1 else mean
+        now = None
+        if self.option == "I" and task.phase != "prepare":
+            assert clients.start is not None
+            now = lanes.of(clients.start.gradient)[:, : own.shape[1]]
+        drift = F.pad(mean - own, (0, task.params.shape[-1] - own.shape[1]))
+        return Begun(own, drift, now, torch.zeros_like(own), own.new_zeros((len(own), 1)))
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """As with control variates that are all zero; `begin` has the clients' own."""
+        del params, start
+        return gradient
+
+
+@dataclass(frozen=True)
+class Begun(Correction):
+    """SCAFFOLD in one round.
+
+    Args:
+        own: c_k of the shared parameters, ``[B, P]``.
+        drift: ``c - c_k``, and zero for personal parameters, ``[B, P']``.
+        now: what c_k will be, if that is known already; else the mean of the gradients to come.
+        total: their sum so far, ``[B, P]``.
+        steps: how many there were, ``[B, 1]``.
+    """
+
+    own: torch.Tensor
+    drift: torch.Tensor
+    now: torch.Tensor | None
+    total: torch.Tensor
+    steps: torch.Tensor
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """``g - c_k + c``; adds g to the sum of this round."""
+        del params, start
+        active = len(gradient)
+        if self.now is None:
+            self.total[:active].add_(gradient[:, : self.total.shape[1]])
+            self.steps[:active].add_(1)
+        return gradient + self.drift[:active]
+
+    def changes(self, delta: torch.Tensor) -> State:
+        """Return c_k after the round minus before; zero for a client that did no step."""
+        del delta
+        if self.now is not None:
+            return {"control": self.now - self.own}
+        done = self.steps > 0
+        return {"control": (self.total / self.steps - self.own).where(done, 0.0)}

@@ -1,0 +1,104 @@
+"""A round of fixed length, and how many local steps fit into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, count, positive, probability, refuse
+from turnout.core.types import Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.local.work import MOST, Work
+from turnout.population.durations import BoundSpeed
+
+
+@dataclass(frozen=True)
+class TimeBudget(Work):
+    """Each client does as many local steps as fit between two messages of a round of tau seconds::
+
+        num_steps_k = floor((tau - T_k^c) / s_k)
+
+    T_k^c is what communication takes at most, up to a probability; s_k the mean time of a local step.
+
+    Attributes:
+        seconds: tau, the length of a round.
+        quantile: T_k^c is this quantile of the client's time for download and upload; the paper's 0.99.
+        least: steps of a client for whom fewer fit. With 0 it sends back the model as it came, which is an update of
+            zero; with 1 everybody works, and some are late.
+        most: greatest number of steps; None sets no limit.
+
+    Raises:
+        ConfigurationError: for numbers out of range.
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", JSAC 2021, section V-A.
+    """
+
+    seconds: float = 10.0
+    quantile: float = 0.99
+    least: int = 0
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        positive("seconds", self.seconds)
+        probability("quantile", self.quantile)
+        if self.quantile == 1:
+            raise refuse("quantile", given=1, needed="less than 1", instead="Most delays have no greatest value")
+        count("least", self.least, least=0, most=MOST)
+        if self.most is not None:
+            count("most", self.most, least=max(self.least, 1), most=MOST)
+
+    @property
+    def deadline(self) -> float:
+        """tau: whoever is there, the server waits for the end of the round."""
+        return self.seconds
+
+    @property
+    def counts_steps(self) -> bool:
+        """Seconds are divided by the time of a local step."""
+        return True
+
+    def amount(self, task: Task, clients: Clients) -> np.ndarray:
+        """Return the local steps of these clients, int64 ``[B]``.
+
+        Messages are as large as they are sent: compressed, and with all that goes beside the model. While nobody has seen
+        any (a first report is asked for to see its size), they are as large as the model.
+        """
+        if clients.speed is None:
+            raise ConfigurationError(
+                "TimeBudget turns seconds into local steps, and nobody says how fast the clients are: give the population "
+                "a speed, such as Speed(compute=delay.Uniform(0.1, 0.5), upload=delay.Exponential(1))"
+            )
+        size = task.params.shape[-1] * task.params.element_size()
+        up, down = clients.message_bytes or (size, size)
+        return _steps(self, clients.speed, up, down)[clients.ids]
+
+    def steps(self, speed: BoundSpeed, bytes_up: int = 0, bytes_down: int = 0) -> np.ndarray:
+        """Return the local steps of each client, int64 ``[N]``; 0 where none fits, unless `least` is more.
+
+        Args:
+            speed: how fast the clients are.
+            bytes_up: size of a report.
+            bytes_down: size of what a client receives.
+
+        Raises:
+            ConfigurationError: where the time of a step is unknown, or is 0 and there is no `most`.
+        """
+        left = self.seconds - speed.communication_quantile(self.quantile, bytes_up, bytes_down)
+        step = speed.seconds_per_step
+        if self.most is None and ((step == 0) & (left > 0)).any():
+            raise ConfigurationError(
+                "a local step takes 0 seconds, so any number fits: write most=..., or a slower step"
+            )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fit = np.where(left > 0, left / step, 0.0)
+        # A whole number of steps that fits exactly must not be lost to rounding.
+        fit = np.floor(np.minimum(fit, 2.0**53 if self.most is None else self.most) * (1 + 1e-12))
+        return np.maximum(fit.astype(np.int64), self.least)
+
+
+@lru_cache(maxsize=8)
+def _steps(budget: TimeBudget, speed: BoundSpeed, bytes_up: int, bytes_down: int) -> np.ndarray:
+    """Return the steps of all clients, once for a run: they do not change from round to round."""
+    return budget.steps(speed, bytes_up, bytes_down)

@@ -1,0 +1,107 @@
+"""A whole model of one's own beside the shared one: Ditto."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from turnout.core.checks import not_negative
+from turnout.core.device import to_device
+from turnout.core.types import Lanes, Report, State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import Correction, Local, Personalization
+from turnout.pieces.personalization.base import OnOwnPart, check_steps
+
+
+@dataclass(frozen=True)
+class Ditto(Personalization):
+    """Every client has a model v_k of its own, held near the shared one: minimise ``F_k(v_k) + lambda/2 ||v_k - w||^2``.
+
+    Whenever a client takes part, it trains the shared model and reports as ever, and descends, with the same local rule on
+    the same minibatches (Ditto, Algorithm 1)::
+
+        v_k <- v_k - lr (grad F_k(v_k) + lambda (v_k - w^t))
+
+    v_k starts from the model's first parameters, never leaves its client, and is the model that serves it. Nothing of the
+    report depends on it, so it can be trained when the report is on its way: clocks and traffic are those of the shared
+    model. Corrections that belong to a client's objective (`Prox`, `Scaffold`) are about the shared model alone.
+
+    Args:
+        proximal: lambda; 0 is a model that knows nothing of the others.
+        adaptation_steps: local steps that clients who never trained may do, from the shared model and held near it, before
+            they are judged; of several numbers, such as ``(1, 5, 20)``, each is judged by itself.
+
+    Raises:
+        ConfigurationError: for numbers out of range.
+
+    Reference: Li et al., "Ditto: fair and robust federated learning through personalization", ICML 2021.
+    """
+
+    proximal: float = 0.1
+    adaptation_steps: int | tuple[int, ...] = 5
+
+    def __post_init__(self) -> None:
+        not_negative("proximal", self.proximal)
+        check_steps(self.adaptation_steps)
+
+    def chosen(self, module: nn.Module) -> frozenset[str]:
+        """No part of the model is left out of what is shared."""
+        del module
+        return frozenset()
+
+    def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
+        """Return the model's first parameters, ``[P]``."""
+        del num_shared
+        return initial
+
+    def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """Return the shared model, which is what clients train."""
+        del memory
+        return params
+
+    def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """Return the model of each client, ``[B, P]``: its own."""
+        return to_device(memory["personal"], params.device)
+
+    def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        """Who has no model yet begins with the shared one."""
+        del first
+        return params
+
+    def split(self, report: Report, num_shared: int) -> tuple[Report, torch.Tensor | None]:
+        """All of the report is about the shared model."""
+        del num_shared
+        return report, None
+
+    def beside(
+        self, local: Local, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]
+    ) -> torch.Tensor:
+        """Return the update of every client's own model, ``[B, P]``."""
+        way = tuple(correction for correction in corrections if not correction.of_objective)
+        rows = {name: value.clone() for name, value in memory.items() if name != "personal"}
+        own = replace(task, params=self.serving(task.params, memory))
+        return local.train(own, rows, clients, (*way, _Near(self.proximal, task.params))).updates.gathered()
+
+    def adapting(self, local: Local, steps: int) -> Local:
+        """Return the rule by which a client that never trained makes a model of its own from the shared one."""
+        return OnOwnPart(local.tuning(steps), (_Near(self.proximal),))
+
+
+@dataclass(frozen=True)
+class _Near(Correction):
+    """Add ``factor (params - centre)``; the centre is where a client started, unless it is given, ``[P]`` or ``[B, P]``."""
+
+    factor: float
+    centre: torch.Tensor | None = None
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """Rows in the order of the lanes."""
+        del task, memory, clients
+        return self if self.centre is None or self.centre.dim() == 1 else replace(self, centre=lanes.of(self.centre))
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of the objective with its proximal term."""
+        centre = start if self.centre is None else self.centre
+        return gradient + self.factor * (params - (centre if centre.dim() == 1 else centre[: len(params)]))

@@ -1,0 +1,240 @@
+"""Some parameters stay with their client: which they are, and how they move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from turnout.core.checks import ConfigurationError, positive, probability, refuse
+from turnout.core.device import to_device
+from turnout.core.types import Lanes, Report, State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import Correction, Local, Personalization, Slots
+from turnout.pieces.personalization.base import OnOwnPart, check_steps
+
+KINDS = ("head", "first", "norms", "all", "none")
+"""What can be personal without naming parameters: the last layer, the first one, the normalisations, everything, nothing."""
+
+_NORMS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    *(nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+    *(nn.LazyInstanceNorm1d, nn.LazyInstanceNorm2d, nn.LazyInstanceNorm3d),
+)
+
+
+@dataclass(frozen=True)
+class Personal(Personalization):
+    """Some parameters are personal: minimise ``(1/n) sum_i f_i(u, v_i)`` over a shared u and everyone's own v_i (eq. 1).
+
+    A client trains u and v_i side by side with whatever the local rule is, sends the update of u alone, and keeps
+    ``v_i <- (1 - outer_lr) v_i + outer_lr v_i'`` for itself (FedAvg-P, Algorithm 1, line 9); v_i starts from the model's
+    first parameters. Measurements are about both, and of those that are vectors the shared part is sent. A client whose
+    report would be dropped, or whose own part is no longer finite, keeps the v_i that it had.
+
+    Args:
+        parameters: which are personal: one of `KINDS`, a pattern of their names such as ``"output.*"``, several of these, or
+            a function that says of a name whether it is.
+        lr_factor: the personal part's step size is so many times the local rule's (``gamma_v / gamma_u``).
+        outer_lr: eta_v; 1 keeps what the local steps led to.
+        alternate: the share of each client's local steps, rounded down, that go to v_i alone, before the others go to u
+            alone (FedAlt); 0 moves both in every step (FedSim).
+        adaptation_steps: local steps on v_i alone that clients who never trained may do before they are judged. Chen et
+            al. judge no such clients. Several numbers k, such as ``(1, 5, 20)``, give columns of the last round for each,
+            ``unseen_after_k_test_accuracy`` and alike; a single one gives ``unseen_test_accuracy``.
+
+    Raises:
+        ConfigurationError: for numbers out of range, and, of an algorithm, for momentum with `alternate`, and with
+            ``"all"`` for rules about updates, of which there are none.
+
+    References: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization";
+    Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
+    """
+
+    parameters: str | tuple[str, ...] | Callable[[str], bool] = "head"
+    lr_factor: float = 1.0
+    outer_lr: float = 1.0
+    alternate: float = 0.0
+    adaptation_steps: int | tuple[int, ...] = 5
+
+    def __post_init__(self) -> None:
+        given = self.parameters
+        if not callable(given) and (
+            not given
+            or not all(isinstance(part, str) and part for part in ((given,) if isinstance(given, str) else given))
+        ):
+            raise refuse(
+                "parameters",
+                given=given,
+                needed=f"one of {', '.join(KINDS)}, patterns of parameters' names, or a function of a name",
+            )
+        positive("lr_factor", self.lr_factor)
+        positive("outer_lr", self.outer_lr)
+        probability("alternate", self.alternate)
+        check_steps(self.adaptation_steps)
+
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse what would keep moving a part that is frozen, and rules about updates where nothing is sent."""
+        if self.alternate and getattr(algorithm.local, "momentum", 0.0):
+            raise ConfigurationError(
+                "with momentum the velocity of one part would move it on while the other part's steps are due: leave "
+                "momentum out, or alternate=0"
+            )
+        if self.parameters == "all" and (idle := _rules_about_updates(algorithm)):
+            raise ConfigurationError(
+                f"with Personal('all') no update is ever sent, so there is nothing for {idle} to act on: leave it out, or "
+                "share some of the parameters"
+            )
+
+    def chosen(self, module: nn.Module) -> frozenset[str]:
+        """Return the names of the personal ones among a model's trainable parameters.
+
+        Raises:
+            ConfigurationError: where a pattern or kind matches none of them, or all of them without being ``"all"``.
+        """
+        names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+        if callable(self.parameters):
+            return _chosen_by(self.parameters, names)
+        wanted = (self.parameters,) if isinstance(self.parameters, str) else self.parameters
+        chosen = frozenset[str]().union(*(_part(part, module, names) for part in wanted))
+        if len(chosen) == len(names) and self.parameters != "all":
+            raise ConfigurationError(
+                f"personal parameters {self.parameters!r} are all that {type(module).__name__} has ({', '.join(names)}), "
+                "which leaves nothing to share: write 'all' if that is meant, or take a model with more layers"
+            )
+        return chosen
+
+    def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
+        """Return the personal ones among the model's first parameters, ``[P_v]``."""
+        return initial[num_shared:]
+
+    def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """Return the model of each client, ``[B, P]``: what it received, ``[P_u]`` or ``[B, P_u]``, and its own part."""
+        own = to_device(memory["personal"], params.device)
+        return torch.cat([params.expand(len(own), -1), own], dim=1)
+
+    serving = join
+
+    def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        """Return the shared part and the first own one."""
+        return torch.cat([params, first.to(params.device)])
+
+    def split(self, report: Report, num_shared: int) -> tuple[Report, torch.Tensor]:
+        """Return the report without anything personal, and the update of the personal part, ``[B, P_v]``."""
+        seen = {name: value[:, :num_shared] if value.dim() > 1 else value for name, value in report.seen.items()}
+        return replace(report, delta=report.delta[:, :num_shared], seen=seen), report.delta[:, num_shared:]
+
+    def adapting(self, local: Local, steps: int) -> Local:
+        """Return the rule by which a client that never trained fits its own part to its data, the shared part frozen."""
+        return OnOwnPart(local.tuning(steps), replace(self, alternate=1.0).columns)
+
+    @property
+    def columns(self) -> tuple[Correction, ...]:
+        """What makes the two parts move differently; the last of the corrections, because frozen is frozen."""
+        return (_Columns(self.lr_factor, self.alternate),) if self.alternate or self.lr_factor != 1.0 else ()
+
+
+def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[str]:
+    """Return the names that a function says yes to: some, and not all."""
+    chosen = frozenset(name for name in names if function(name))
+    if 0 < len(chosen) < len(names):
+        return chosen
+    raise ConfigurationError(
+        f"the function of personal parameters chose {'all' if chosen else 'none'} of {', '.join(names)}: choose some, or "
+        "write 'all' or 'none'"
+    )
+
+
+def _part(part: str, module: nn.Module, names: list[str]) -> set[str]:
+    """Return the names that one kind or pattern matches; at least one, unless it is ``"none"``."""
+    found = set(names) if part == "all" else set(_matching(part, module, names))
+    if not found and part != "none":
+        what = "it has no such layer" if part in KINDS else f"its parameters are {', '.join(names)}"
+        raise ConfigurationError(f"personal parameters {part!r} match nothing of {type(module).__name__}: {what}")
+    return found
+
+
+def _matching(part: str, module: nn.Module, names: list[str]) -> Iterator[str]:
+    """Yield the parameters of a kind, or whose names match a pattern."""
+    if part in ("none", "head", "first", "norms"):
+        layers = [(name, layer) for name, layer in module.named_modules() if _own(name, layer, names)]
+        some = {"none": [], "head": layers[-1:], "first": layers[:1]}.get(part)
+        for name, layer in [pair for pair in layers if isinstance(pair[1], _NORMS)] if some is None else some:
+            yield from _own(name, layer, names)
+    else:
+        yield from (name for name in names if fnmatchcase(name, part))
+
+
+def _own(name: str, layer: nn.Module, names: list[str]) -> list[str]:
+    """Return the trainable parameters of a layer itself, not of those inside it."""
+    own = (f"{name}.{own}" if name else own for own, _ in layer.named_parameters(recurse=False))
+    return [parameter for parameter in own if parameter in names]
+
+
+def _rules_about_updates(algorithm: Slots) -> str:
+    """Return the pieces that act on updates, by name; plain averaging does no harm where there are none."""
+    from turnout.pieces.aggregation import WeightedSum
+    from turnout.pieces.base import Normaliser
+    from turnout.pieces.weighting import ByExamples
+
+    weights = [piece for piece in algorithm.weighting if not isinstance(piece, Normaliser | ByExamples)]
+    aggregation = [] if isinstance(algorithm.aggregation, WeightedSum) else [algorithm.aggregation]
+    return " and ".join(type(piece).__name__ for piece in (*algorithm.guard, *weights, *aggregation))
+
+
+@dataclass(frozen=True)
+class _Columns(Correction):
+    """How fast each part moves in each local step."""
+
+    of_objective: ClassVar[bool] = False
+
+    lr_factor: float
+    alternate: float
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """For so many steps each."""
+        del memory
+        layout, device = clients.objective.layout, task.params.device
+        alone = to_device(np.floor(self.alternate * lanes.num_steps), device)[:, None]
+        personal = torch.arange(layout.num_params, device=device) >= layout.num_shared
+        factor = torch.where(personal, task.params.new_tensor(self.lr_factor), task.params.new_ones(()))
+        step = torch.zeros((), dtype=torch.int64, device=device)
+        return _Paced(personal, factor, alone if self.alternate else None, step)
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Without a round to be in, both parts alike."""
+        del params, start
+        return gradient
+
+
+@dataclass(frozen=True)
+class _Paced(Correction):
+    """`_Columns` in one round.
+
+    Args:
+        personal: which numbers are personal, bool ``[P]``.
+        factor: of each number's step, ``[P]``.
+        alone: steps of each client in which they move alone, ``[B, 1]``; None where both parts always move.
+        step: how many steps there were, int64 ``[]``.
+    """
+
+    personal: torch.Tensor
+    factor: torch.Tensor
+    alone: torch.Tensor | None
+    step: torch.Tensor
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return the gradient times the factor, and zero for the part whose turn it is not."""
+        del params, start
+        direction = gradient * self.factor
+        if self.alone is None:
+            return direction
+        moves = self.personal == (self.step < self.alone[: len(gradient)])
+        self.step.add_(1)
+        return direction.where(moves, 0.0)

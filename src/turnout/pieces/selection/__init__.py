@@ -1,0 +1,22 @@
+"""Who takes part in a round."""
+
+from turnout.pieces.selection.by_gradient import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm
+from turnout.pieces.selection.everyone import AllAvailable
+from turnout.pieces.selection.least_served import LeastServed
+from turnout.pieces.selection.longest_absent import LongestAbsent
+from turnout.pieces.selection.poisson import Poisson
+from turnout.pieces.selection.uniform import Uniform
+from turnout.pieces.selection.with_replacement import TwoCohorts, WithReplacement
+
+__all__ = [
+    "AllAvailable",
+    "ByAlignment",
+    "ByAlignmentAndInexactness",
+    "ByGradientNorm",
+    "LeastServed",
+    "LongestAbsent",
+    "Poisson",
+    "TwoCohorts",
+    "Uniform",
+    "WithReplacement",
+]

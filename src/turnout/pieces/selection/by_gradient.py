@@ -1,0 +1,160 @@
+"""Cohorts drawn by how much each client's gradient promises, after everyone who is there was asked for it (FedNu)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from turnout.core.checks import count, not_negative
+from turnout.core.device import to_device
+from turnout.core.random import fold, stream, uniform
+from turnout.core.types import Candidates, Report
+from turnout.core.updates import Updates
+from turnout.pieces.base import Measurement, Selection
+from turnout.pieces.local.measurements import GradientNorm, Inexactness, StartGradient
+
+
+class _ByScore(Selection):
+    """Draw `cohort_size` times with replacement, a client with a probability proportional to its score >= 0.
+
+    All zero scores make it uniform. Reports with NaN or infinity are left out, and scores that overflow count as zero.
+
+    With `by_examples` the objective is ``f = sum_k p_k F_k``, ``p_k = n_k / n`` ("the approach we take throughout", section
+    II-A), and ``grad f`` is the mean of gradients weighted by examples. With `scores_by_examples`, too, a client's score is
+    multiplied by its examples, so that a client who is split into two that hold the same data is drawn as often as before;
+    without, scores are those of eq. 7 and 16 as written.
+    """
+
+    repeats: ClassVar[bool] = True
+
+    cohort_size: int
+    by_examples: bool
+    scores_by_examples: bool
+
+    def measuring(self, candidates: Candidates) -> np.ndarray:
+        """All who are there."""
+        return candidates.everyone()
+
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """Return the draws, ascending, int64 ``[K]``; empty if nobody is there."""
+        assert candidates.measured is not None
+        measured, _ = candidates.measured.screened()
+        if not len(measured):
+            return measured.client
+        scores = self.scores(measured)
+        scores = np.where(np.isfinite(scores), scores, 0.0)
+        scores = scores if scores.any() else np.ones_like(scores)
+        # Divided by the largest first, because a sum of the largest numbers may overflow.
+        edges = np.cumsum(scores / scores.max())
+        draws = uniform(fold(stream("selection", candidates.seed, candidates.round), np.arange(self.cohort_size)))
+        chosen = np.searchsorted(edges, draws * edges[-1], side="right")
+        return np.sort(measured.client[chosen])
+
+    def scores(self, measured: Report) -> np.ndarray:
+        """Return what each client's probability is proportional to, float64 ``[B]``."""
+        worth = self.worth(measured)
+        return worth * measured.num_examples if self.by_examples and self.scores_by_examples else worth
+
+    @abstractmethod
+    def worth(self, measured: Report) -> np.ndarray:
+        """Return what speaks for each client, whatever its size, float64 ``[B]``."""
+
+    def mean_gradient(self, measured: Report) -> torch.Tensor:
+        """Return ``grad f``, float64 ``[P]``."""
+        gradient = measured.seen["start_gradient"]
+        if not self.by_examples:
+            return Updates.of(gradient).mean()
+        sizes = to_device(measured.num_examples, gradient.device, torch.float64)
+        return Updates.of(gradient).weighted_sum(sizes) / sizes.sum()
+
+
+@dataclass(frozen=True)
+class ByAlignment(_ByScore):
+    """Draw from the LB-near-optimal distribution ``P_k ~ |<grad f, grad F_k>|`` (FOLB, eq. 7; naive algorithm 1).
+
+    ``grad f`` is the mean of the gradients of all who are there. All of them send a vector before each round.
+
+    Args:
+        cohort_size: draws in a round (K).
+        by_examples: clients count by their examples, in ``grad f`` and in their probability.
+        scores_by_examples: False leaves examples out of the probability, as eq. 7 is written.
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
+    """
+
+    measurements: ClassVar[tuple[Measurement, ...]] = (StartGradient(),)
+
+    cohort_size: int = 10
+    by_examples: bool = False
+    scores_by_examples: bool = True
+
+    def __post_init__(self) -> None:
+        count("cohort_size", self.cohort_size)
+
+    def worth(self, measured: Report) -> np.ndarray:
+        """Return absolute inner products with the mean gradient."""
+        gradient = measured.seen["start_gradient"]
+        return Updates.of(gradient).inner(self.mean_gradient(measured)).abs().cpu().numpy()
+
+
+@dataclass(frozen=True)
+class ByGradientNorm(_ByScore):
+    """Draw from the norm-based estimate of eq. 7, ``P_k ~ ||grad F_k||`` (FOLB, naive algorithm 2). All send one number.
+
+    Args:
+        cohort_size: draws in a round (K).
+        by_examples: clients count by their examples.
+        scores_by_examples: False leaves examples out of the probability, as the paper writes it.
+    """
+
+    measurements: ClassVar[tuple[Measurement, ...]] = (GradientNorm(),)
+
+    cohort_size: int = 10
+    by_examples: bool = False
+    scores_by_examples: bool = True
+
+    def __post_init__(self) -> None:
+        count("cohort_size", self.cohort_size)
+
+    def worth(self, measured: Report) -> np.ndarray:
+        """Return norms of the gradients."""
+        return measured.seen["start_gradient_norm"].cpu().numpy()
+
+
+@dataclass(frozen=True)
+class ByAlignmentAndInexactness(_ByScore):
+    """Draw with ``P_k ~ |I_k|``, ``I_k = <grad f, grad F_k> - psi gamma_k ||grad f||^2`` (FOLB, eq. 16).
+
+    gamma_k says how far the client would get with its local problem, so everyone who is there tries it before the
+    choice: the paper names this cost as the reason for eq. 18, which does without.
+
+    Args:
+        psi: how much inexactness counts.
+        cohort_size: draws in a round (K).
+        by_examples: clients count by their examples.
+        scores_by_examples: False leaves examples out of the probability, as the paper writes it.
+    """
+
+    measurements: ClassVar[tuple[Measurement, ...]] = (StartGradient(), Inexactness())
+
+    psi: float = 1.0
+    cohort_size: int = 10
+    by_examples: bool = False
+    scores_by_examples: bool = True
+
+    def __post_init__(self) -> None:
+        not_negative("psi", self.psi)
+        count("cohort_size", self.cohort_size)
+
+    def worth(self, measured: Report) -> np.ndarray:
+        """Return ``|I_k|`` of everyone."""
+        gradient = measured.seen["start_gradient"]
+        of_all = self.mean_gradient(measured)
+        scores = Updates.of(gradient).inner(of_all) - self.psi * measured.seen["inexactness"].double() * of_all.dot(
+            of_all
+        )
+        return scores.abs().cpu().numpy()

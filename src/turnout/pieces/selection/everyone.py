@@ -1,0 +1,19 @@
+"""Everyone who is there takes part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.types import Candidates
+from turnout.pieces.base import Selection
+
+
+@dataclass(frozen=True)
+class AllAvailable(Selection):
+    """The cohort is every available client. It asks all N of them, as its cohort grows with N anyway."""
+
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """All available clients, ascending, int64 ``[B]``."""
+        return candidates.everyone()

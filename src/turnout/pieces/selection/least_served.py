@@ -1,0 +1,75 @@
+"""F3AST's selection: those whose share of the objective is largest beside how often they take part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.base import SmoothedRates
+from turnout.pieces.selection.by_record import ByRecord
+
+
+@dataclass(frozen=True)
+class LeastServed(ByRecord):
+    """The cohort is the `cohort_size` available clients with the largest ``p_k / r_k``: those by whom variance falls most.
+
+    r_k is how often client k takes part, smoothed (`SmoothedRates`), and the variance that the choice of cohorts adds to an
+    unbiased step grows with ``H(r) = sum_k p_k^2 / r_k``, whose slope is ``-(p_k / r_k)^2``.
+
+    With `shares`, each round asks and ranks all N clients.
+
+    State: ``rate [N]`` and ``last [N]``.
+
+    Args:
+        cohort_size: clients in a round (K).
+        beta: of the smoothing, in (0, 1].
+        shares: p, what each client counts in the objective; None is 1/N each.
+
+    Raises:
+        ConfigurationError: for a cohort that is empty or larger than the federation, besides the errors of `SmoothedRates`.
+
+    Reference: Ribero, Vikalo and de Veciana, "Federated learning under intermittent client availability and time-varying
+    communication constraints", IEEE JSTSP 2023.
+    """
+
+    client_rows: ClassVar[tuple[str, ...]] = ("rate", "last")
+
+    cohort_size: int = 10
+    beta: float = 0.01
+    shares: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        SmoothedRates(self.beta, self.shares)  # which refuses what is no smoothing
+
+    @cached_property
+    def _rates(self) -> SmoothedRates:
+        return SmoothedRates(self.beta, self.shares)
+
+    def init(self, federation: Federation) -> State:
+        """Everybody has taken part equally often."""
+        return self._rates.first(federation)
+
+    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
+        """Begin with new clients now."""
+        del before
+        return self._rates.enlarged(state, after, version)
+
+    def rank(self, clients: np.ndarray, version: int, record: State) -> np.ndarray:
+        """Return ``r_k / p_k``."""
+        return self._rates.before(clients, version, record) / self._rates.share(clients, len(record["rate"]))
+
+    def new(self, clients: np.ndarray, record: State) -> np.ndarray:
+        """Return who never took part, where all clients count alike: their r is equal, and lower than that of any other."""
+        if self.shares is not None or self.beta == 1:
+            return super().new(clients, record)
+        return record["last"].numpy()[clients] < 0
+
+    def apply(self, report: Report, version: int, state: State) -> State:
+        """Note who took part."""
+        self._rates.note(report.client, version, state)
+        return state

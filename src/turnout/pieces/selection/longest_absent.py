@@ -1,0 +1,50 @@
+"""FedLaAvg's selection: those who have been away the longest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.selection.by_record import ByRecord
+
+
+@dataclass(frozen=True)
+class LongestAbsent(ByRecord):
+    """The cohort is the `cohort_size` available clients who took part longest ago; who never took part comes first.
+
+    State: ``last [N]``, the round of each client's last participation, -1 before.
+
+    Args:
+        cohort_size: clients in a round (K).
+
+    Raises:
+        ConfigurationError: for a cohort that is empty or larger than the federation.
+
+    Reference: Yan et al., "Federated optimization under intermittent client availability", INFORMS Journal on Computing 2024.
+    """
+
+    client_rows: ClassVar[tuple[str, ...]] = ("last",)
+
+    cohort_size: int = 10
+
+    def init(self, federation: Federation) -> State:
+        """Nobody has taken part."""
+        return {"last": torch.full((federation.num_clients,), -1, dtype=torch.int64)}
+
+    def rank(self, clients: np.ndarray, version: int, record: State) -> np.ndarray:
+        """Return when each took part last."""
+        del version
+        return record["last"].numpy()[clients]
+
+    def new(self, clients: np.ndarray, record: State) -> np.ndarray:
+        """Return who never took part."""
+        return record["last"].numpy()[clients] < 0
+
+    def apply(self, report: Report, version: int, state: State) -> State:
+        """Note who took part."""
+        state["last"][torch.from_numpy(report.client)] = version
+        return state

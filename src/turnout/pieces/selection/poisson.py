@@ -1,0 +1,36 @@
+"""A cohort that the server draws with a coin for each client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from turnout.core.checks import refuse
+from turnout.core.random import fold, stream, uniform
+from turnout.core.types import Candidates
+from turnout.pieces.base import Selection
+
+
+@dataclass(frozen=True)
+class Poisson(Selection):
+    """Let every available client take part with probability `rate`, whatever the others do; a cohort may be empty.
+
+    It is the sampling whose privacy is counted best: see ``PrivateSum(sampling_rate=...)``.
+
+    Args:
+        rate: of the coin, > 0 and <= 1.
+    """
+
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.rate, bool) or not isinstance(self.rate, int | float) or not 0 < self.rate <= 1:
+            raise refuse("rate", given=self.rate, needed="a number > 0 and <= 1")
+
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """The cohort, ascending, int64 ``[B]``."""
+        everyone = np.arange(candidates.num_clients)
+        key = stream("selection by coins", candidates.seed, candidates.round)
+        drawn = everyone[uniform(fold(key, everyone)) < self.rate]
+        return drawn[candidates.available(drawn)]

@@ -1,0 +1,69 @@
+"""Cohorts that are multisets: clients are drawn with replacement, and who is drawn twice counts twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from turnout.core.checks import count
+from turnout.core.random import fold, stream, uniform
+from turnout.core.types import Candidates
+from turnout.pieces.base import Measurement, Selection
+from turnout.pieces.local.measurements import StartGradient
+
+
+@dataclass(frozen=True)
+class WithReplacement(Selection):
+    """The cohort is `cohort_size` independent draws, uniform over the available clients; empty if nobody is there.
+
+    FedNu's S_t (FOLB, Algorithm 1) with the uniform distribution. It costs about cohort_size / (fraction available)
+    questions, however many clients there are.
+
+    Args:
+        cohort_size: draws in a round (K); may exceed the number of clients.
+    """
+
+    repeats: ClassVar[bool] = True
+
+    cohort_size: int = 10
+
+    def __post_init__(self) -> None:
+        count("cohort_size", self.cohort_size)
+
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """Return the draws, ascending, int64 ``[K]``."""
+        return uniform_draws(candidates, self.cohort_size, "selection")
+
+
+@dataclass(frozen=True)
+class TwoCohorts(WithReplacement):
+    """Two independent multisets of `cohort_size` draws: S_1 trains, S_2 only sends gradients (FOLB, Algorithm 2).
+
+    Args:
+        cohort_size: draws for each of the two (K).
+    """
+
+    measurements: ClassVar[tuple[Measurement, ...]] = (StartGradient(),)
+
+    def measuring(self, candidates: Candidates) -> np.ndarray:
+        """Return the draws of S_2, ascending, int64 ``[K]``."""
+        return uniform_draws(candidates, self.cohort_size, "second cohort")
+
+
+def uniform_draws(candidates: Candidates, size: int, purpose: str) -> np.ndarray:
+    """`size` independent draws, uniform over those who are there, ascending; none if nobody is."""
+    key, num_clients = stream(purpose, candidates.seed, candidates.round), candidates.num_clients
+    found, drawn, step = np.empty(0, dtype=np.int64), 0, 2 * size
+    while len(found) < size and drawn < 4 * num_clients:
+        clients = (uniform(fold(key, np.arange(drawn, drawn + step))) * num_clients).astype(np.int64)
+        found = np.concatenate([found, clients[candidates.available(clients)]])
+        drawn, step = drawn + step, 2 * step
+    if len(found) < size:  # hardly anyone is there: ask everyone, and draw from those who are
+        present = candidates.everyone()
+        if not len(present):
+            return present
+        more = uniform(fold(key, np.arange(drawn, drawn + size))) * len(present)
+        found = np.concatenate([found, present[more.astype(np.int64)]])
+    return np.sort(found[:size])

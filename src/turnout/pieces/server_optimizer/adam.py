@@ -1,0 +1,30 @@
+"""FedAdam's step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from turnout.pieces.server_optimizer.adaptive import Adaptive, decay
+
+
+@dataclass(frozen=True)
+class ServerAdam(Adaptive):
+    """Step as FedAdam does: `Adaptive`, with ``v <- beta2 v + (1 - beta2) u^2``.
+
+    Args:
+        beta2: how much of v stays from one step to the next, in [0, 1).
+
+    Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
+    """
+
+    beta2: float = 0.99
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        decay("beta2", self.beta2)
+
+    def second_moment(self, v: torch.Tensor, square: torch.Tensor) -> torch.Tensor:
+        """Return ``beta2 v + (1 - beta2) u^2``."""
+        return torch.lerp(square, v, self.beta2)

@@ -1,0 +1,101 @@
+"""FADAS's step: AMSGrad, shorter where a report of the buffer is very stale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from turnout.core.checks import count, known_name
+from turnout.core.schedule import Schedule, check_step_size, step_size
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.base import Server, Whose
+from turnout.pieces.server_optimizer.adaptive import check_offset, decay
+
+Delays = Literal["ignored", "paper", "authors_code"]
+DELAYS: tuple[Delays, ...] = ("ignored", "paper", "authors_code")
+
+
+@dataclass(frozen=True)
+class ServerAmsgrad(Server):
+    """Step by ``x <- x + eta_t m / (sqrt(v_max) + epsilon)``, u the direction and tau the largest staleness of its reports::
+
+        m <- beta1 m + (1 - beta1) u      v <- beta2 v + (1 - beta2) u^2      v_max <- max(v_max, v)
+
+        eta_t = eta                                                 for tau <= tau_c, or if delays are ignored
+        eta_t = min(eta, 1 / tau)  "paper"    or    eta / tau  "authors_code"      for tau > tau_c
+
+    m, v and v_max begin at 0. The authors' code also divides m by ``1 - beta1^t`` and v_max by ``1 - beta2^t``, t the number
+    of steps from 1. beta1, beta2, epsilon and tau_c are its defaults here; eta is to be searched (it has 1e-4 for CIFAR-10).
+
+    Args:
+        lr: the server's step size (eta), or a `Schedule` of it by round.
+        beta1: how much of m stays from one step to the next, in [0, 1).
+        beta2: how much of v stays, in [0, 1).
+        epsilon: added to sqrt(v_max), > 0.
+        delays: whether and how eta falls with tau.
+        threshold: tau_c, a staleness that is not held against anyone, >= 0.
+        bias_correction: whether m and v_max are divided as in the authors' code.
+
+    State: ``m [P]``, ``v [P]``, ``v_max [P]``, and on the host ``steps []``.
+
+    Raises:
+        ConfigurationError: for numbers out of range, or a rule that is not known.
+
+    Reference: Wang et al., "FADAS: towards federated adaptive asynchronous optimization", ICML 2024.
+    """
+
+    lr: float | Schedule = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    epsilon: float = 1e-8
+    delays: Delays = "ignored"
+    threshold: int = 1
+    bias_correction: bool = False
+
+    def __post_init__(self) -> None:
+        check_step_size("lr", self.lr)
+        decay("beta1", self.beta1)
+        decay("beta2", self.beta2)
+        check_offset("epsilon", self.epsilon)
+        known_name("rule of delays", self.delays, DELAYS)
+        count("threshold", self.threshold, least=0)
+
+    def init(self, federation: Federation) -> State:
+        """Return zeros."""
+        zero = torch.zeros(federation.num_params, dtype=federation.dtype, device=federation.device)
+        return {"m": zero, "v": zero.clone(), "v_max": zero.clone(), "steps": torch.tensor(0)}
+
+    @property
+    def participation(self) -> Whose:
+        """Whose participation changes the step: everybody's where it falls with delays."""
+        return "none" if self.delays == "ignored" else "others"
+
+    def shortened(self, report: Report, version: int) -> float:
+        """Return ``eta_t / eta``."""
+        tau = int((version - report.version).max(initial=0))
+        if self.delays == "ignored" or tau <= self.threshold:
+            return 1.0
+        eta = 1.0 if self.delays == "authors_code" else float(step_size(self.lr, np.asarray(version)))
+        return min(1.0, 1.0 / (max(tau, 1) * eta))
+
+    def apply(
+        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
+    ) -> tuple[torch.Tensor, State]:
+        """Step along the momentum, each parameter by its own step size."""
+        steps = state["steps"] + 1
+        m = torch.lerp(direction, state["m"], self.beta1)
+        v = torch.lerp(direction.square(), state["v"], self.beta2)
+        v_max = torch.maximum(state["v_max"], v)
+        lr, scale = float(step_size(self.lr, np.asarray(version))), 1.0
+        if self.bias_correction:
+            lr, scale = lr / (1 - self.beta1 ** int(steps)), (1 - self.beta2 ** int(steps)) ** -0.5
+        stepped = params.addcdiv(m, v_max.sqrt().mul_(scale).add_(self.epsilon), value=lr)
+        return stepped, {"m": m, "v": v, "v_max": v_max, "steps": steps}
+
+    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
+        """Return nothing: all of the state is replaced, not changed in place."""
+        del report, state
+        return {}

@@ -1,0 +1,37 @@
+"""The server's plain step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from turnout.core.schedule import Schedule, check_step_size, step_size
+from turnout.core.types import State
+from turnout.pieces.base import Server
+
+
+@dataclass(frozen=True)
+class ServerSgd(Server):
+    """``x_{t+1} = x_t + eta u``.
+
+    Args:
+        lr: the server's step size (eta), or a `Schedule` of it by round.
+    """
+
+    lr: float | Schedule = 1.0
+
+    def __post_init__(self) -> None:
+        check_step_size("server_lr", self.lr)
+
+    @property
+    def adds_direction(self) -> bool:
+        """Whether its step is ``x + u`` in every round."""
+        return self.lr == 1.0
+
+    def apply(
+        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
+    ) -> tuple[torch.Tensor, State]:
+        """Step along the direction."""
+        return params.add(direction, alpha=float(step_size(self.lr, np.asarray(version)))), state

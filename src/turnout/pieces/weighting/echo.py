@@ -1,0 +1,43 @@
+"""FedAWE's adaptive innovation echoing: an update counts once for every round that its client missed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from turnout.core.checks import positive
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.base import Weighting, Weights, Whose
+
+
+@dataclass(frozen=True)
+class Echo(Weighting):
+    """``w_b <- w_b lr (t - tau_b)``: t is the present round, and tau_b that of the client's last participation, -1 if none.
+
+    Where clients train from the model of the step after their last participation (`KeptModels`), this is the number of steps
+    since that model, plus one.
+
+    Attributes:
+        lr: the global step size eta_g, which multiplies updates but not the models that they start from.
+
+    Raises:
+        ConfigurationError: for a step size that is not > 0.
+
+    Reference: Xiang et al., "Efficient federated learning against heterogeneous and non-stationary client unavailability",
+    NeurIPS 2024.
+    """
+
+    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+    participation: ClassVar[Whose] = "own"
+
+    lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("lr", self.lr)
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """Return how many rounds each update stands for, times the step size."""
+        del state, federation
+        return torch.from_numpy(self.lr * (version - report.version + 1.0))

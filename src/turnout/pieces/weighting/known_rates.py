@@ -1,0 +1,76 @@
+"""Weights from participation rates that somebody knows: the oracle that FedAU does without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.base import KnownInAdvance, Weighting, Weights, Whose
+
+
+@dataclass(frozen=True)
+class KnownRates(Weighting, KnownInAdvance):
+    """``w_b <- w_b / p_b`` with the true participation rate p ("known participation statistics" in FedAU's comparison).
+
+    Args:
+        rates: p for each of the N clients; None takes what the population says of itself.
+
+    Raises:
+        ConfigurationError: where nobody knows the rates, there are not N of them, or one is outside (0, 1].
+    """
+
+    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+    participation: ClassVar[Whose] = "none"
+
+    undoes_participation: ClassVar[bool] = True
+
+    rates: tuple[float, ...] | None = None
+
+    def init(self, federation: Federation) -> State:
+        """``inverse [N]``: 1 / p_n."""
+        rates = federation.rates if self.rates is None else np.asarray(self.rates, dtype=np.float64)
+        if rates is None:
+            raise ConfigurationError(
+                "known_statistics needs the rate at which each client takes part, and here nobody knows it (a selection "
+                "that takes only some of the available clients, or a trace without rates, changes it): write "
+                "rates=(...), one number for each client, or use fedau, which learns it"
+            )
+        if len(rates) != federation.num_clients:
+            raise ConfigurationError(
+                f"{len(rates)} participation rates were given for {federation.num_clients} clients"
+            )
+        if not ((rates > 0) & (rates <= 1)).all():
+            worst = int(np.flatnonzero(~((rates > 0) & (rates <= 1)))[0])
+            raise ConfigurationError(
+                f"the participation rate of client {worst} is {rates[worst]}; 1/p needs 0 < p <= 1: raise the floor of the "
+                "availability, or use fedau with a cutoff"
+            )
+        return {"inverse": torch.from_numpy(1.0 / rates)}
+
+    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
+        """Refuse clients whose rates nobody knows."""
+        del state, after, version
+        raise ConfigurationError(
+            f"known_statistics was given the rates of {before.num_clients} clients, and a client has come whose rate nobody "
+            "knows: use fedau, which learns it"
+        )
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """``1 / p`` of those who are there."""
+        del version, federation
+        return state["inverse"][torch.from_numpy(report.client)]
+
+    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
+        """Nothing: what somebody knows does not change."""
+        del report, state
+        return {}
+
+    def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
+        """``1 / p_n`` for everyone."""
+        del version, federation
+        return state["inverse"].numpy()

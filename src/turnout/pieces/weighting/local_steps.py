@@ -1,0 +1,55 @@
+"""FedNova: clients who did more steps do not pull more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.device import to_device
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.base import Normaliser, Slots, Weights
+
+
+@dataclass(frozen=True)
+class DivideByLocalSteps(Normaliser):
+    """FedNova's normalised averaging: ``w_b <- p_b tau_eff / tau_b``, ``p_b = w_b / sum w``, ``tau_eff = sum_b p_b tau_b``.
+
+    Each update is divided by its number of local steps tau_b, so that the fixed point is the one of the true objective
+    however unequal the work; the step keeps the size of an average client's. All weights zero stay zero, and clients
+    without a step count nothing.
+
+    Raises:
+        ConfigurationError: with momentum or a proximal term, with which ``||a_b||_1`` is another number than tau_b.
+
+    Reference: Wang et al., "Tackling the objective inconsistency problem in heterogeneous federated optimization",
+    NeurIPS 2020 (eq. 6 for plain local SGD).
+    """
+
+    def fits(self, algorithm: Slots) -> None:
+        """Only plain SGD weighs its gradients alike, which is what dividing by their number means."""
+        momentum = getattr(algorithm.local, "momentum", 0.0)
+        if momentum or algorithm.corrections:
+            what = f"momentum={momentum}" if momentum else type(algorithm.corrections[0]).__name__
+            raise ConfigurationError(
+                f"FedNova divides an update by its number of steps, which is right for plain SGD; with {what} the gradients "
+                "of a round do not count alike: leave it out"
+            )
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Divide by the steps, and multiply by their mean."""
+        times = to_device(self.factors(report, version, state, federation), weights.device)
+        steps = to_device(report.num_steps, weights.device, weights.dtype)
+        total = weights.sum()
+        share = (weights / total).where(total != 0, weights)
+        effective = share.dot(steps)
+        return share * effective * times, state
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """``1 / tau`` of each report; 0 without a step."""
+        del version, state, federation
+        steps = torch.from_numpy(report.num_steps).double()
+        return (1.0 / steps).where(steps > 0, 0.0)

@@ -1,0 +1,84 @@
+"""What weights are divided by: the last link of every weighting chain, and the place where papers differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.base import Normaliser, Weights, Whose
+
+
+class ByOneNumber(Normaliser):
+    """Divides all weights of a step by one number."""
+
+    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+
+    divisor_is_public: ClassVar[bool] = False
+    """Whether that number tells nothing of anyone's data, even where weights do."""
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """Nothing that differs between reports."""
+        del version, state, federation
+        return torch.ones(len(report), dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class DivideByClients(ByOneNumber):
+    """``w_b <- w_b / N``: by all clients, there or not (FedAU, Algorithm 1, line 9; "average all")."""
+
+    divisor_is_public: ClassVar[bool] = True
+    participation: ClassVar[Whose] = "none"
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Divide by the number of clients of the federation."""
+        del report, version
+        return weights / federation.num_clients, state
+
+
+@dataclass(frozen=True)
+class DivideByParticipants(ByOneNumber):
+    """``w_b <- w_b / B``: by those who are there ("average participating")."""
+
+    divisor_is_public: ClassVar[bool] = True
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Divide by the number of reports."""
+        del version, federation
+        return weights / max(len(report), 1), state
+
+
+@dataclass(frozen=True)
+class DivideBySum(ByOneNumber):
+    """``w_b <- w_b / sum_b w_b``: weights that sum to one (FedAvg by examples). All zero stay zero."""
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Divide by the weights' sum."""
+        del report, version, federation
+        total = weights.sum()
+        return (weights / total).where(total != 0, weights), state
+
+
+@dataclass(frozen=True)
+class DivideByAbsoluteSum(ByOneNumber):
+    """``w_b <- w_b / sum_b |w_b|``: negative weights subtract, and all have the size of a mean (FOLB, eq. 13 and 18).
+
+    All zero stay zero, which leaves the model unchanged.
+    """
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Divide by the sum of absolute weights."""
+        del report, version, federation
+        largest = weights.abs().max().clamp(min=torch.finfo(weights.dtype).tiny)  # so that no sum overflows
+        total = (weights / largest).abs().sum()
+        return (weights / largest / total).where(total != 0, weights), state

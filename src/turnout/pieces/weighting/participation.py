@@ -1,0 +1,182 @@
+"""FedAU: aggregation weights learnt from the intervals between a client's participations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError, count, positive, refuse
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.base import KnownInAdvance, Weighting, Weights
+
+
+@dataclass(frozen=True)
+class Participation(Weighting, KnownInAdvance):
+    """``w_b <- w_b omega_t^b``: omega is the mean of the client's participation intervals so far, each cut off at K.
+
+    FedAU, Algorithm 2. A round in which the client is there ends an interval, as do K rounds without it; omega_t is the
+    mean of all intervals that ended before round t, and 1 while there is none::
+
+        S <- S + 1 each round; where I_{t-1} = 1 or S = K:  omega <- (M omega + S) / (M + 1), M <- M + 1, S <- 0
+
+    An absent client costs nothing: the intervals that its absence cut off are settled when it returns. The result is
+    that of the authors' counter, which runs every round, exactly, because the state is whole numbers.
+
+    Args:
+        cutoff: K; None is infinity.
+        average: ``"mean"``, or ``"exponential"`` for the variant of section 3.2 that forgets: every interval that ends
+            moves omega by ``rate`` of the way to it, ``omega <- omega + rate (S - omega)``, the first replaces it.
+        rate: of the exponential average, in (0, 1]; used by it alone.
+        groups: a group number (0, 1, ...) for each client whose members share one state (the paper's remedy where a
+            client comes once in its life): Algorithm 2 runs on the shared M, S and omega for one member after another,
+            so S counts rounds of members. None means that every client is its own group.
+
+    State: whole numbers by group: ``intervals`` (M), ``total`` (sum of intervals), ``last`` (when the last one began, in
+    rounds of members); ``omega`` instead of ``total`` for the exponential average.
+
+    Example:
+        >>> import turnout as to
+        >>> to.compose(to.Participation(cutoff=50), to.DivideByClients())
+        Algorithm('custom': AllAvailable() -> Sgd() -> Participation() -> DivideByClients() -> WeightedSum() -> ServerSgd())
+
+    Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
+    ICLR 2024.
+    """
+
+    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+
+    undoes_participation: ClassVar[bool] = True
+
+    cutoff: int | None = 50
+    average: str = "mean"
+    rate: float = 0.1
+    groups: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.cutoff is not None:
+            count("cutoff", self.cutoff, instead="Write cutoff=None for no cutoff; 1 would make every weight 1")
+        if self.average not in ("mean", "exponential"):
+            raise refuse("average", given=self.average, needed="'mean' or 'exponential'")
+        positive("rate", self.rate)
+        if self.rate > 1:
+            raise refuse("rate", given=self.rate, needed="a number > 0 and <= 1")
+        if self.groups is not None and not (self.groups and all(type(g) is int and g >= 0 for g in self.groups)):
+            raise refuse("groups", given=self.groups, needed="one group number >= 0 for each client")
+
+    @property
+    def participation(self) -> Literal["own", "others"]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whose participation changes omega: the client's own, or that of its group."""
+        return "own" if self.groups is None else "others"
+
+    def init(self, federation: Federation) -> State:
+        """No interval has ended, and the first one begins with round 0."""
+        num_groups = federation.num_clients
+        if self.groups is not None:
+            if len(self.groups) != federation.num_clients:
+                raise ConfigurationError(
+                    f"groups names a group for {len(self.groups)} clients, but there are {federation.num_clients}"
+                )
+            num_groups = max(self.groups) + 1
+        state = {
+            "intervals": torch.zeros(num_groups, dtype=torch.int64),
+            "last": torch.full((num_groups,), -1, dtype=torch.int64),
+        }
+        if self.average == "mean":
+            return state | {"total": torch.zeros(num_groups, dtype=torch.int64)}
+        return state | {"omega": torch.ones(num_groups, dtype=torch.float64)}
+
+    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
+        """Begin the first interval of new clients now, so that nobody is taken for one who stayed away."""
+        if self.groups is not None:
+            raise ConfigurationError(
+                f"groups names a group for each of {before.num_clients} clients, and more have come: write groups=None where "
+                "clients may enrol at any time"
+            )
+        grown = super().grow(state, before, after, version)
+        grown["last"][before.num_clients :] = version - 1
+        return grown
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Weigh by what was known before this round; then settle the intervals that this round ends."""
+        if not len(report):
+            return weights, state
+        weights, state = super().apply(weights, report, version, state, federation)
+        clients = report.client
+        group, place, size = self._seats(clients)
+        once = np.unique(clients, return_index=True)[1]  # who sent two reports in one round was there once
+        self._settle(state, group[once], np.broadcast_to(version * size + place, clients.shape)[once])
+        return weights, state
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """Omega of those who are there."""
+        del federation
+        group, _, size = self._seats(report.client)
+        return torch.from_numpy(self._omega(state, group, version * size))
+
+    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
+        """All that is known of the groups of those who are there."""
+        return dict.fromkeys(state, self._seats(report.client)[0])
+
+    def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
+        """``omega`` of everyone in the round to come."""
+        group, _, size = self._seats(np.arange(federation.num_clients))
+        return self._omega(state, group, version * size)
+
+    def _seats(self, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray | int, np.ndarray | int]:
+        """Each client's group, its place among the members, and how many members there are."""
+        if self.groups is None:
+            return clients, 0, 1
+        group, place, size = self._seating
+        return group[clients], place[clients], size[clients]
+
+    @cached_property
+    def _seating(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Group, place and number of members for all clients, made once: it costs all of them."""
+        groups = np.asarray(self.groups)
+        sizes = np.bincount(groups)
+        order = np.argsort(groups, kind="stable")
+        place = np.empty(len(groups), dtype=np.int64)
+        place[order] = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return groups, place, sizes[groups]
+
+    def _omega(self, state: State, group: np.ndarray, now: np.ndarray | int) -> np.ndarray:
+        """Omega at the opportunity `now`, with the intervals that absence has cut off since ``last``."""
+        last, intervals = state["last"].numpy()[group], state["intervals"].numpy()[group]
+        cut = np.zeros_like(last) if self.cutoff is None else (now - last - 1) // self.cutoff
+        if self.average == "mean":
+            total = state["total"].numpy()[group] + cut * (self.cutoff or 0)
+            return np.where(intervals + cut > 0, total / np.maximum(intervals + cut, 1), 1.0)
+        return self._forget(state["omega"].numpy()[group], intervals, cut, self.cutoff or 0)
+
+    def _forget(
+        self, omega: np.ndarray, intervals: np.ndarray, times: np.ndarray, length: np.ndarray | int
+    ) -> np.ndarray:
+        """Return the exponential average after `times` more intervals of one length; the very first replaces the 1."""
+        omega = np.where((intervals == 0) & (times > 0), length, omega)
+        return length + (omega - length) * (1.0 - self.rate) ** times
+
+    def _settle(self, state: State, group: np.ndarray, now: np.ndarray) -> None:
+        """End the intervals of participants, whose opportunity was `now`; several of a group one after another."""
+        order = np.lexsort((now, group))
+        group, now = group[order], now[order]
+        turn = np.arange(len(group)) - np.searchsorted(group, group)  # 0 for the first of its group, then 1, ...
+        for this in range(int(turn.max()) + 1):
+            rows = turn == this
+            g, t = group[rows], now[rows]
+            gap = t - state["last"].numpy()[g] - 1
+            cut = np.zeros_like(gap) if self.cutoff is None else gap // self.cutoff
+            length = gap - cut * (self.cutoff or 0) + 1
+            if self.average == "mean":
+                state["total"].numpy()[g] += cut * (self.cutoff or 0) + length
+            else:
+                omega, intervals = state["omega"].numpy(), state["intervals"].numpy()[g]
+                settled = self._forget(omega[g], intervals, cut, self.cutoff or 0)
+                omega[g] = self._forget(settled, intervals + cut, np.ones_like(cut), length)
+            state["intervals"].numpy()[g] += cut + 1
+            state["last"].numpy()[g] = t

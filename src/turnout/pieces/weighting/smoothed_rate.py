@@ -1,0 +1,69 @@
+"""F3AST's weights: a client's share of the objective over how often it takes part, smoothed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal
+
+import torch
+
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.base import SmoothedRates, Weighting, Weights, Whose
+
+
+@dataclass(frozen=True)
+class BySmoothedRate(Weighting):
+    """``w_b <- w_b p_b / r_b``; r_b is how often client b takes part, the present round included (`SmoothedRates`).
+
+    State: ``rate [N]`` and ``last [N]``.
+
+    Args:
+        beta: of the smoothing, in (0, 1].
+        shares: p, what each client counts in the objective; None is 1/N each.
+
+    Raises:
+        ConfigurationError: those of `SmoothedRates`.
+
+    Reference: Ribero, Vikalo and de Veciana, "Federated learning under intermittent client availability and time-varying
+    communication constraints", IEEE JSTSP 2023.
+    """
+
+    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+    participation: ClassVar[Whose] = "own"
+
+    undoes_participation: ClassVar[bool] = True
+
+    client_rows: ClassVar[tuple[str, ...]] = ("rate", "last")
+
+    beta: float = 0.01
+    shares: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        SmoothedRates(self.beta, self.shares)  # which refuses what is no smoothing
+
+    @cached_property
+    def _rates(self) -> SmoothedRates:
+        return SmoothedRates(self.beta, self.shares)
+
+    def init(self, federation: Federation) -> State:
+        """Everybody has taken part equally often."""
+        return self._rates.first(federation)
+
+    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
+        """Begin with new clients now."""
+        del before
+        return self._rates.enlarged(state, after, version)
+
+    def apply(
+        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
+    ) -> tuple[Weights, State]:
+        """Weigh by the rates with this round; then note who took part in it."""
+        weights, state = super().apply(weights, report, version, state, federation)
+        self._rates.note(report.client, version, state)
+        return weights, state
+
+    def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
+        """``p / r`` of those who are there."""
+        share = self._rates.share(report.client, federation.num_clients)
+        return torch.from_numpy(share / self._rates.after(report.client, version, state))

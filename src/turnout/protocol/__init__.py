@@ -1,0 +1,1 @@
+"""Run a server's side of federated learning without I/O, clock or data, for a simulation and a deployment alike."""

@@ -1,0 +1,168 @@
+"""Whom the server asks next, among those who are there and idle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from turnout.core.random import fold, stream, uniform
+from turnout.protocol.pace.pace import BoundPace
+
+_SMALL = 1024
+_BLOCK = 256
+
+
+class Presence(Protocol):
+    """Who is there: an availability in virtual time, or the table of clients of a server."""
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients there are (N)."""
+        ...
+
+    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
+        """Return which of these clients are there in a round of availability, bool ``[n]`` from int64 ``[n]``."""
+        ...
+
+
+class Choice:
+    """Uniformly random choices, without repeats, among the clients who are there and idle.
+
+    Clients are drawn from all N until enough are found, which costs the same however many there are. Where most are away
+    or at work this would take long; then all who are there are listed once, and the list is kept until `begin`, with those
+    who become idle added to it by `add`. The i-th random number of a run depends on the seed and on i alone.
+
+    Args:
+        availability: who is there.
+        pace: who is idle.
+        seed: the run's seed.
+        always: whether everybody is there at all times.
+
+    Attributes:
+        availability: as given.
+        always: as given.
+        round: the round of availability.
+    """
+
+    def __init__(self, availability: Presence, pace: BoundPace, seed: int, *, always: bool = False) -> None:
+        self.availability, self._pace = availability, pace
+        self.always = always
+        self.round = 0
+        self._key = stream("choice", seed)
+        self._used = 0
+        self._numbers: list[float] = []
+        self._there: list[bool] | None = None
+        self._pool: list[int] | None = None
+        self._pooled: set[int] = set()
+
+    def begin(self, round: int) -> None:
+        """Begin a round of availability."""
+        self.round = round
+        if not self.always:
+            self._there = self._pool = None
+            self._pooled = set()
+
+    def add(self, clients: Sequence[int], *, surely_there: bool = True) -> None:
+        """Note clients who may have become idle."""
+        if self._pool is None:
+            return
+        if not (surely_there or self.always or len(clients) == 0):
+            there = self.availability.available(np.array(clients), self.round)
+            clients = [client for client, here in zip(clients, there.tolist(), strict=True) if here]
+        for client in clients:
+            if client not in self._pooled and self._pace.idle(client):
+                self._pool.append(client)
+                self._pooled.add(client)
+
+    def of_these(self, clients: Sequence[int]) -> list[int]:
+        """Return those of `clients`, who are there, that are idle, in their order."""
+        return list(filter(self._pace.idle, clients))
+
+    def there(self, clients: np.ndarray) -> np.ndarray:
+        """Return which of `clients` are there and idle, bool ``[n]``."""
+        there = self.availability.available(clients, self.round)
+        return there & np.array([self._pace.idle(client) for client in clients.tolist()], dtype=bool)
+
+    def choose(self, count: int, but: Iterable[int] = ()) -> list[int]:
+        """At most `count` clients who are there and idle, ascending, none of `but`; fewer only if there are no more."""
+        num_clients = self.availability.num_clients
+        found = dict.fromkeys(but)
+        count += len(found)
+        if self._pool is None and num_clients > _SMALL and 4 * count <= num_clients:
+            self._search(found, count)
+        if len(found) < count:
+            self._draw(found, count)
+        return sorted(found.keys() - but) if but else sorted(found)
+
+    def likely(self) -> list[int]:
+        """Return some of those who will be tried next, as far as that is known."""
+        if self._pool is not None or not (place := self._used % _BLOCK):
+            return []
+        return [int(number * self.availability.num_clients) for number in self._numbers[place:]]
+
+    def _search(self, found: dict[int, None], count: int) -> None:
+        """Try clients of all N until `count` are found; gives up after N / 4."""
+        num_clients, idle = self.availability.num_clients, self._pace.idle
+        for _ in range(num_clients // 4):
+            client = int(self._number() * num_clients)
+            if (self.always or self._is_there()) and idle(client):
+                found[client] = None
+                if len(found) == count:
+                    return
+
+    def _draw(self, found: dict[int, None], count: int) -> None:
+        """Draw from the list of those who are there and idle until `count` are found."""
+        if self._pool is None:
+            there = self._everyone()
+            there[np.array([*self._pace.engaged(), *found], dtype=np.int64)] = False
+            self._pool = np.flatnonzero(there).tolist()
+            self._pooled = set(self._pool)
+        pool, idle = self._pool, self._pace.idle
+        while pool and len(found) < count:
+            if count - len(found) >= len(pool):
+                found.update(dict.fromkeys(filter(idle, pool)))
+                pool.clear()
+                self._pooled.clear()
+                return
+            place = int(self._number() * len(pool))
+            client, pool[place] = pool[place], pool[-1]
+            pool.pop()
+            self._pooled.discard(client)
+            if idle(client):  # the list may still hold some who were asked without being drawn
+                found[client] = None
+
+    def _everyone(self) -> np.ndarray:
+        """Who is there, bool ``[N]``."""
+        clients = np.arange(self.availability.num_clients)
+        return np.ones(len(clients), dtype=bool) if self.always else self.availability.available(clients, self.round)
+
+    def _number(self) -> float:
+        """Return the next uniform number."""
+        place = self._used % _BLOCK
+        if place == 0 or not self._numbers:
+            places = np.arange(self._used - place, self._used - place + _BLOCK)
+            self._numbers, self._there = uniform(fold(self._key, places)).tolist(), None
+        self._used += 1
+        return self._numbers[place]
+
+    def _is_there(self) -> bool:
+        """Whether the client that the last number stands for is there; finds out for a block of numbers at once."""
+        there = self._there
+        if there is None:
+            clients = (np.array(self._numbers) * self.availability.num_clients).astype(np.int64)
+            there = self._there = self.availability.available(clients, self.round).tolist()
+        return there[(self._used - 1) % _BLOCK]
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that it carries, as int64 arrays."""
+        listed = self._pool is not None
+        return {"used": np.array([self.round, self._used, listed]), "pool": np.array(self._pool or [], dtype=np.int64)}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Take over what `state` gave."""
+        self.round, self._used, listed = state["used"].tolist()
+        self._numbers, self._there = [], None
+        self._pool = state["pool"].tolist() if listed else None
+        self._pooled = set(self._pool or ())

@@ -1,0 +1,352 @@
+"""A server without I/O, clock and data: pace, server step, and what it knows of its clients.
+
+A simulation in virtual time and a server on a network drive the same object; decision 0008 says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from turnout.core.checks import BudgetSpent
+from turnout.core.device import to_device
+from turnout.core.types import Federation, Info, Report, ServerState, State, Task
+from turnout.pieces.aggregation import SecureSum
+from turnout.pieces.base import RecordingSelection
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.server_step import server_prepares, server_step
+from turnout.protocol.batch import Batch, Order, Stepped, with_repeats
+from turnout.protocol.growth import grown
+from turnout.protocol.influence import Influence
+from turnout.protocol.limits import Participations
+from turnout.protocol.pace import SECURE_PHASES, Ask, Choose, Gather, Phase, Step
+from turnout.protocol.repeats import Repeats
+from turnout.protocol.scheduler import Scheduler, Told
+from turnout.protocol.secure.attendance import Attendance
+from turnout.protocol.tensors import as_arrays, as_tensors, report_as_tensors, report_of_tensors
+
+
+class Coordinator:
+    """The state of a server.
+
+    Args:
+        algorithm: what it runs.
+        params: the first model, ``[P]``.
+        federation: what it knows of its clients.
+        scheduler: the pace in motion, and whom it asks.
+        rounds: server steps that are planned; None is without an end.
+        records_influence: whether to sum up what each client contributes.
+        sums_early: whether updates may be summed as they come in, where the algorithm allows it.
+
+    Attributes:
+        state: the server's state; ``state.version`` counts the steps.
+        federation: as given; N grows by `enrol`.
+        scheduler, rounds: as given.
+        models: the model of every version that somebody may still report about, ``[P]``.
+        influence: what every client has contributed; None if nobody asked for it.
+        measured: what those said who were asked before the cohort of the present round was chosen; None without.
+        attendance: who is in the secure sum of the present round; None before one begins.
+        barred: clients that take part in no secure sum any more, because they cheated in one.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        params: torch.Tensor,
+        federation: Federation,
+        scheduler: Scheduler,
+        *,
+        rounds: int | None = None,
+        records_influence: bool = False,
+        sums_early: bool = True,
+    ) -> None:
+        self.algorithm, self.federation, self.scheduler, self.rounds = algorithm, federation, scheduler, rounds
+        self.state: ServerState = algorithm.init(params, federation)
+        self.models = {0: self.state.params}
+        self.influence = Influence(federation.num_clients) if records_influence else None
+        self._sums_early = algorithm.sums_early and sums_early
+        self.measured: Report | None = None
+        self._prepared: Report | None = None
+        self._trained = Repeats(federation.num_clients)
+        self._took_part = Participations(federation.num_clients, algorithm.aggregation.limit)
+        if self._took_part.limit is not None:
+            self.scheduler.cohorts.allow(self._took_part.may)
+        if isinstance(algorithm.selection, RecordingSelection):
+            self.scheduler.cohorts.recall(lambda: self.state.slots["selection"])
+        self._secure = algorithm.aggregation if isinstance(algorithm.aggregation, SecureSum) else None
+        self.attendance: Attendance | None = None
+        self.barred: set[int] = set()
+        if self._secure is not None:
+            self.scheduler.through = self._through
+        self._enrolled = federation.num_clients
+        self._shared: tuple[ServerState | None, State] = (None, {})
+
+    @property
+    def _mixes(self) -> bool:
+        """Whether reports of a step may be of several versions."""
+        return self.scheduler.pace.mixes_versions
+
+    @property
+    def _repeats(self) -> bool:
+        """Whether the cohort has clients who count twice."""
+        cohort = self.scheduler.cohort
+        return not self._mixes and len(cohort) > 1 and bool((cohort[1:] == cohort[:-1]).any())
+
+    @property
+    def over(self) -> str | None:
+        """Why there is no further step, if there is none."""
+        if self.rounds is not None and self.state.version >= self.rounds:
+            return "the run is over"
+        return self._exhausted()
+
+    def _exhausted(self) -> str | None:
+        """Say why the next step would release more than the privacy budget allows, if it would."""
+        plan = self.algorithm.privacy
+        plan = None if plan is None or plan.budget is None else plan.of(self.state.slots["aggregation"])
+        known = self.state.version, self.rounds, self.federation.lost_releases
+        return None if plan is None else plan.exhausted(*known)
+
+    def settle(self, searched: list[float]) -> None:
+        """Have the aggregation go on with what it searched for this run before."""
+        slots = self.state.slots
+        slots["aggregation"] = self.algorithm.aggregation.settled(slots["aggregation"], searched)
+
+    def noise_of(self, secret: int | None, lost_releases: tuple[tuple[int, int], ...]) -> None:
+        """Make the noise of the next step of a secret, and count releases that were lost."""
+        self.federation = replace(self.federation, secret=secret, lost_releases=lost_releases)
+
+    def next(self, time: float) -> Told | None:
+        """Return the next thing to do, as `Scheduler.next`."""
+        return self.scheduler.next(time)
+
+    def batch(self, action: Step | Gather) -> Batch:
+        """Return the tasks of a step or of a phase that is over, in the order in which their reports are to be given."""
+        self._grow()
+        if isinstance(action, Step) and self.attendance is not None:
+            action = _of_sum(action, self.attendance)
+        phase: Phase = "train" if isinstance(action, Step) else action.phase
+        tasks, clients = np.array(action.tasks, dtype=np.int64), np.array(action.clients, dtype=np.int64)
+        versions = np.array(
+            action.versions if isinstance(action, Step) else [action.version] * len(clients), dtype=np.int64
+        )
+        order = np.argsort(clients, kind="stable")
+        tasks, clients, versions = tasks[order], clients[order], versions[order]
+        turn = np.arange(len(clients)) - np.searchsorted(clients, clients)
+        once = not turn.any() and not self._repeats
+        streams = phase == "prepare" or (phase == "train" and self._sums_early and once)
+        again = None
+        if self._mixes:
+            again = self._trained.of_batch(clients, versions, turn)
+        return Batch(phase, self.state.version, tasks, clients, versions, turn, again, streams)
+
+    def present_batch(self, clients: np.ndarray, phase: Phase) -> Batch:
+        """Return a batch of different clients, ascending, who do a task that nobody gave them, from the present model."""
+        versions = np.full(len(clients), self.state.version)
+        zero = np.zeros_like(clients)
+        return Batch(phase, self.state.version, zero - 1, clients, versions, zero, None, False)
+
+    def task(self, batch: Batch, rows: np.ndarray | slice) -> Task:
+        """Return what the clients in some rows of a batch are given, where all of them are simulated at once."""
+        told = self.algorithm.per_client_inputs(batch.clients[rows], self.state, self.federation)
+        if not self._mixes:
+            version = -1 if batch.phase == "prepare" else batch.version
+            return Task(self.state.params, version, self.federation.seed, batch.phase, self.shared(), told)
+        used, place = np.unique(batch.versions[rows], return_inverse=True)
+        models = [self.models[version] for version in used.tolist()]
+        params = models[0]
+        if len(models) > 1:
+            params = torch.stack(models)[to_device(place, params.device)]
+        again = None if batch.repeat_index is None else batch.repeat_index[rows]
+        present = batch.version if self.algorithm.continues else None
+        return Task(params, batch.versions[rows], self.federation.seed, batch.phase, {}, told, again, present)
+
+    def shared(self) -> State:
+        """Return what is broadcast beside the model, the same for all tasks until the next step."""
+        if self._shared[0] is not self.state:
+            self._shared = self.state, self.algorithm.shared(self.state)
+        return self._shared[1]
+
+    def orders(self, ask: Ask) -> list[Order]:
+        """Return what each client is told with its new task; to be called by a network before `next` is called again."""
+        self._grow()
+        told = self.algorithm.per_client_inputs(np.array(ask.clients, dtype=np.int64), self.state, self.federation)
+        in_hand = self.scheduler.pace.in_hand() if self._mixes else []
+        return [
+            Order(
+                task, client, ask.version, ask.phase,
+                self._trained.so_far(client, ask.version, in_hand) if self._mixes else 0,
+                {name: values[row : row + 1] for name, values in told.items()},
+            )
+            for row, (task, client) in enumerate(zip(ask.tasks, ask.clients, strict=True))
+        ]  # fmt: skip
+
+    def _through(self, wanted: Choose, version: int) -> list[int]:
+        """Return whom to ask for a phase of the secure sum of this round, of all who got through the phase before."""
+        assert self._secure is not None
+        clients = wanted.first
+        if wanted.phase == "share":
+            self.attendance = self._secure.attendance(self.federation.seed, version)
+            clients = [client for client in clients if client not in self.barred]
+        assert self.attendance is not None
+        return getattr(self.attendance, wanted.phase)(clients)
+
+    def no_reports(self) -> Report:
+        """Return the reports of nobody."""
+        none, params = np.zeros(0, dtype=np.int64), self.state.params
+        return Report(none, none, none, none, params.new_zeros((0, len(params))))
+
+    def gathered(self, batch: Batch, reports: Report) -> None:
+        """Take in the reports of a phase that leaves the model as it is, before `next` is called again."""
+        if batch.phase == "prepare":
+            self.state = server_prepares(self.algorithm, self.state, reports, self.federation)
+            self.models[self.state.version] = self.state.params
+            self._prepared = reports
+            return
+        if batch.phase in SECURE_PHASES:
+            if batch.phase == "open":
+                assert self.attendance is not None
+                self.attendance.opened(batch.clients.tolist())
+            return
+        self.measured = self._counted(reports)
+        self.scheduler.cohorts.measured(self.measured)
+
+    def step(self, batch: Batch, reports: Report, attack: Callable[[Report], Report] | None = None) -> Stepped:
+        """Take the server step with the reports of a batch, in its order, before `next` is called again.
+
+        Args:
+            batch: whose reports they are.
+            reports: what was sent.
+            attack: in a simulation, what colluding attackers make of them, of which each knows all others.
+
+        Raises:
+            BudgetSpent: where the step would release more than the privacy budget allows.
+        """
+        if (why := self._exhausted()) is not None:
+            raise BudgetSpent(why)
+        reports, early = self._in_time(self._complete(self._counted(reports)))
+        if attack is not None:
+            reports = attack(reports)
+        needed = self.scheduler.pace.versions()
+        before = self.state
+        self.state, info = server_step(self.algorithm, before, reports, self.federation)
+        info |= early
+        if early:
+            self._took_part.note(reports.client, before.version)
+        self._note(batch, reports, info)
+        kept = {version: model for version, model in self.models.items() if version in needed}
+        self.models = kept | {self.state.version: self.state.params}
+        prepared, self._prepared, self.measured, self.attendance = self._prepared, None, None, None
+        return Stepped(reports, info, before.version, prepared)
+
+    def _in_time(self, reports: Report) -> tuple[Report, Info]:
+        """Return the reports of clients who may take part already, and how many others there were, if anyone asks."""
+        if self._took_part.limit is None:
+            return reports, {}
+        version = self.state.version
+        may = self._took_part.may(reports.client, version)
+        kept = reports if may.all() else reports.take(may.nonzero()[0])
+        return kept, {"num_too_early": int((~may).sum())}
+
+    def _counted(self, reports: Report) -> Report:
+        """Return the reports, twice of whom the cohort has twice."""
+        return with_repeats(reports, self.scheduler.cohort) if self._repeats else reports
+
+    def _complete(self, reports: Report) -> Report:
+        """Return the reports with what was measured before, and how far the models are behind that they were trained from."""
+        if self.measured is not None:
+            reports = replace(reports, measured=self.measured)
+        stale = reports.version != self.state.version
+        if not self.algorithm.aggregation.of_models or not stale.any():
+            return reports
+        used, place = np.unique(reports.version, return_inverse=True)
+        behind = torch.stack([self.models[version] - self.state.params for version in used.tolist()])
+        return replace(reports, model_offset=behind[to_device(place, behind.device)])
+
+    def _note(self, batch: Batch, reports: Report, info: Info) -> None:
+        """Write down who contributed what."""
+        if batch.repeat_index is not None:
+            self._trained.note(batch.clients, batch.versions, batch.repeat_index)
+        if self.influence is None:
+            return
+        if len(info["weights"]) < len(reports):
+            reports = reports.screened()[0]
+        self.influence.add(reports.client, batch.version - reports.version, info["weights"].cpu().numpy())
+
+    def enrol(self) -> int:
+        """Add a client to the federation and return its number; it is there once it has `joined`.
+
+        What is kept of every client gets its rows when somebody next needs them, so that many may come at once. From then on
+        N counts it: pieces that divide by N divide by all clients who have enrolled so far, or by the number that the
+        federation was declared to have, whichever is larger.
+        """
+        self._enrolled += 1
+        return self._enrolled - 1
+
+    def _grow(self) -> None:
+        """Give all who have enrolled their rows."""
+        before, more = self.federation, self._enrolled - self.federation.num_clients
+        if not more:
+            return
+        self.federation = replace(before, num_clients=self._enrolled)
+        self.state = grown(self.algorithm, self.state, before, self.federation)
+        self._trained.grow(more)
+        self._took_part.grow(more)
+        self.scheduler.pace.grow(self._enrolled)
+        if self.influence is not None:
+            self.influence.grow(more)
+
+    def state_groups(self) -> dict[str, State]:
+        """Return all that it carries, in groups of tensors; to be called when `next` has nothing to do, or after `step`."""
+        groups = {f"server.{place}": state for place, state in self.state.slots.items()}
+        groups |= {f"schedule.{name}": as_tensors(arrays) for name, arrays in self.scheduler.state().items()}
+        own = {"versions": np.array(list(self.models)[:-1], dtype=np.int64), "enrolled": np.array(self._enrolled)}
+        own |= self._trained.state() | self._took_part.state() | {"version": np.array(self.state.version)}
+        own |= {"clients": np.array(self.federation.num_clients)}  # who enrolled since then has no rows yet
+        own |= {} if self.influence is None else self.influence.state()
+        if self.attendance is not None:
+            own |= {f"sum.{name}": value for name, value in self.attendance.state().items()}
+        earlier = {str(version): model for version, model in self.models.items() if version != self.state.version}
+        found = groups | {"model": {"params": self.state.params}, "coordinator": as_tensors(own), "models": earlier}
+        return found if self.measured is None else found | {"measured": report_as_tensors(self.measured)}
+
+    def restore(self, group: Callable[[str], State]) -> None:
+        """Take over what `state_groups` gave, one group by its name, in place of starting the scheduler."""
+        own = as_arrays(group("coordinator"))
+        self._enrolled = int(own.get("clients", own["enrolled"]))
+        self._grow()
+        device = self.federation.device
+        slots = {}
+        for place, fresh in self.state.slots.items():
+            saved = group(f"server.{place}")
+            slots[place] = {name: saved[name].to(fresh[name].device) for name in fresh}
+        self.state = ServerState(group("model")["params"].to(device), int(own["version"]), slots)
+        models = group("models")
+        earlier = {version: models[str(version)].to(device) for version in own["versions"].tolist()}
+        self.models = earlier | {self.state.version: self.state.params}
+        self._trained.restore(own)
+        self._took_part.restore(own)
+        self._enrolled = int(own["enrolled"])
+        if self.influence is not None:
+            self.influence.restore(own)
+        self.scheduler.restore({name: as_arrays(group(f"schedule.{name}")) for name in self.scheduler.state()})
+        if self._secure is not None and "sum.dealt" in own:
+            self.attendance = self._secure.attendance(self.federation.seed, self.state.version)
+            self.attendance.restore(
+                {name.removeprefix("sum."): value for name, value in own.items() if name[:4] == "sum."}
+            )
+        self.measured = None
+        if measured := group("measured"):
+            self.measured = report_of_tensors(measured, device)
+            self.scheduler.cohorts.measured(self.measured)
+
+
+def _of_sum(step: Step, attendance: Attendance) -> Step:
+    """Return a step with the tasks of those whose updates are in its secure sum; of nobody where it cannot be opened."""
+    summed = set(attendance.masked if attendance.opens else ())
+    rows = [i for i, client in enumerate(step.clients) if client in summed]
+    return step._replace(
+        **{name: tuple(getattr(step, name)[i] for i in rows) for name in ("tasks", "clients", "versions")}
+    )

@@ -1,0 +1,22 @@
+"""The server's state of more clients than before."""
+
+from __future__ import annotations
+
+from turnout.core.types import Federation, ServerState
+from turnout.pieces.base import Stateful, controls
+from turnout.pieces.base.algorithm import Algorithm
+
+
+def grown(algorithm: Algorithm, state: ServerState, before: Federation, after: Federation) -> ServerState:
+    """Return the state with rows for clients who have enrolled since: their own say is that of a client never seen.
+
+    What all N clients keep in the mean is that of N clients afterwards, of whom the new ones keep zero.
+
+    Raises:
+        ConfigurationError: by a piece that was told of a fixed number of clients.
+    """
+    slots = dict(state.slots)
+    for place, piece in algorithm.pieces().items():
+        if isinstance(piece, Stateful):
+            slots[place] = piece.grow(slots[place], before, after, state.version)
+    return ServerState(state.params, state.version, slots | controls.grown(slots, before, after))

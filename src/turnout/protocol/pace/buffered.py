@@ -1,0 +1,258 @@
+"""Asynchronous training: the server steps whenever its buffer is full, and never waits for anyone in particular."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, count, counted, known_name, refuse
+from turnout.protocol.pace.actions import Action, Choose, Drop, Ignore, Phase, Step
+from turnout.protocol.pace.pace import BoundPace, Pace
+
+Waits = Literal["never", "if_current", "always"]
+
+
+@dataclass(frozen=True)
+class Buffered(Pace):
+    """The server steps with every b reports, in the order of arrival; `concurrency` clients are at work meanwhile.
+
+    A client is asked with the version of the moment and reports when it is done, however many steps were taken in
+    between: the staleness of its report is ``version at the step - version it was asked with``. On the arrival that fills
+    the buffer the server first steps and then asks again, so that whoever filled it goes on from the new version. A buffer
+    of one is fully asynchronous.
+
+    Attributes:
+        buffer_size: b, reports in a step.
+        concurrency: greatest number of clients at work at a time; None is everyone.
+        max_staleness: reports that are staler than this are dropped; None uses all.
+        reselect: False has a client whose task has ended go on with the next one, as long as it is there. True has the
+            server choose anew among all who are idle, uniformly at random.
+        waits: which clients pause after a report until the next step. ``"never"``: nobody does, so a client can be in a
+            buffer several times. ``"if_current"``: those who trained from the present version, as in FedStaleWeight's
+            bench. ``"always"``: everyone, so that nobody is in a buffer twice, as FedStaleWeight's and FedBuff's proofs
+            assume. A client that waits keeps its place among the `concurrency`, unless the server reselects.
+        starts_with_all: whether the first step has a report of every client in place of b reports, as ACE has it: whoever
+            has sent one waits. A client who is away at first is waited for; where it never comes, a simulation ends with an
+            error.
+
+    Raises:
+        ConfigurationError: for numbers out of range, where a step takes more than 1,000 reports of each client at work, where
+            so many clients wait that the buffer can never fill, or where not all clients may work and the first step is to
+            have a report of each.
+
+    Example:
+        >>> import turnout as to
+        >>> from turnout.simulation.schedule import schedule
+        >>> unlike = to.Population(speed=to.Speed(compute=to.delay.Constant(1.0), spread=1.0, per="task"))
+        >>> schedule(to.Buffered(2), unlike, num_clients=4, steps=30).contributions()["contributions"].tolist()
+        [25, 10, 11, 14]
+
+    References: Nguyen et al., "Federated learning with buffered asynchronous aggregation", AISTATS 2022; Ma et al.,
+    "FedStaleWeight: buffered asynchronous federated learning with fair aggregation via staleness reweighting", 2024.
+    """
+
+    buffer_size: int = 10
+    concurrency: int | None = None
+    max_staleness: int | None = None
+    reselect: bool = False
+    waits: Waits = "never"
+    starts_with_all: bool = False
+
+    def __post_init__(self) -> None:
+        count("buffer_size", self.buffer_size)
+        if self.concurrency is not None:
+            count("concurrency", self.concurrency, instead="Write None for everyone")
+        if self.max_staleness is not None:
+            count("max_staleness", self.max_staleness, least=0, instead="Write None to use all reports")
+        known_name("rule for waits", self.waits, ("never", "if_current", "always"))
+
+    def bind(self, num_clients: int, phases: tuple[Phase, ...] = ("train",), continues: bool = False) -> BoundBuffered:
+        """Return the state machine for N clients, which trains and does nothing else."""
+        count("num_clients", num_clients)
+        if continues:
+            raise ConfigurationError(
+                "Buffered gives clients the model of the moment, and KeptModels has them go on from the one that they kept: "
+                "write the pace Rounds()"
+            )
+        for phase in phases:
+            if phase != "train":
+                raise ConfigurationError(f"Buffered cannot {phase}: {_WHY_NOT[phase]}")
+        concurrency = num_clients if self.concurrency is None else self.concurrency
+        if self.buffer_size > _MOST_REPORTS * concurrency:
+            raise ConfigurationError(
+                f"buffer_size: got {self.buffer_size:,}, for which each of {counted(concurrency, 'client')} at work would "
+                f"report more than {_MOST_REPORTS:,} times before a step: write at most {_MOST_REPORTS * concurrency}"
+            )
+        if concurrency > num_clients:
+            needed = f"at most the number of clients, {num_clients}"
+            raise refuse("concurrency", given=concurrency, needed=needed, instead="Write None for everyone")
+        if self.starts_with_all and concurrency < num_clients:
+            raise ConfigurationError(
+                f"starts_with_all: the first step has a report of each of {num_clients} clients, but with "
+                f"concurrency={concurrency} not all of them may work: write concurrency=None"
+            )
+        most = num_clients if self.reselect else concurrency
+        if self.waits != "never" and self.buffer_size > most:
+            raise ConfigurationError(
+                f"buffer_size: got {self.buffer_size}, but with waits={self.waits!r} only {most} clients can report before "
+                f"all of them wait, so the buffer would never fill: write buffer_size={most} or less, or waits='never'"
+            )
+        return BoundBuffered(self, concurrency, num_clients)
+
+
+_MOST_REPORTS = 1_000
+"""Of a client at work in one step. Steps of more are mistakes, and nothing is seen of a run before its first step."""
+
+_WHY_NOT = {
+    "prepare": "what all clients keep must be of one model, and by the time all have reported, Buffered would have stepped: "
+    "write initial='zeros', or the pace Rounds()",
+    "measure": "whoever measures reports on the model of a round before its cohort is chosen, and Buffered has no rounds and "
+    "chooses no cohorts: write also=(AllAvailable(),), or the pace Rounds()",
+    "share": "SecureSum masks updates among the clients of a round, who are there at the same time, and Buffered has no "
+    "rounds: write the pace Rounds()",
+}
+
+
+class BoundBuffered(BoundPace):
+    """`Buffered` for N clients.
+
+    Attributes:
+        options: the options.
+        concurrency: greatest number of clients at work.
+        num_clients: N.
+        waiting: clients who wait for the next step, in the order of their reports; all of them are in the buffer.
+    """
+
+    def __init__(self, options: Buffered, concurrency: int, num_clients: int) -> None:
+        super().__init__()
+        self.options, self.concurrency, self.num_clients = options, concurrency, num_clients
+        self.waiting: dict[int, None] = {}
+        self._buffer: list[tuple[int, int, int]] = []  # task, client, version
+
+    @property
+    def num_free(self) -> int:
+        """How many more clients may be asked now."""
+        return self.concurrency - len(self.open.of) - (0 if self.options.reselect else len(self.waiting))
+
+    @property
+    def waits_for(self) -> list[int]:
+        """The clients whose report the first step still lacks, where it has one of everyone."""
+        if not self._gathers():
+            return []
+        return sorted(set(range(self.num_clients)) - {client for _, client, _ in self._buffer})
+
+    def start(self, time: float) -> list[Action]:
+        """Ask for as many clients as may work at a time."""
+        del time
+        return self._refill()
+
+    def chosen(self, time: float, clients: Sequence[int]) -> list[Action]:
+        """Ask them with the present version; nobody is an answer too."""
+        del time
+        if len(clients) > self.num_free:
+            raise refuse("clients", given=len(clients), needed=f"at most {self.num_free}, the places that are free")
+        if self.waiting and (waiting := self.waiting.keys() & clients):
+            raise ConfigurationError(f"client {min(waiting)} waits for the next step: choose one that is idle")
+        return [self.open.ask(clients, self.version)] if clients else []
+
+    def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
+        """Buffer the report, or drop it; step if the buffer is full; then see to the place that is free again."""
+        if (reason := self.open.why_not(task, client)) is not None:
+            return [Ignore(task, client, reason)]
+        trained, most = self.open.end(task), self.options.max_staleness
+        if version != trained:
+            return [Drop([task], [client], "wrong version"), *self._freed(time, [client])]
+        if most is not None and self.version - trained > most:
+            return [Drop([task], [client], "stale"), *self._freed(time, [client])]
+        self._buffer.append((task, client, trained))
+        if self._full():
+            released = [*self.waiting, client]
+            return [self._step(), *self._refill(released)]
+        waits = "always" if self._gathers() else self.options.waits
+        if waits == "always" or (waits == "if_current" and trained == self.version):
+            self.waiting[client] = None
+            return self._refill() if self.options.reselect else []
+        return self._refill([client])
+
+    def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
+        """Fill places that are free."""
+        del time
+        return self._refill(clients)
+
+    def expired(self, time: float, timer: int) -> list[Action]:
+        """Nothing: there are no timers."""
+        del time, timer
+        return []
+
+    def grow(self, num_clients: int) -> None:
+        """Have everybody work at a time, if everybody did."""
+        self.num_clients = num_clients
+        if self.options.concurrency is None:
+            self.concurrency = num_clients
+
+    def idle(self, client: int) -> bool:
+        """Whether a client neither works nor waits."""
+        return client not in self.open.of and client not in self.waiting
+
+    def engaged(self) -> list[int]:
+        """Everyone who works or waits."""
+        return [*self.open.of, *self.waiting]
+
+    def versions(self) -> set[int]:
+        """Return the versions that open tasks and buffered reports were trained from, and the present one."""
+        return self.open.versions() | {version for _, _, version in self._buffer} | {self.version}
+
+    def in_hand(self) -> list[tuple[int, int, int]]:
+        """Return the buffer: (task, client, version) in the order of arrival."""
+        return list(self._buffer)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that it carries, as int64 arrays."""
+        buffered = np.array(self._buffer, dtype=np.int64).reshape(-1, 3)
+        waiting = np.array(list(self.waiting), dtype=np.int64)
+        return self.open.state() | {"version": np.array(self.version), "buffer": buffered, "waiting": waiting}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Take over what `state` gave."""
+        self.open.restore(state)
+        self.version = int(state["version"])
+        self._buffer = [(task, client, version) for task, client, version in state["buffer"].tolist()]
+        self.waiting = dict.fromkeys(state["waiting"].tolist())
+
+    def _gathers(self) -> bool:
+        """Whether the next step is the first one and has a report of everyone."""
+        return self.options.starts_with_all and self.version == 0
+
+    def _full(self) -> bool:
+        """Whether there is all that a step needs."""
+        if self._gathers():
+            return len({client for _, client, _ in self._buffer}) == self.num_clients
+        return len(self._buffer) == self.options.buffer_size
+
+    def _step(self) -> Step:
+        """Empty the buffer into a step."""
+        tasks, clients, versions = zip(*self._buffer, strict=True)
+        step = Step(self.version, tasks, clients, versions)
+        self.version += 1
+        self._buffer.clear()
+        self.waiting.clear()
+        return step
+
+    def _refill(self, first: Sequence[int] = ()) -> list[Action]:
+        """Ask for clients if places are free; those in `first` have a claim unless the server reselects."""
+        free = self.num_free
+        return [Choose(free, () if self.options.reselect else first)] if free > 0 else []
+
+    def _freed(self, time: float, clients: Sequence[int]) -> list[Action]:
+        del time
+        return self._refill(clients)
+
+    def _gone(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
+        del time
+        waited = [client for client in clients if client in self.waiting]
+        for client in waited:
+            del self.waiting[client]  # its report stays where it is
+        return self._refill() if working or waited else []

@@ -1,0 +1,133 @@
+"""When the server asks whom and when it steps: the two base classes of a pace, its options and its state machine.
+
+A pace is a protocol without I/O, without numerics and without a clock. A driver tells it what happened, and when, by
+calling one of its methods; what comes back is a list of `Action` to be carried out in that order, before anything else is
+told. A simulation in virtual time and a server on a network are two drivers of the same object.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from turnout.protocol.pace.actions import Action, Drop, Ignore, Phase
+from turnout.protocol.pace.tasks import OpenTasks
+
+
+@dataclass(frozen=True)
+class Pace(ABC):
+    """The options of a pace; `bind` makes the state machine of one run."""
+
+    steps_are_rounds: ClassVar[bool] = False
+    """Whether a cohort is chosen for every step, so that a round of availability can be one of the server."""
+
+    @abstractmethod
+    def bind(self, num_clients: int, phases: tuple[Phase, ...] = ("train",), continues: bool = False) -> BoundPace:
+        """Return the state machine for N clients, before anything happened.
+
+        Args:
+            num_clients: N.
+            phases: what a round asks for, in this order; ``"prepare"`` before the first round only.
+            continues: whether a client trains from the model of the last step that it took part in, as `KeptModels` has it.
+
+        Raises:
+            ConfigurationError: where the options do not fit so many clients, or have no place for a phase.
+        """
+
+
+class BoundPace(ABC):
+    """A pace in motion. Every task ends once: in a `Step` or a `Gather` that uses it, or in a `Drop` that says why not.
+
+    Attributes:
+        version: server steps taken so far.
+        open: the tasks that are out with clients.
+    """
+
+    mixes_versions: bool = True
+    """Whether a step may use reports of several versions."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.open = OpenTasks()
+
+    @abstractmethod
+    def start(self, time: float) -> list[Action]:
+        """Begin; to be called once, before any other event."""
+
+    @abstractmethod
+    def chosen(self, time: float, clients: Sequence[int]) -> list[Action]:
+        """Take the clients who were chosen, in answer to the last `Choose`.
+
+        Raises:
+            ConfigurationError: for a client that is not idle, more clients than were wanted, or an answer to no question.
+        """
+
+    @abstractmethod
+    def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
+        """Take the report of a task, trained from `version`."""
+
+    def died(self, time: float, client: int, task: int) -> list[Action]:
+        """Note that a client dropped out in the middle of a task; it is there and may be chosen again."""
+        if (reason := self.open.why_not(task, client)) is not None:
+            return [Ignore(task, client, reason)]
+        self.open.end(task)
+        return [Drop([task], [client], "died"), *self._freed(time, [client])]
+
+    def left(self, time: float, clients: Sequence[int]) -> list[Action]:
+        """Clients went away, at work or not; nothing more will come from them until they have joined again."""
+        tasks, working = self.open.end_of(clients)
+        dropped: list[Action] = [Drop(tasks, working, "left")] if tasks else []
+        return dropped + self._gone(time, clients, working)
+
+    @abstractmethod
+    def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
+        """Clients came, these first of all (a driver need not know who)."""
+
+    @abstractmethod
+    def expired(self, time: float, timer: int) -> list[Action]:
+        """Note that a timer has run out."""
+
+    def grow(self, num_clients: int) -> None:
+        """Go on with so many clients: more than before."""
+        del num_clients
+
+    @property
+    def waits_for(self) -> Sequence[int]:
+        """The clients without whom there is no next step, however many others report."""
+        return ()
+
+    @abstractmethod
+    def idle(self, client: int) -> bool:
+        """Whether a client may be chosen, as far as the pace is concerned."""
+
+    @abstractmethod
+    def engaged(self) -> list[int]:
+        """Everyone who is not `idle`."""
+
+    @abstractmethod
+    def versions(self) -> set[int]:
+        """Return the versions that open tasks and reports in hand were trained from, and the present one."""
+
+    @abstractmethod
+    def in_hand(self) -> list[tuple[int, int, int]]:
+        """Return the reports that wait for their step, in the order of arrival: (task, client, version)."""
+
+    @abstractmethod
+    def state(self) -> dict[str, np.ndarray]:
+        """All that it carries, as int64 arrays."""
+
+    @abstractmethod
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Take over what `state` gave, in place of `start`."""
+
+    @abstractmethod
+    def _freed(self, time: float, clients: Sequence[int]) -> list[Action]:
+        """Return what follows when these clients, who are still there, no longer work."""
+
+    @abstractmethod
+    def _gone(self, time: float, clients: Sequence[int], working: Sequence[int]) -> list[Action]:
+        """Return what follows when these clients went away, of whom some were working."""

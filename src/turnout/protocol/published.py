@@ -1,0 +1,60 @@
+"""Choose which figures a run with differential privacy writes down: those that epsilon covers, and those of public facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from turnout.pieces.base.algorithm import Algorithm
+
+_OF_MODELS = {"round", "update_norm", "epsilon", "poisson_rate", "fixed_size_rate", "server_bytes"}
+"""Figures of what was noised already, or of the settings."""
+
+_OF_PARTICIPATION = {
+    *("num_participants", "num_too_early", "num_unused", "staleness_mean", "staleness_max"),
+    *("seconds", "simulated_seconds", "bytes_up", "bytes_down", "bytes_measured"),
+}
+"""Figures of who took part when, and how long that took."""
+
+_OF_WEIGHTS = {"weight_min", "weight_mean", "weight_max", "weight_sum"}
+
+_CLIENTS = {"client", "name", "known_rate", "byzantine"}
+_CLIENTS_OF_PARTICIPATION = {"participations", "realised_rate", "mean_interval", "contributions", "mean_staleness"}
+_CLIENTS_OF_WEIGHTS = {"weight", "influence", "fair_share"}
+
+
+class Published:
+    """Filters of the tables of a run, from which consoles, trackers, status and metrics are made, too.
+
+    Without differential privacy everything is published. With it, who took part is published unless the server draws clients
+    at random, weights are if they depend on that alone, and nothing else that tells of clients' data is.
+
+    Args:
+        algorithm: of the run.
+
+    Attributes:
+        data: whether figures of clients' data are published.
+        participation: whether who took part is.
+        weights: whether weights are.
+    """
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        plan = algorithm.privacy
+        self.data = plan is None or not plan.is_noised
+        self.participation = self.data or (plan is not None and plan.sampling is None)
+        public = all(piece.reads == "timing" for piece in algorithm.weighting)
+        self.weights = self.data or (self.participation and public)
+
+    def row(self, figures: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns of a round that are published; test examples are public data."""
+        kept = self._kept(_OF_MODELS, _OF_PARTICIPATION, _OF_WEIGHTS)
+        return {name: value for name, value in figures.items() if self.data or name in kept or name.startswith("test_")}
+
+    def clients(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns of the table of clients that are published."""
+        kept = self._kept(_CLIENTS, _CLIENTS_OF_PARTICIPATION, _CLIENTS_OF_WEIGHTS)
+        return {name: values for name, values in columns.items() if self.data or name in kept}
+
+    def _kept(self, always: set[str], of_participation: set[str], of_weights: set[str]) -> set[str]:
+        """Return the names that are published."""
+        return always | (of_participation if self.participation else set()) | (of_weights if self.weights else set())

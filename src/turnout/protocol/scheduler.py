@@ -1,0 +1,158 @@
+"""Whom a pace asks: its questions are answered by a selection, and what is left are the actions of a driver."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from turnout.protocol.choice import Choice
+from turnout.protocol.cohorts import Cohorts
+from turnout.protocol.pace import (
+    PHASES,
+    SECURE_PHASES,
+    Action,
+    Ask,
+    BoundPace,
+    Choose,
+    Drop,
+    Gather,
+    Ignore,
+    SetTimer,
+    Step,
+)
+
+Told = Ask | Gather | Step | Drop | Ignore | SetTimer
+"""What a driver is told to do: all actions of a pace but its questions."""
+
+
+class Scheduler:
+    """A pace whose questions are answered.
+
+    A driver says what happened, by the methods that the pace has for it, and then takes from `next` what is to be done, one
+    action after the other until there is none. What needs a model (`Gather`, `Step`) is to be carried out before the next
+    action is taken, for whoever is chosen then may depend on it.
+
+    Args:
+        pace: the state machine.
+        cohorts: who chooses the cohort of a round.
+        choice: who chooses single clients, and knows who became idle; None for a pace that wants no single ones.
+        patient: whether a cohort of nobody is put off until somebody joins; if not, the pace is told that there is nobody.
+
+    Attributes:
+        pace: as given.
+        cohorts: as given.
+        cohort: who was chosen last, ascending, with those who count twice twice, int64 ``[B]``.
+        through: whom to ask for the next phase of a secure sum, at a version; nobody where too few are left.
+    """
+
+    def __init__(self, pace: BoundPace, cohorts: Cohorts, choice: Choice | None, *, patient: bool) -> None:
+        self.pace, self.cohorts, self._choice, self._patient = pace, cohorts, choice, patient
+        self.cohort = np.zeros(0, dtype=np.int64)
+        self._todo: deque[Action] = deque()
+        self.through: Callable[[Choose, int], list[int]] = lambda wanted, _: list(wanted.first)
+
+    def start(self, time: float) -> None:
+        """Begin; before anything else, and not after `restore`."""
+        self._todo.extend(self.pace.start(time))
+
+    def reported(self, time: float, client: int, task: int, version: int) -> None:
+        """Take the report of a task, trained from `version`."""
+        self._todo.extend(self.pace.reported(time, client, task, version))
+        self._free((client,))
+
+    def died(self, time: float, client: int, task: int) -> None:
+        """Note that a client gave up a task; it is there and may be chosen again."""
+        self._todo.extend(self.pace.died(time, client, task))
+        self._free((client,))
+
+    def left(self, time: float, clients: Sequence[int]) -> None:
+        """Clients went away, at work or not."""
+        self._todo.extend(self.pace.left(time, clients))
+
+    def joined(self, time: float, clients: Sequence[int] = ()) -> None:
+        """Clients came."""
+        self._free(clients)
+        self._todo.extend(self.pace.joined(time, clients))
+
+    def expired(self, time: float, timer: int) -> None:
+        """Note that a timer has run out."""
+        self._todo.extend(self.pace.expired(time, timer))
+
+    def happened(self, actions: Iterable[Action]) -> None:
+        """Take over what the pace said of something that this class has no method for."""
+        self._todo.extend(actions)
+
+    def next(self, time: float) -> Told | None:
+        """Return the next thing to do; None if nothing is to be done until something happens."""
+        while self._todo:
+            action = self._todo.popleft()
+            match action:
+                case Choose():
+                    self._answer(time, action)
+                    continue
+                case Step(clients=clients):  # those who waited are idle now, others may have gone away
+                    self._free(clients, surely_there=False)
+                case Gather(clients=clients):
+                    self._free(clients)
+                case Drop(clients=clients, reason=reason) if reason != "left":
+                    self._free(clients)
+            return action
+        return None
+
+    def _answer(self, time: float, wanted: Choose) -> None:
+        """Choose."""
+        if wanted.phase in SECURE_PHASES:
+            self._todo.extend(self.pace.chosen(time, self._of_sum(wanted)))
+            return
+        if wanted.most is None:
+            cohort = self.cohorts(wanted, self.pace.version)
+            self.cohort = np.asarray(cohort, dtype=np.int64)
+            repeats = len(self.cohort) > 1 and bool((self.cohort[1:] == self.cohort[:-1]).any())
+            clients = np.unique(self.cohort).tolist() if repeats else list(map(int, cohort))
+        else:
+            clients = self._some(wanted.most, wanted.first)
+        if clients or not self._patient:
+            self._todo.extend(self.pace.chosen(time, clients))
+
+    def _of_sum(self, wanted: Choose) -> list[int]:
+        """Return whom to ask for a phase of a secure sum: nobody, or those who are still there."""
+        clients = np.array(self.through(wanted, self.pace.version), dtype=np.int64)
+        return clients.tolist() if self._choice is None else clients[self._choice.there(clients)].tolist()
+
+    def _some(self, most: int, first: Sequence[int]) -> list[int]:
+        """Choose at most so many, these first."""
+        assert self._choice is not None
+        clients = self._choice.of_these(first[:most])
+        return clients + self._choice.choose(most - len(clients), but=clients) if len(clients) < most else clients
+
+    def _free(self, clients: Sequence[int], surely_there: bool = True) -> None:
+        """Note that these clients may have become idle."""
+        if self._choice is not None:
+            self._choice.add(clients, surely_there=surely_there)
+
+    def state(self) -> dict[str, dict[str, np.ndarray]]:
+        """All that it carries while nothing is to be done but to answer the last question, as arrays in groups."""
+        wanted = [action for action in self._todo if isinstance(action, Choose)][-1:]
+        counts = [(-1 if choose.most is None else choose.most, choose.factor) for choose in wanted]
+        own = {
+            "wanted": np.array(counts).reshape(-1, 2),
+            "first": np.array([client for choose in wanted for client in choose.first], dtype=np.int64),
+            "phase": np.array([PHASES.index(choose.phase) for choose in wanted], dtype=np.int64),
+            "cohort": self.cohort,
+        }
+        groups = {"pace": self.pace.state(), "scheduler": own}
+        return groups if self._choice is None else groups | {"choice": self._choice.state()}
+
+    def restore(self, state: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Take over what `state` gave, so that all goes on as if nothing had happened."""
+        self.pace.restore(dict(state["pace"]))
+        if self._choice is not None:
+            self._choice.restore(dict(state["choice"]))
+        own = state["scheduler"]
+        first, self.cohort = own["first"].tolist(), own["cohort"]
+        wanted = zip(own["wanted"].tolist(), own["phase"].tolist(), strict=True)
+        self._todo = deque(
+            Choose(None if most < 0 else int(most), first, factor, PHASES[phase]) for (most, factor), phase in wanted
+        )

@@ -1,0 +1,174 @@
+"""A client of a secure sum: it masks what it sends, and helps to take off the masks of others."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+import numpy as np
+
+from turnout.protocol.secure import shamir
+from turnout.protocol.secure.masks import (
+    SEED_BYTES,
+    agree,
+    check_public,
+    expand,
+    new_key,
+    pairwise,
+    public,
+    reduce,
+    word,
+)
+from turnout.protocol.secure.messages import (
+    COMMITMENT_BYTES,
+    SEALED_BYTES,
+    Keys,
+    Opening,
+    ProtocolError,
+    Request,
+    TooFewClients,
+    commitment,
+    commitments,
+)
+
+
+class SecureClient:
+    """Take one client through one round of SecAgg+: `advertise`, `share`, `mask`, `open`, each once and in this order.
+
+    Keys are fresh in every round. It does no input or output; what its methods return goes to the server, and what they
+    take comes from it.
+
+    The client takes part only where t is more than half of its neighbours, so that a server that tells some of them that it
+    stayed and others that it left gets t shares of one of its secrets at most. Neighbours whose shares cannot be read are
+    left out.
+
+    Args:
+        number: of this client, >= 1 and different from all others.
+        threshold: t, shares of its neighbours that give a secret of this client; it sends nothing if fewer are there.
+        bits: of the modulus.
+
+    Attributes:
+        refused: the neighbours whose shares it could not read; the server learns of them with its masked input.
+
+    Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, Algorithm 2.
+    """
+
+    def __init__(self, number: int, threshold: int, bits: int) -> None:
+        self.number, self.threshold, self.bits = number, threshold, bits
+        self._sealing, self._masking = new_key(), new_key()
+        self._self_mask = secrets.token_bytes(SEED_BYTES)
+        self._neighbours: dict[int, Keys] = {}
+        self._received: dict[int, bytes] = {}
+        self.refused: frozenset[int] = frozenset()
+        self._next = "advertise"
+
+    def _enter(self, phase: str, after: str) -> None:
+        """Go on to the next phase.
+
+        Raises:
+            ProtocolError: if it is another's turn; no phase comes twice, so that no server gets two answers to compare.
+        """
+        if self._next != phase:
+            raise ProtocolError(f"client {self.number} was asked to {phase}, and {self._next} is next")
+        self._next = after
+
+    def advertise(self) -> Keys:
+        """Return the public keys of the round."""
+        self._enter("advertise", "share")
+        return Keys(public(self._sealing), public(self._masking))
+
+    def share(self, neighbours: Mapping[int, Keys]) -> dict[int, bytes]:
+        """Return shares of the self mask and of the masking key for every neighbour, encrypted for it (AES-GCM).
+
+        Raises:
+            ProtocolError: for a threshold of at most half of the neighbours, for public keys of low order, and for
+                neighbours with impossible numbers.
+        """
+        self._enter("share", "mask")
+        self._at_least(len(neighbours), "neighbours")
+        if 2 * self.threshold <= len(neighbours):
+            raise ProtocolError(
+                f"a server that lies about who left could open the input of client {self.number}: the threshold is "
+                f"{self.threshold} of {len(neighbours)} neighbours, and has to be more than half of them"
+            )
+        if self.number in neighbours or min(neighbours) < 1:
+            raise ProtocolError(f"client {self.number} got itself, or a number below 1, as a neighbour")
+        for keys in neighbours.values():
+            check_public(keys.masking, keys.sealing)
+        self._neighbours = dict(neighbours)
+        points = sorted(neighbours)
+        masks = shamir.share(self._self_mask, self.threshold, points)
+        keys = shamir.share(self._masking, self.threshold, points)
+        return {other: self._seal(other, masks[other], keys[other]) for other in points}
+
+    def mask(self, values: np.ndarray, sealed: Mapping[int, bytes]) -> np.ndarray:
+        """Return the values with the self mask and one mask for every neighbour whose shares can be read.
+
+        ::
+
+            y_u = x_u + PRG(b_u) + sum_{v > u} PRG(s_uv) - sum_{v < u} PRG(s_uv)   mod 2^bits
+
+        The other neighbours are in `refused` afterwards. The server leaves out one client of each such pair.
+
+        Args:
+            values: x_u, of type `word`, ``[P]``.
+            sealed: by neighbour, what it encrypted for this client.
+        """
+        self._enter("mask", "open")
+        if values.dtype != word(self.bits) or not set(sealed) <= set(self._neighbours):
+            raise ProtocolError(f"client {self.number} got values of {values.dtype}, or shares of no neighbour")
+        read = {other: self._unseal(other, text) for other, text in sealed.items()}
+        self._received = {other: shares for other, shares in read.items() if shares is not None}
+        self.refused = frozenset(read.keys() - self._received.keys())
+        self._at_least(len(self._received), "neighbours that shared")
+        total = values + expand(self._self_mask, len(values), self.bits)
+        for other in self._received:
+            seed = pairwise(self._masking, self._neighbours[other].masking, self.number, other)
+            one = expand(seed, len(values), self.bits)
+            total = np.add(total, one, out=total) if other > self.number else np.subtract(total, one, out=total)
+        return reduce(total, self.bits)
+
+    def open(self, request: Request) -> Opening:
+        """Return the shares that take off the masks: of a neighbour, that of its self mask or of its key, never both."""
+        self._enter("open", "nothing")
+        asked = request.there | request.gone
+        if request.there & request.gone or not asked <= set(self._received):
+            raise ProtocolError(
+                f"client {self.number} was asked for both secrets of a neighbour, or for those of no neighbour"
+            )
+        self._at_least(len(request.there), "neighbours that sent")
+        size = shamir.SHARE_BYTES
+        return Opening(
+            {other: self._received[other][:size] for other in request.there},
+            {other: self._received[other][size:] for other in request.gone},
+        )
+
+    def _at_least(self, found: int, what: str) -> None:
+        """Refuse to go on with fewer neighbours than the threshold."""
+        if found < self.threshold:
+            raise TooFewClients(f"client {self.number} has {found} {what}, and the threshold is {self.threshold}")
+
+    def _seal(self, other: int, mask: bytes, key: bytes) -> bytes:
+        """Encrypt two shares for a neighbour, who can tell from whom they are, and commit to them."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        purpose, nonce = b"share %d %d" % (self.number, other), secrets.token_bytes(12)
+        secret = agree(self._sealing, self._neighbours[other].sealing, purpose)
+        return nonce + AESGCM(secret).encrypt(nonce, mask + key, purpose) + commitment(mask) + commitment(key)
+
+    def _unseal(self, other: int, text: bytes) -> bytes | None:
+        """Decrypt the shares of a neighbour; None where it did not encrypt for this client what it committed to."""
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        if len(text) != SEALED_BYTES:
+            return None
+        purpose = b"share %d %d" % (other, self.number)
+        key = agree(self._sealing, self._neighbours[other].sealing, purpose)
+        try:
+            shares = AESGCM(key).decrypt(text[:12], text[12 : -2 * COMMITMENT_BYTES], purpose)
+        except InvalidTag:
+            return None
+        size = shamir.SHARE_BYTES
+        found = commitment(shares[:size]), commitment(shares[size:])
+        return shares if found == commitments(text) else None

@@ -1,0 +1,106 @@
+"""Masks out of keys: X25519 and HKDF agree on a seed, AES in counter mode expands it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError
+from turnout.protocol.secure.messages import ProtocolError
+
+SEED_BYTES = 32
+
+
+def word(bits: int) -> np.dtype[Any]:
+    """Return the least unsigned type that holds numbers modulo ``2^bits``, ``bits`` from 1 to 64."""
+    return np.dtype(f"uint{next(size for size in (8, 16, 32, 64) if bits <= size)}")
+
+
+def reduce(values: np.ndarray, bits: int) -> np.ndarray:
+    """Take numbers of type `word` modulo ``2^bits``, in place."""
+    if bits < 8 * values.dtype.itemsize:
+        values &= values.dtype.type(2**bits - 1)
+    return values
+
+
+def expand(seed: bytes, length: int, bits: int) -> np.ndarray:
+    """Return a mask ``[length]`` of pseudorandom numbers modulo ``2^bits``: AES-256 in counter mode over zeros.
+
+    A seed must serve for one mask only, for its counter begins at 0.
+    """
+    _required()
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    kind = word(bits)
+    stream = Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor()
+    drawn = np.frombuffer(bytearray(stream.update(bytes(length * kind.itemsize))), dtype=kind.newbyteorder("<"))
+    return reduce(drawn.astype(kind, copy=False), bits)
+
+
+def new_key() -> bytes:
+    """Return a fresh X25519 private key, 32 bytes."""
+    _required()
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    return X25519PrivateKey.generate().private_bytes_raw()
+
+
+def public(key: bytes) -> bytes:
+    """Return the public key of a private one, 32 bytes."""
+    _required()
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    return X25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()
+
+
+def agree(key: bytes, other: bytes, purpose: bytes) -> bytes:
+    """Return the 32 bytes that two clients agree on for a purpose: HKDF-SHA256 of their X25519 secret.
+
+    Args:
+        key: one's own private key.
+        other: the other's public key.
+        purpose: what the bytes are for; other purposes give other bytes.
+
+    Raises:
+        ProtocolError: for a public key of low order, with which everybody would agree on zeros, or of another length.
+    """
+    _required()
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    try:
+        secret = X25519PrivateKey.from_private_bytes(key).exchange(X25519PublicKey.from_public_bytes(other))
+    except ValueError:
+        raise ProtocolError("a public key is of low order, or does not have 32 bytes") from None
+    return HKDF(algorithm=SHA256(), length=SEED_BYTES, salt=None, info=b"turnout secagg " + purpose).derive(secret)
+
+
+def check_public(*keys: bytes) -> None:
+    """Check public keys before anybody uses them.
+
+    Raises:
+        ProtocolError: for a key of low order, or of another length than 32 bytes.
+    """
+    mine = new_key()
+    for key in keys:
+        agree(mine, key, b"check")
+
+
+def pairwise(key: bytes, other: bytes, mine: int, theirs: int) -> bytes:
+    """Return the seed of the mask of two clients, the same for both."""
+    low, high = sorted((mine, theirs))
+    return agree(key, other, b"mask %d %d" % (low, high))
+
+
+def _required() -> None:
+    """Refuse to go on without cryptography.
+
+    Raises:
+        ConfigurationError: naming the extra.
+    """
+    try:
+        import cryptography  # noqa: F401
+    except ImportError:
+        raise ConfigurationError("secure sums need cryptography: write pip install 'turnout[secure]'") from None

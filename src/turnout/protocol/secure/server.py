@@ -1,0 +1,212 @@
+"""The server of a secure sum: it passes on what it cannot read, adds up, and takes the masks off the sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError, count
+from turnout.protocol.secure import graph, shamir
+from turnout.protocol.secure.masks import SEED_BYTES, check_public, expand, pairwise, public, reduce, word
+from turnout.protocol.secure.messages import (
+    Keys,
+    Opening,
+    ProtocolError,
+    Request,
+    TooFewClients,
+    commitment,
+    commitments,
+)
+
+
+class SecureServer:
+    """Take the server through one round of SecAgg+, in four phases; each ends when the driver says so.
+
+    Of each phase, messages are taken one by one (`advertised`, `shared`, `masked`, `opened`), and what comes next is asked
+    for once (`keys`, `sealed`, `requests`, `total`), which ends it. A masked input is added to the sum and not kept.
+
+    Clients that cheat are found out: public keys of low order are refused on arrival, shares are held against the
+    commitments of who dealt them, and any t valid shares will do. Where the sum cannot be opened, `culprits` says whose fault
+    it is.
+
+    Any set of clients that leave after they shared does no harm as long as `threshold` neighbours of each client remain:
+    for a graph of degree k, any ``k - threshold`` clients. Below that the round ends by `TooFewClients`.
+
+    Args:
+        length: P, of the vectors.
+        bits: of the modulus.
+        threshold: t.
+        degree: k, of the graph; None joins all to all.
+        seed: of the graph.
+
+    Attributes:
+        culprits: clients that provably broke the protocol, and how.
+
+    Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020, Algorithm 2.
+    """
+
+    def __init__(
+        self, length: int, bits: int, threshold: int, degree: int | None = None, seed: Sequence[int] | int = 0
+    ) -> None:
+        count("threshold", threshold)
+        self.length, self.bits, self.threshold, self.degree, self.seed = length, bits, threshold, degree, seed
+        self._keys: dict[int, Keys] = {}
+        self._neighbours: dict[int, tuple[int, ...]] = {}
+        self._sealed: dict[int, dict[int, bytes]] = {}
+        self._there: set[int] = set()
+        self._refused: dict[int, frozenset[int]] = {}
+        self.culprits: dict[int, str] = {}
+        self._sum = np.zeros(length, dtype=word(bits))
+        self._openings: dict[int, Opening] = {}
+        self._phase = "advertise"
+
+    def advertised(self, client: int, keys: Keys) -> None:
+        """Take the public keys of a client.
+
+        Raises:
+            ProtocolError: for keys of low order, on which everybody would agree.
+        """
+        self._take("advertise", client, fresh=client not in self._keys)
+        check_public(keys.sealing, keys.masking)
+        self._keys[client] = keys
+
+    def keys(self) -> dict[int, dict[int, Keys]]:
+        """Deal the graph, and return for every client the keys of its neighbours."""
+        self._end("advertise", "share")
+        if len(self._keys) <= self.threshold:
+            raise TooFewClients(f"{len(self._keys)} clients came, and the threshold is {self.threshold} beside each")
+        self._neighbours = graph.neighbours(sorted(self._keys), self.degree, self.seed)
+        return {c: {other: self._keys[other] for other in others} for c, others in self._neighbours.items()}
+
+    def shared(self, client: int, sealed: Mapping[int, bytes]) -> None:
+        """Take the encrypted shares of a client for its neighbours."""
+        known = client in self._keys and set(sealed) == set(self._neighbours.get(client, ()))
+        self._take("share", client, fresh=known and client not in self._sealed)
+        self._sealed[client] = dict(sealed)
+
+    def sealed(self) -> dict[int, dict[int, bytes]]:
+        """Return for every client that shared what its neighbours encrypted for it."""
+        self._end("share", "mask")
+        passed = {c: {o: self._sealed[o][c] for o in self._neighbours[c] if o in self._sealed} for c in self._sealed}
+        self._enough({c: len(texts) for c, texts in passed.items()})
+        return passed
+
+    def masked(self, client: int, values: np.ndarray, refused: frozenset[int] = frozenset()) -> None:
+        """Add the masked input of a client to the sum.
+
+        Args:
+            client: who sent it.
+            values: its masked input.
+            refused: neighbours whose shares it could not read, and with whom it has no mask. Of two clients whose inputs are
+                added, neither may refuse the other: see `turnout.protocol.secure.attendance.disputed`.
+        """
+        fits = values.dtype == self._sum.dtype and values.shape == self._sum.shape
+        fits = fits and not refused & self._there and not any(client in self._refused[o] for o in self._there)
+        self._take("mask", client, fresh=fits and client in self._sealed and client not in self._there)
+        self._there.add(client)
+        self._refused[client] = refused
+        reduce(np.add(self._sum, values, out=self._sum), self.bits)
+
+    def requests(self) -> dict[int, Request]:
+        """Return for every client that sent what it is asked for."""
+        self._end("mask", "open")
+        asked = {}
+        for client in self._there:
+            others = frozenset(other for other in self._neighbours[client] if other in self._sealed)
+            others -= self._refused[client]
+            asked[client] = Request(others & self._there, others - self._there)
+        self._enough({client: len(request.there) for client, request in asked.items()})
+        return asked
+
+    def opened(self, client: int, opening: Opening) -> None:
+        """Take the shares with which a client answers its request; those that nobody dealt it are dropped."""
+        self._take("open", client, fresh=client in self._there and client not in self._openings)
+        kept = [
+            {dealer: share for dealer, share in shares.items() if self._dealt(dealer, client, kind, share)}
+            for kind, shares in enumerate((opening.self_masks, opening.masking_keys))
+        ]
+        if sum(map(len, kept)) < len(opening.self_masks) + len(opening.masking_keys):
+            self.culprits[client] = "it opened other shares than it was dealt"
+        self._openings[client] = Opening(*kept)
+
+    def _dealt(self, dealer: int, client: int, kind: int, share: bytes) -> bool:
+        """Return whether a dealer committed to this share for a client: 0 is of its self mask, 1 of its masking key."""
+        sealed = self._sealed.get(dealer, {}).get(client)
+        return sealed is not None and commitments(sealed)[kind] == commitment(share)
+
+    def total(self) -> np.ndarray:
+        """Return the sum over `clients` modulo ``2^bits``, ``[P]``, without masks."""
+        self._end("open", "nothing")
+        total = self._sum.copy()
+        for client in sorted(self._there):
+            shares = {o: p.self_masks[client] for o, p in self._of(client) if client in p.self_masks}
+            self._enough({client: len(shares)})
+            # Shares of no one secret give a mask that the client did not use: it could as well have sent another input.
+            total -= expand(self._secret(shares), self.length, self.bits)
+        for client in sorted(set(self._sealed) - self._there):
+            touched = [
+                other
+                for other in self._neighbours[client]
+                if other in self._there and client not in self._refused[other]
+            ]
+            if touched:
+                shares = {o: p.masking_keys[client] for o, p in self._of(client) if client in p.masking_keys}
+                self._enough({client: len(shares)})
+                self._take_off(total, client, self._masking_key(client, shares), touched)
+        return reduce(total, self.bits)
+
+    @property
+    def clients(self) -> list[int]:
+        """Return whose inputs are in the sum."""
+        return sorted(self._there)
+
+    def _take_off(self, total: np.ndarray, client: int, key: bytes, touched: list[int]) -> None:
+        """Take the masks that neighbours share with a client that left off the sum."""
+        for other in touched:
+            one = expand(pairwise(key, self._keys[other].masking, client, other), self.length, self.bits)
+            (np.subtract if client > other else np.add)(total, one, out=total)
+
+    def _of(self, client: int) -> list[tuple[int, Opening]]:
+        """Return what neighbours of a client opened."""
+        return [(other, self._openings[other]) for other in self._neighbours[client] if other in self._openings]
+
+    def _secret(self, shares: dict[int, bytes], first: int = 0) -> bytes:
+        """Return the secret of t shares in a row; zeros where they give none, as shares of no one secret may."""
+        order = sorted(shares)
+        points = (order[first:] + order[:first])[: self.threshold]
+        try:
+            return shamir.reconstruct({point: shares[point] for point in points})
+        except ConfigurationError:
+            return bytes(SEED_BYTES)
+
+    def _masking_key(self, client: int, shares: dict[int, bytes]) -> bytes:
+        """Return the key of a client from t of the shares that it dealt, any that give it.
+
+        Raises:
+            ProtocolError: where it dealt shares of something else.
+        """
+        for first in range(len(shares)):
+            key = self._secret(shares, first)
+            if public(key) == self._keys[client].masking:
+                return key
+        self.culprits[client] = "the shares that it dealt give another key than it advertised"
+        raise ProtocolError(f"the shares of client {client} give another key than it advertised")
+
+    def _enough(self, found: Mapping[int, int]) -> None:
+        """End the round if a client has fewer neighbours left than the threshold."""
+        short = {client: number for client, number in found.items() if number < self.threshold}
+        if short or not found:
+            client, number = next(iter(short.items()), (0, 0))
+            raise TooFewClients(f"client {client} has {number} neighbours left, and the threshold is {self.threshold}")
+
+    def _take(self, phase: str, client: int, *, fresh: bool) -> None:
+        """Refuse a message of another phase, of a client that is not in it, twice or of another form."""
+        if self._phase != phase or not fresh:
+            raise ProtocolError(f"client {client}: this message does not belong to the phase {self._phase!r}")
+
+    def _end(self, phase: str, after: str) -> None:
+        """Go on to the next phase."""
+        if self._phase != phase:
+            raise ProtocolError(f"the phase is {self._phase!r}, not {phase!r}")
+        self._phase = after

@@ -1,0 +1,117 @@
+"""Write checkpoints, named tensors and a few plain values in one safetensors file, and keep the last two."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from turnout.core.checks import CheckpointError
+from turnout.record import storage
+
+FILE, PREVIOUS = "checkpoint.safetensors", "checkpoint.previous.safetensors"
+
+
+def save(folder: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> Path:
+    """Write a checkpoint into `folder` and keep the one before; both have their digests in ``SHA256SUMS``.
+
+    Args:
+        tensors: what to save, by name.
+        facts: plain values (JSON) that say what it is.
+
+    Raises:
+        CheckpointError: where it cannot be written, e.g. on a full disk; the last checkpoint is still there then.
+    """
+    whole: dict[str, torch.Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        value = tensor.detach().cpu().contiguous()
+        memory = value.untyped_storage().data_ptr()
+        # A step that changes nothing leaves a tensor that older versions share, and safetensors refuses shared memory.
+        whole[name] = value.clone() if memory in taken else value
+        taken.add(memory)
+
+    def write(path: Path) -> None:
+        try:
+            save_file(whole, path, metadata={"facts": json.dumps(dict(facts))})
+        except SafetensorError as error:  # what a full disk is called there
+            raise OSError(str(error)) from error
+
+    storage.save(folder, {FILE: write}, previous={FILE: PREVIOUS})
+    return folder / FILE
+
+
+def exists(folder: Path) -> bool:
+    """Return whether the folder holds a checkpoint, damaged or not."""
+    return any((folder / name).exists() for name in (FILE, PREVIOUS))
+
+
+def version(folder: Path) -> int | None:
+    """Return the round of the checkpoint that a run would go on from; None where there is none that is whole."""
+    for name in (FILE, PREVIOUS):
+        with suppress(CheckpointError):
+            if (path := folder / name).exists():
+                return _read(path, tensors=False)[1].get("version")
+    return None
+
+
+def load(folder: Path, or_previous: bool = False) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Read the checkpoint of `folder`: tensors and facts.
+
+    Args:
+        folder: of a run.
+        or_previous: go back to the checkpoint before, with a warning, where the last one is damaged.
+
+    Raises:
+        CheckpointError: where there is none, or it is damaged.
+    """
+    if not exists(folder):
+        raise CheckpointError(f"{folder} holds no {FILE}: give the folder of a run that has saved one")
+    if not (folder / FILE).exists():  # killed between two moves
+        return _read(folder / PREVIOUS)
+    try:
+        return _read(folder / FILE)
+    except CheckpointError as error:
+        if not storage.is_whole(folder / PREVIOUS):
+            raise
+        found = _read(folder / PREVIOUS)
+        before = f"the checkpoint of round {found[1].get('version')} before it"
+        if not or_previous:
+            raise CheckpointError(f"{error}; {before} is whole: {command(folder)} goes on from it") from error
+        warnings.warn(f"{error}; going on from {before}", RuntimeWarning, stacklevel=2)
+        return found
+
+
+def _read(path: Path, tensors: bool = True) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Read one file: its facts, and its tensors if they are needed."""
+    try:
+        storage.check(path)
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {}).get("facts", "{}"))
+            names = file.keys() if tensors else ()
+            return {name: file.get_tensor(name) for name in names}, facts
+    except (OSError, SafetensorError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged ({error}): delete it to start the run anew") from error
+
+
+def flatten(states: Mapping[str, Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Named groups of named tensors as one flat mapping, ``group/name``."""
+    return {f"{group}/{name}": tensor for group, state in states.items() for name, tensor in state.items()}
+
+
+def unflatten(tensors: Mapping[str, torch.Tensor], group: str) -> dict[str, torch.Tensor]:
+    """Return the tensors of one group of a flat mapping."""
+    return {name.removeprefix(f"{group}/"): t for name, t in tensors.items() if name.startswith(f"{group}/")}
+
+
+def command(folder: Path) -> str:
+    """Return the command that goes on with the run in a folder."""
+    served = (folder / "incoming").is_dir()
+    return f"turnout serve SETTINGS --folder {folder}" if served else f"turnout run --resume {folder}"

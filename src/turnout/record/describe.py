@@ -1,0 +1,131 @@
+"""Any configuration as plain values, for the run folder, for reports, and to tell two configurations apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from turnout.data.federated import FederatedData
+from turnout.engine.loss import OfExamples
+from turnout.engine.parameters import Layout
+from turnout.pieces.base.algorithm import Algorithm
+
+
+class Kind(str):
+    """The name of a dataclass in a description, which knows the class until the description is saved.
+
+    Attributes:
+        of: the class.
+    """
+
+    of: type
+
+    @classmethod
+    def named(cls, of: type) -> Kind:
+        """Return the name of a dataclass."""
+        kind = cls(of.__name__)
+        kind.of = of
+        return kind
+
+    def defaults(self) -> dict[str, Any]:
+        """Descriptions of the fields' defaults, by name, of those that have one."""
+        found: dict[str, Any] = {}
+        for each in dataclasses.fields(self.of):
+            if each.default_factory is not dataclasses.MISSING:
+                found[each.name] = describe(each.default_factory())
+            elif each.default is not dataclasses.MISSING:
+                found[each.name] = describe(each.default)
+        return found
+
+
+def describe(thing: Any) -> Any:
+    """Plain values (numbers, strings, lists, mappings) that say what `thing` is, for saving as JSON."""
+    for kind, of_kind in _DESCRIBED.items():
+        if isinstance(thing, kind):
+            return of_kind(thing)
+    if thing is None or isinstance(thing, bool | int | float | str):
+        return thing
+    if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
+        fields = {f.name: describe(getattr(thing, f.name)) for f in dataclasses.fields(thing)}
+        return {"kind": Kind.named(type(thing))} | fields
+    return getattr(thing, "__qualname__", type(thing).__qualname__)
+
+
+def _data(data: FederatedData) -> dict[str, Any]:
+    """Where the data come from and what they are; a checksum stands for who holds which label."""
+    train = data.train
+    return {
+        "name": data.name,
+        "recipe": describe(data.recipe),
+        "num_clients": data.num_clients,
+        "num_examples": len(train.x),
+        "example": list(train.x.shape[1:]),
+        "num_classes": data.num_classes,
+        "transforms": describe(data.transforms),
+        "crc32": zlib.crc32(_bytes(train.y), zlib.crc32(train.offsets.tobytes())),
+    }
+
+
+def _module(module: nn.Module) -> dict[str, Any]:
+    """Return a model by its class and its parameters' names, shapes and first values."""
+    layout = Layout.of(module)
+    shapes = {name: list(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+    return {"kind": type(module).__name__, "parameters": shapes, "crc32": zlib.crc32(_bytes(layout.flatten(module)))}
+
+
+def _loss(loss: nn.Module) -> dict[str, Any]:
+    """Return a loss module by its class, its options and its buffers."""
+    crc32 = 0
+    for buffer in loss.buffers():
+        crc32 = zlib.crc32(_bytes(buffer), crc32)
+    options = {
+        key: describe(value) for key, value in vars(loss).items() if not key.startswith("_") and key != "training"
+    }
+    return {"kind": type(loss).__name__, "options": options, "crc32": crc32}
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    """Return the numbers of a tensor of any type."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+_DESCRIBED: Mapping[Any, Callable[[Any], Any]] = {
+    FederatedData: _data,
+    OfExamples: lambda loss: _loss(loss.module),
+    nn.Module: _module,
+    Algorithm: lambda it: {"name": it.name} | {place: describe(piece) for place, piece in it.pieces().items()},
+    Mapping: lambda table: {str(key): describe(value) for key, value in table.items()},
+    (list, tuple): lambda values: [describe(value) for value in values],
+    np.ndarray: lambda array: {"kind": "array", "shape": list(array.shape), "crc32": zlib.crc32(array.tobytes())},
+    np.generic: lambda number: number.item(),
+    Path: str,
+}
+"""How each kind of thing is described; the first that fits."""
+
+
+def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
+    """Say where two descriptions differ: ``"algorithm.local.lr: 0.1 and 0.2"``.
+
+    A field that a saved description lacks had its default, as long as the other one is fresh: a version in which a class gets
+    a field goes on with the runs of older ones, so the default has to be what those did.
+    """
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        defaults = _defaults(one.get("kind"), other.get("kind")) if one.keys() != other.keys() else {}
+        for key in sorted(one.keys() | other.keys()):
+            mine, theirs = (table.get(key, defaults.get(key)) for table in (one, other))
+            yield from differences(mine, theirs, f"{place}.{key}" if place else key)
+    elif one != other:
+        yield f"{place}: {one!r} and {other!r}"
+
+
+def _defaults(one: Any, other: Any) -> dict[str, Any]:
+    """Return the defaults of the dataclass that both descriptions are of; none where they differ, or neither is fresh."""
+    fresh = [kind for kind in (one, other) if isinstance(kind, Kind)]
+    return fresh[0].defaults() if fresh and one == other else {}

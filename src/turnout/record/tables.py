@@ -1,0 +1,96 @@
+"""Tables with declared columns, read and written as Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.record import storage
+
+Types = Mapping[str, pa.DataType]
+
+_GROUP = 1 << 16  # rows that are written together
+
+
+def build(columns: Mapping[str, Any], types: Types) -> pa.Table:
+    """Return a table with the columns of `types`, null where they are not given, then any others by name, as float64.
+
+    Raises:
+        ConfigurationError: where a column holds something else than its type.
+    """
+    length = len(next(iter(columns.values()), ()))
+    arrays: dict[str, pa.Array] = {}
+    for name in [*types, *sorted(columns.keys() - types.keys())]:
+        kind, values = types.get(name, pa.float64()), columns.get(name)
+        try:
+            arrays[name] = pa.nulls(length, kind) if values is None else _array(values, kind)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise ConfigurationError(f"column {name!r}: needed values of type {kind}; {error}") from error
+    return pa.table(arrays)
+
+
+def read(path: Path, types: Types) -> pa.Table:
+    """Read a Parquet table that has the columns of `types`, and others only as float64.
+
+    Raises:
+        CheckpointError: where the file is missing, damaged or holds something else.
+    """
+    try:
+        storage.check(path)
+        table = pq.ParquetFile(path, page_checksum_verification=True).read()
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{path.parent} holds no {path.name}: give the folder of a run that saved its tables, or run it again"
+        ) from error
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise damaged(path, str(error)) from error
+    for name in {*types, *table.column_names}:
+        if name not in table.column_names:
+            raise damaged(path, f"it has no column {name!r}")
+        if (found := table.schema.field(name).type) != (needed := types.get(name, pa.float64())):
+            raise damaged(path, f"its column {name!r} is {found}, not {needed}")
+    return table
+
+
+def damaged(path: str | Path, why: str) -> CheckpointError:
+    """Return the error for a table that cannot be used."""
+    return CheckpointError(f"{path} is damaged or not a table of a run: {why}. Restore it from a copy, or run again")
+
+
+def write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
+    """Write tables end to end as one Parquet file with checksums; columns that one of them lacks are null there."""
+    with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as file:
+        group: list[pa.Table] = []
+        for table in tables:
+            group.append(fitted(table, schema))
+            if sum(map(len, group)) >= _GROUP:
+                file.write_table(pa.concat_tables(group))
+                group.clear()
+        file.write_table(pa.concat_tables([schema.empty_table(), *group]))
+
+
+def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return the table with exactly the columns of `schema`; those that it lacks are null."""
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def schema_of(types: Types, others: Iterable[str] = ()) -> pa.Schema:
+    """Return the columns of `types`, then the others by name, which are float64."""
+    return pa.schema([*types.items(), *((name, pa.float64()) for name in sorted(others))])
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    """Return an Arrow array of a list (None is null) or an array (a torch tensor is taken too)."""
+    values = values if isinstance(values, list | tuple) else np.asarray(values)
+    # from_pandas=False: NaN is a value (a loss that diverged); null is "was not measured".
+    return pa.array(values, type=kind, from_pandas=False)

@@ -1,7 +1,0 @@
-"""Tables and figures of papers, declared in TOML files: what to run, what the paper found, what became of its claims."""
-
-from turnout.reproduce.declaration import Claim, Curve, Drawing, Panel, Reproduction
-from turnout.reproduce.outcome import Finding, Outcome
-from turnout.reproduce.reading import load, names, read
-
-__all__ = ["Claim", "Curve", "Drawing", "Finding", "Outcome", "Panel", "Reproduction", "load", "names", "read"]

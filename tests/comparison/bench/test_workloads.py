@@ -1,0 +1,76 @@
+"""The four workloads: their sizes, their data, and that they can be learnt."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from turnout.cli.settings import Settings
+from turnout.comparison.bench import WORKLOADS
+from turnout.core.checks import ConfigurationError
+from turnout.engine.parameters import Layout
+from turnout.models import model
+
+SMALL = {name: replace(workload, num_clients=12, cohort_size=4) for name, workload in WORKLOADS.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "work"),
+    [
+        ("W1", 551_786, (250, 200, 25, 5, 16, 0.05)),
+        ("W2", 7_850, (1000, 60, 10, 20, 10, 0.05)),
+        ("W3", 52_500, (100, 300, 5, 30, 32, 0.05)),
+        ("W4", 133_520, (100, 100, 10, 10, 10, 0.5)),
+    ],
+)
+def test_sizes_are_those_that_others_were_timed_on(name, parameters, work):
+    workload = WORKLOADS[name]
+    spec = model(workload.model["name"], **{k: v for k, v in workload.model.items() if k != "name"})
+    assert Layout.of(spec.build(workload.shape, workload.num_classes)).num_params == parameters
+    steps, batch, lr = (workload.local[option] for option in ("steps", "batch_size", "lr"))
+    assert (workload.num_clients, workload.num_examples, workload.cohort_size, steps, batch, lr) == work
+    assert f"{parameters:,}" in workload.title or name != "W1"
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_data_depend_on_the_seed_alone(name):
+    workload = SMALL[name]
+    one, same, other = (workload.data(seed).train for seed in (3, 3, 4))
+    assert one.x.shape == (12 * workload.num_examples, *workload.shape)
+    assert one.x.dtype == (torch.int64 if name == "W4" else torch.float32)
+    assert one.y.dtype == torch.int64
+    np.testing.assert_array_equal(one.sizes, workload.num_examples)
+    assert torch.equal(one.x, same.x)
+    assert torch.equal(one.y, same.y)
+    assert not torch.equal(one.x, other.x)
+
+
+@pytest.mark.parametrize("name", ["W1", "W2", "W3"])
+def test_inputs_lie_around_a_centre_of_their_class(name):
+    workload = replace(SMALL[name], centres=1.0, scale=1.0)
+    shards = workload.data().train
+    means = torch.stack([shards.x[shards.y == label].mean(0) for label in range(10)]).flatten(1)
+    spread = (shards.x.flatten(1) - means[shards.y]).std()
+    assert spread == pytest.approx(1.0, abs=0.02)
+    assert means.std() == pytest.approx(1.0, abs=0.3)
+
+
+def test_a_texts_last_character_says_the_label_mostly():
+    shards = WORKLOADS["W4"].data().train
+    assert 0 <= shards.x.min() <= shards.x.max() < 80
+    table = torch.zeros(80, 80).index_put_((shards.x[:, -1], shards.y), torch.ones(()), accumulate=True)
+    assert (table.max(dim=1).values.sum() / table.sum()) == pytest.approx(0.8, abs=0.06)
+
+
+def test_settings_of_a_workload_are_an_experiment_that_learns():
+    workload = SMALL["W2"]
+    settings = Settings.of(workload.settings, {"rounds": 5})
+    history = settings.experiment(workload.data()).run().history
+    assert history.column("train_loss")[1][-1] < np.log(10) - 0.05
+    assert history.rounds["num_participants"].to_pylist() == [4] * 5
+
+
+def test_workloads_refuse_what_is_no_number():
+    with pytest.raises(ConfigurationError, match="cohort_size: got 0, needed a whole number >= 1"):
+        replace(WORKLOADS["W1"], cohort_size=0)

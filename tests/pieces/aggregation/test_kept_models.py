@@ -1,0 +1,132 @@
+"""What FedAWE and FedStale are refused, and what they keep."""
+
+import numpy as np
+import pytest
+from tests.tiny import classification, federation
+
+from turnout import (
+    Bernoulli,
+    Buffered,
+    ConfigurationError,
+    DivideByParticipants,
+    Echo,
+    Experiment,
+    FedStale,
+    GradientNorm,
+    Population,
+    Rounds,
+    Scaffold,
+    Sgd,
+    Speed,
+    WithReplacement,
+    compose,
+    fedawe,
+    models,
+)
+from turnout.deployment.server.setting import Setting
+from turnout.protocol.pace import BoundRounds
+from turnout.simulation import Simulation
+
+DATA = classification(features=4, classes=3)
+COMING = Population(Bernoulli(mean=0.4))
+
+
+@pytest.mark.parametrize(
+    ("piece", "message"),
+    [
+        (GradientNorm(), "losses and gradients at different models do not compare"),
+        (Scaffold(), r"keep \(control\), which is about one model"),
+        (WithReplacement(4), "WithReplacement draws a client twice"),
+    ],
+)
+def test_what_needs_one_model_for_a_cohort_is_refused(piece, message):
+    with pytest.raises(ConfigurationError, match=message):
+        fedawe(also=(piece,))
+
+
+def test_a_buffer_is_refused():
+    run = Experiment(DATA, models.Logistic(), fedawe(), Population(speed=Speed()), Buffered(2))
+    with pytest.raises(ConfigurationError, match="KeptModels has them go on from the one that they kept"):
+        Simulation(run)
+
+
+def test_a_server_on_a_network_refuses_it():
+    with pytest.raises(ConfigurationError, match="KeptModels: clients go on from models that they keep"):
+        Setting.of(Experiment(DATA, models.Logistic(), fedawe()))
+
+
+@pytest.mark.parametrize("beta", [-0.1, 1.5])
+def test_a_share_outside_of_0_to_1_is_refused(beta):
+    with pytest.raises(ConfigurationError, match=f"beta: got {beta}, needed a probability"):
+        FedStale(beta)
+
+
+def test_fedstale_needs_weights_over_all_clients():
+    with pytest.raises(
+        ConfigurationError, match=r"the weighting is DivideByParticipants, but FedStale .* as fedstale does"
+    ):
+        compose(Sgd(), DivideByParticipants(), FedStale())
+
+
+def test_an_echo_needs_a_step_size():
+    with pytest.raises(ConfigurationError, match="lr: got 0, needed a finite number > 0"):
+        Echo(0)
+
+
+def kept_by(simulation):
+    """Return the version that each client keeps."""
+    pace = simulation.coordinator.scheduler.pace
+    assert isinstance(pace, BoundRounds)
+    assert pace.kept is not None
+    return pace.kept
+
+
+def test_only_models_that_somebody_keeps_are_held():
+    run = Experiment(DATA, models.Logistic(), fedawe(), COMING, rounds=12)
+    simulation = Simulation(run)
+    for _ in range(run.rounds):
+        simulation.round()
+        kept = kept_by(simulation)
+        assert set(simulation.coordinator.models) == {*kept, simulation.state.version}
+    assert 2 < len(simulation.coordinator.models) <= DATA.num_clients + 1
+
+
+def test_who_enrols_later_begins_with_the_present_model():
+    pace = Rounds().bind(2, continues=True)
+    pace.start(0.0)
+    pace.chosen(0.0, [0])
+    pace.all_reported(0.0)
+    pace.grow(4)
+    assert pace.kept == [1, 0, 1, 1]
+    assert pace.versions() == {0, 1}
+
+
+def test_a_deadline_leaves_those_who_are_late_with_the_model_that_they_have():
+    slow = Population(Bernoulli(mean=0.6), speed=Speed(spread=1.0))
+    run = Experiment(DATA, models.Logistic(), fedawe(), slow, Rounds(deadline=1.0), rounds=20)
+    simulation = Simulation(run)
+    late = 0
+    for _ in range(run.rounds):
+        before = list(kept_by(simulation))
+        simulation.round()
+        after = kept_by(simulation)
+        moved = np.flatnonzero(np.array(before) != after)
+        np.testing.assert_array_equal(moved, np.flatnonzero(np.array(after) == simulation.state.version))
+        late += simulation.row["num_unused"]
+    assert late
+
+
+@pytest.mark.parametrize("shares", [(), (0.5, 0.6), (1.0, 0.0), (2.0, -1.0)])
+def test_shares_that_are_no_shares_are_refused(shares):
+    with pytest.raises(
+        ConfigurationError, match=r"shares: got .*, needed a positive number for each client, which sum to 1"
+    ):
+        FedStale(shares=shares)
+
+
+def test_shares_are_of_all_clients_there_are():
+    with pytest.raises(ConfigurationError, match="shares has a number for 2 clients, but there are 8"):
+        FedStale(shares=(0.5, 0.5)).init(federation(8, 3))
+    grown = federation(9, 3)
+    with pytest.raises(ConfigurationError, match="shares has a number for each of 8 clients, and more have come"):
+        FedStale(shares=(0.125,) * 8).grow({}, federation(8, 3), grown, 1)

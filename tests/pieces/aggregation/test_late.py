@@ -1,0 +1,66 @@
+"""What AREA, ACED and FADAS are refused, and what they do with clients who enrol later."""
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny import federation, report
+
+from turnout import (
+    ALGORITHMS,
+    Aced,
+    Area,
+    ConfigurationError,
+    DivideByParticipants,
+    ServerAmsgrad,
+    ServerMomentum,
+    ServerSgd,
+    Sgd,
+    aced,
+    area,
+    compose,
+)
+from turnout.pieces.base.server_step import server_step
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: compose(Sgd(), DivideByParticipants(), Area()), "each of them counted once: use DivideByClients"),
+        (
+            lambda: compose(Sgd(), DivideByParticipants(), Aced()),
+            "exist only for those who are there: use DivideByClients",
+        ),
+        (lambda: area(also=(ServerMomentum(),)), "only the step x \\+ u leads there: leave the server optimiser out"),
+        (lambda: area(also=(ServerSgd(0.5),)), r"the server's step is ServerSgd\(lr=0.5\)"),
+        (
+            lambda: aced(tau=-1),
+            r"tau: got -1, needed a whole number >= 0\. Where updates are to count for ever, write ace",
+        ),
+        (lambda: ALGORITHMS["fadas"](delays="always"), "unknown rule of delays 'always'"),
+        (lambda: ServerAmsgrad(threshold=-1), "threshold: got -1, needed a whole number >= 0"),
+        (lambda: ServerAmsgrad(epsilon=0), "epsilon: got 0, needed a finite number > 0"),
+        (lambda: ServerAmsgrad(beta2=1.0), "beta2: got 1.0, needed a number >= 0 and < 1"),
+    ],
+)
+def test_refusals(make, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make()
+
+
+def test_who_enrols_later_begins_at_the_present_model_of_area():
+    """So that the model is still the mean of where everyone is."""
+    algorithm, few, more = area(), federation(2, 3), federation(5, 3)
+    state = algorithm.init(torch.zeros(3, dtype=torch.float64), few)
+    state, _ = server_step(algorithm, state, report([0], torch.tensor([[2.0, 4.0, 6.0]], dtype=torch.float64)), few)
+    kept = algorithm.aggregation.grow(state.slots["aggregation"], few, more, 1)
+    torch.testing.assert_close(kept["table"].mean(dim=0), state.params)
+    torch.testing.assert_close(kept["table"][2:], state.params.expand(3, -1))
+
+
+def test_who_enrols_later_is_not_counted_by_aced_until_it_reports():
+    piece, few, more = Aced(tau=5), federation(2, 3), federation(4, 3)
+    kept = piece.grow(piece.init(few), few, more, 7)
+    np.testing.assert_array_equal(kept["heard"].numpy(), [-1, -1, -1, -1])
+    assert kept["table"].shape == (4, 3)
+    direction, _ = piece.apply(torch.ones(1), report([3], num_params=3), kept, more)
+    torch.testing.assert_close(direction, torch.ones(3, dtype=torch.float64))

@@ -1,0 +1,103 @@
+"""Noise that clients add in shares: as much in the sum as a server would add, whoever drops out."""
+
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny import classification, federation, report
+
+import turnout as to
+from turnout import ConfigurationError, NoiseShare, PrivateSum
+from turnout.core.types import Task
+from turnout.engine.cohort import Clients
+
+SHARES, NORM, Z, P = 8, 2.0, 1.5, 20_000
+PIECE = PrivateSum(norm=NORM, noise_multiplier=Z, cohort=SHARES, noise_shares=SHARES)
+GUARD = NoiseShare(NORM, Z, SHARES)
+NOBODY = cast("Clients", None)
+
+
+def noised(clients, delta=None, version=0):
+    """Their updates as they leave, ``[B, P]``."""
+    return sent(clients, delta, version).updates.gathered()
+
+
+def sent(clients, delta=None, version=0):
+    """The reports as they leave these clients."""
+    rows = torch.zeros(len(clients), P, dtype=torch.float64) if delta is None else delta
+    task = Task(torch.zeros(rows.shape[1], dtype=torch.float64), version=version, seed=0)
+    return GUARD.apply(report(clients, rows, version=version), task, {}, NOBODY)
+
+
+@pytest.mark.parametrize("there", [1, 3, 8, 16])
+def test_the_sum_has_the_noise_that_is_counted_whoever_drops_out(there):
+    known = federation(20, P)
+    weights = torch.full((there,), 1 / there, dtype=torch.float64)
+    found, state = PIECE.apply(weights, sent(range(there)), PIECE.init(known), known)
+    assert (found * there).std().item() == pytest.approx(Z * NORM * max(there / SHARES, 1.0) ** 0.5, rel=0.03)
+    assert state["releases"] == 1
+
+
+def test_a_client_sends_its_clipped_update_and_noise_of_its_own():
+    delta = torch.zeros(2, P, dtype=torch.float64)
+    delta[:, 0] = torch.tensor([10.0, 1.0])
+    noisy, noise = noised([3, 5], delta), noised([3, 5])
+    assert (noisy - noise)[:, 0].tolist() == pytest.approx([2.0, 1.0])
+    assert noise.std(dim=1).tolist() == pytest.approx([Z * NORM / SHARES**0.5] * 2, rel=0.03)
+    assert noise.mean(dim=1).abs().max() < 0.03
+    assert torch.equal(noise, torch.cat([noised([3]), noised([5])]))
+    for other in (noised([4]), noised([3], version=1)):
+        assert abs(torch.corrcoef(torch.stack([noise[0], other[0]]))[0, 1]) < 0.03
+
+
+def test_a_run_counts_it_and_a_budget_is_kept():
+    algorithm = to.average_participating(to.Sgd(lr=0.1, steps=2), also=(PIECE, GUARD, to.Uniform(SHARES)))
+    result = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=2).run()
+    assert result.rounds["epsilon"][1].as_py() == to.privacy.epsilon(to.privacy.Release(Z), 2, 1e-5)
+    assert np.isfinite(result.rounds["update_norm"].to_pylist()).all()
+
+
+def test_what_does_not_go_together_is_refused():
+    with pytest.raises(
+        ConfigurationError, match="clients add no noise, and the sum is counted with that of NoiseShare"
+    ):
+        to.average_participating(also=(PIECE,))
+    with pytest.raises(ConfigurationError, match=r"clients add NoiseShare\(.*shares=9\), and the sum is counted"):
+        to.average_participating(also=(PIECE, NoiseShare(NORM, Z, 9)))
+    with pytest.raises(ConfigurationError, match="would add all of it once more: write noise_shares=8 to PrivateSum"):
+        to.average_participating(also=(PrivateSum(cohort=8), GUARD))
+    with pytest.raises(
+        ConfigurationError, match="Participation multiplies updates by weights after their noise was added"
+    ):
+        to.fedau(also=(PrivateSum(norm=NORM, noise_multiplier=Z, noise_shares=SHARES), GUARD))
+    for other, pieces in {"SecureSum": (to.SecureSum(),), "Median": (to.Median(),), "WeightedSum": ()}.items():
+        with pytest.raises(
+            ConfigurationError, match=f"NoiseShare: {other} counts no epsilon.* add PrivateSum.norm=2, "
+        ):
+            to.average_participating(also=(*pieces, GUARD))
+    with pytest.raises(ConfigurationError, match="TopK behind NoiseShare changes single updates"):
+        to.average_participating(also=(PIECE, GUARD, to.TopK()))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise_multiplier": 0.0}, "noise_multiplier as given: there is no noise to share"),
+        ({"correlation": to.BandedSquareRoot(), "rounds": 9}, "correlation as given: what a round takes away"),
+        ({"quantile": 0.5, "count_deviation": 9.0}, "quantile as given: clients add noise for one norm"),
+        ({"control_norm": 1.0}, "control_norm as given: clients noise their update"),
+        ({"sampling_rate": 0.5}, "sampling_rate as given: what the server adds tells how many"),
+        ({"sampled_from": 20}, "sampled_from as given: who adds which share is public"),
+        ({"noise_shares": 0}, "noise_shares"),
+    ],
+)
+def test_errors_of_options(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        PrivateSum(**{"cohort": 8, "noise_shares": 8, **options})
+
+
+@pytest.mark.parametrize("options", [{"norm": 0.0}, {"noise_multiplier": 0.0}, {"shares": 0}])
+def test_errors_of_shares(options):
+    with pytest.raises(ConfigurationError, match=next(iter(options))):
+        NoiseShare(**options)

@@ -1,0 +1,157 @@
+"""Server steps that are taken before anybody knows whether they may be, and taken back."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny import federation, report
+
+from turnout import DivideByParticipants, FedVarp, Participation, compose, fedau
+from turnout.distributed.updates import Sharded
+from turnout.pieces.base import Weighting
+from turnout.pieces.base import server_step as step
+from turnout.pieces.base.rollback import Rollback
+from turnout.pieces.base.server_step import server_step
+
+P = 5
+KNOWN = federation(num_params=P)
+GOOD = torch.linspace(0.1, 1.0, 3 * P, dtype=torch.float64).view(3, P)
+BAD = GOOD.clone()
+BAD[1, 2] = torch.nan
+
+
+@dataclass(frozen=True)
+class Counting(Weighting):
+    """Counts reports of each client in place, and does not say so unless it is told to."""
+
+    says: bool = True
+    most: float = float("inf")
+
+    def init(self, federation):
+        return {"times": torch.zeros(federation.num_clients, dtype=torch.int64)}
+
+    def apply(self, weights, report, version, state, federation):
+        del version, federation
+        state["times"][torch.from_numpy(report.client)] += 1
+        if int(100 * report.delta.sum()) > self.most:  # of NaN there is no whole number
+            raise OverflowError("more than that")
+        return weights, state
+
+    def mutated_rows(self, report, state) -> dict[str, np.ndarray] | None:
+        return {"times": report.client} if self.says else super().mutated_rows(report, state)
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """How many reports each attempt to step had."""
+    found, take = [], step._step
+
+    def taken(algorithm, state, reports, known):
+        found.append(len(reports))
+        return take(algorithm, state, reports, known)
+
+    monkeypatch.setattr(step, "_step", taken)
+    return found
+
+
+def stepped(algorithm, delta=GOOD, state=None):
+    state = state or algorithm.init(torch.zeros(P, dtype=torch.float64), KNOWN)
+    return server_step(algorithm, state, report([0, 3, 6], delta), KNOWN)
+
+
+@pytest.mark.parametrize(("delta", "expected"), [(GOOD, [3]), (BAD, [3, 2])])
+@pytest.mark.parametrize("algorithm", [compose(), fedau(), compose(FedVarp(), DivideByParticipants())])
+def test_a_step_is_taken_again_only_if_a_report_was_bad(algorithm, delta, expected, steps):
+    after, info = stepped(algorithm, delta)
+    assert steps == expected
+    assert info["num_dropped"] == 3 - expected[-1]
+    assert torch.isfinite(after.params).all()
+
+
+def test_large_numbers_whose_sum_overflows_are_looked_at_again_and_kept(steps):
+    algorithm, known = compose(), replace(KNOWN, dtype=torch.float32)
+    state = algorithm.init(torch.zeros(P), known)
+    delta = torch.full((2, P), 1e38)
+    after, info = server_step(algorithm, state, report([0, 1], delta), known)
+    assert steps == [2, 2]
+    assert info["num_dropped"] == 0
+    assert torch.equal(after.params, delta[0])
+
+
+def test_a_measured_report_that_is_bad_is_noticed(steps):
+    silent = report([5], torch.zeros(1, 0).double(), seen={"start_gradient": torch.full((1, P), torch.inf)})
+    algorithm = compose()
+    state = algorithm.init(torch.zeros(P, dtype=torch.float64), KNOWN)
+    server_step(algorithm, state, replace(report([0], GOOD[:1]), measured=silent), KNOWN)
+    assert steps == [1, 1]
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_what_was_changed_in_place_is_put_back(says, steps):
+    """A piece that does not say what it changes is asked once, and the server looks at the reports before."""
+    after, info = stepped(compose(Counting(says), DivideByParticipants()), BAD)
+    assert after.slots["weighting.0"]["times"].tolist() == [1, 0, 0, 0, 0, 0, 1, 0]
+    assert steps == ([3, 2] if says else [2])
+    assert info["num_dropped"] == 1
+
+
+def test_a_piece_need_not_cope_with_nan():
+    after, _ = stepped(compose(Counting(most=1e4), DivideByParticipants()), BAD)
+    assert after.slots["weighting.0"]["times"].tolist() == [1, 0, 0, 0, 0, 0, 1, 0]
+    with pytest.raises(OverflowError, match="more than that"):
+        stepped(compose(Counting(most=1.0), DivideByParticipants()))
+
+
+def test_reports_that_were_looked_at_are_not_tried(steps):
+    algorithm = compose()
+    state = algorithm.init(torch.zeros(P, dtype=torch.float64), KNOWN)
+    known = replace(report([0, 3, 6], BAD), good=np.array([True, False, True]))
+    assert known.sums() is None
+    server_step(algorithm, state, known, KNOWN)
+    assert steps == [2]
+
+
+def test_sums_of_what_other_processes_hold_are_not_known():
+    sharded = Sharded(GOOD, torch.arange(3), 3)
+    assert replace(report([0, 3, 6], GOOD), delta=sharded).sums() is None
+    alone = report([0, 3, 6], GOOD, seen={"loss": torch.tensor([1.0, 2.0, 4.0])}).sums()
+    assert alone is not None
+    assert [float(total) for total in alone] == pytest.approx([float(GOOD.sum()), 7.0])
+
+
+def test_undoing_costs_no_more_than_the_cohort():
+    algorithm = compose(Participation(3), DivideByParticipants())
+    state = algorithm.init(torch.zeros(P, dtype=torch.float64), federation(10**6, P))
+    undo = Rollback.of(algorithm, state, report([0, 3, 6]))
+    assert undo is not None
+    assert [len(rows) for *_, rows in undo._rows] == [3] * 3
+
+
+def test_what_a_subclass_changes_its_parent_does_not_know(steps):
+    class Twice(Counting):
+        def apply(self, weights, report, version, state, federation):
+            state["other"][:] += 1
+            return super().apply(weights, report, version, state, federation)
+
+        def init(self, federation):
+            return super().init(federation) | {"other": torch.zeros(1)}
+
+    class Told(Twice):
+        def mutated_rows(self, report, state) -> dict[str, np.ndarray] | None:
+            return {name: np.array([0]) if name == "other" else report.client for name in state}
+
+    for piece, expected in ((Twice(), [2]), (Told(), [3, 2])):
+        steps.clear()
+        after, _ = stepped(compose(piece, DivideByParticipants()), BAD)
+        assert steps == expected
+        assert after.slots["weighting.0"]["other"].item() == 1
+        assert after.slots["weighting.0"]["times"].tolist()[:7] == [1, 0, 0, 0, 0, 0, 1]
+
+
+def test_a_server_with_a_state_is_not_asked_for_it_back(steps):
+    algorithm = compose()
+    state = algorithm.init(torch.zeros(P, dtype=torch.float64), KNOWN)
+    state.slots["server"] = {"momentum": torch.zeros(P)}
+    stepped(algorithm, BAD, state)
+    assert steps == [2]

@@ -1,0 +1,122 @@
+"""Corrections are given the final parameters: FedDyn, written as one, against plain torch."""
+
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from tests.oracles.shuffles import client_key, endless
+from tests.oracles.test_rules import DATA, SEED, SIZES, N, model
+from tests.tiny import classification
+
+from turnout import Experiment, Population, Sgd, UniformWork, compose
+from turnout.pieces.base import Correction
+from turnout.simulation import Simulation
+
+ALPHA, LR, STEPS, BATCH, ROUNDS = 0.3, 0.2, 4, 8, 4
+
+
+@dataclass(frozen=True)
+class Dynamic(Correction):
+    """``g - dual + alpha (y - start)``; then ``dual <- dual - alpha (y_K - start)``."""
+
+    keeps = ("dual",)
+    traced: bool = True
+
+    def begin(self, task, memory, clients, lanes):
+        del task, clients
+        return (Traced if self.traced else Untraced)(lanes.of(memory["dual"]))
+
+    def correct(self, gradient, params, start):
+        del params, start
+        return gradient
+
+
+@dataclass(frozen=True)
+class Traced(Correction):
+    dual: torch.Tensor
+
+    def correct(self, gradient, params, start):
+        return gradient - self.dual[: len(gradient)] + ALPHA * (params - start)
+
+    def changes(self, delta):
+        return {"dual": -ALPHA * delta}
+
+
+class Untraced(Traced):
+    def __init__(self, dual):
+        object.__setattr__(self, "dual", dual)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def by_torch(momentum):
+    """Models after every round, and the dual variables, of clients who are all there and are averaged."""
+    net, duals = model(), [[torch.zeros_like(p) for p in model().parameters()] for _ in range(N)]
+    batches = [endless(int(SIZES[n]), client_key(SEED, n), BATCH, drop_last=True) for n in range(N)]
+    for _ in range(ROUNDS):
+        ends = []
+        for n in range(N):
+            x, y = DATA.train.client(n)
+            own = model()
+            own.load_state_dict(net.state_dict())
+            optimizer = torch.optim.SGD(own.parameters(), lr=LR, momentum=momentum)
+            for rows in islice(batches[n], STEPS):
+                optimizer.zero_grad()
+                loss = torch.nn.functional.cross_entropy(own(x[rows]), y[rows])
+                for p, start, dual in zip(own.parameters(), net.parameters(), duals[n], strict=True):
+                    loss = loss - (dual * p).sum() + ALPHA / 2 * (p - start.detach()).square().sum()
+                loss.backward()
+                optimizer.step()
+            ends.append([p.detach() for p in own.parameters()])
+            for dual, p, start in zip(duals[n], own.parameters(), net.parameters(), strict=True):
+                dual -= ALPHA * (p.detach() - start.detach())
+        with torch.no_grad():
+            for p, values in zip(net.parameters(), zip(*ends, strict=True), strict=True):
+                p.copy_(torch.stack(values).mean(dim=0))
+    return (
+        torch.cat([p.detach().ravel() for p in net.parameters()]),
+        torch.stack([torch.cat([part.ravel() for part in dual]) for dual in duals]),
+    )
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+@pytest.mark.parametrize("traced", [True, False])
+def test_feddyn_equals_plain_torch(momentum, engine, traced):
+    local = Sgd(lr=LR, steps=STEPS, batch_size=BATCH, momentum=momentum)
+    algorithm = compose(local, Dynamic(traced))
+    run = Simulation(Experiment(DATA, model(), algorithm, Population(), rounds=ROUNDS, seed=SEED, engine=engine))
+    for _ in range(ROUNDS):
+        run.round()
+    params, duals = by_torch(momentum)
+    torch.testing.assert_close(run.state.params, params, rtol=0, atol=1e-12)
+    own = run.memory.gather(np.arange(N))["dual"]
+    torch.testing.assert_close(own, duals, rtol=0, atol=1e-12)
+    torch.testing.assert_close(run.state.slots["controls"]["dual"], own.mean(dim=0), rtol=0, atol=1e-12)
+    assert duals.norm() > 0.1
+
+
+@dataclass(frozen=True)
+class Came(Correction):
+    """Remembers how far each client came in its last round."""
+
+    def memory(self, num_params, dtype):
+        return {"came": ((num_params,), dtype)}
+
+    def correct(self, gradient, params, start):
+        del params, start
+        return gradient
+
+    def remembered(self, delta):
+        return {"came": delta.clone()}
+
+
+def test_what_is_remembered_goes_by_the_final_parameters_of_clients_of_unequal_steps():
+    data = classification(features=4, classes=3, dtype=torch.float64)
+    algorithm = compose(Sgd(lr=LR, steps=UniformWork(1, 5), batch_size=BATCH), Came())
+    run = Simulation(Experiment(data, model(), algorithm, rounds=1, engine="vectorised"))
+    report = run.train(np.arange(N))
+    assert len(set(report.num_steps.tolist())) > 1
+    torch.testing.assert_close(run.memory.gather(np.arange(N))["came"], report.delta, rtol=0, atol=0)

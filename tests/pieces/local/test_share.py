@@ -1,0 +1,49 @@
+"""Work by share: what the server tells each client, times what everybody would do."""
+
+import numpy as np
+import pytest
+import torch
+from tests.laws.recipes import experiment, trained
+
+from turnout import ConfigurationError, Sgd, ShareOfWork, UniformWork, average_participating, mw_fed
+from turnout.core.types import Task
+
+
+def amounts(work, share, clients=None):
+    task = Task(torch.zeros(1), 3, 0, own={"share": torch.tensor(share, dtype=torch.float64)})
+    return work.amount(task, clients).tolist()
+
+
+def test_it_is_the_share_rounded_and_at_least_one():
+    assert amounts(ShareOfWork(5), [1.0, 0.5, 0.0, 3.3, 0.29]) == [5, 2, 1, 16, 1]
+    assert amounts(ShareOfWork(5, most=2), [1.0, 3.3, 100.0]) == [5, 10, 10]
+
+
+def test_it_multiplies_other_work():
+    simulation = trained(experiment("fedavg", rounds=1))
+    clients = simulation.workspace.clients(np.arange(4))
+    drawn = UniformWork(1, 20).amount(Task(torch.zeros(1), 3, 0), clients)
+    assert amounts(ShareOfWork(UniformWork(1, 20)), [2.0] * 4, clients) == (2 * drawn).tolist()
+
+
+def test_epochs_are_shared_as_well():
+    local = mw_fed(Sgd(steps=None, epochs=2)).local
+    assert isinstance(local, Sgd)
+    assert local.epochs == ShareOfWork(2)
+    assert local.steps is None
+
+
+def test_somebody_must_tell_the_share():
+    run = experiment("fedavg", rounds=1)
+    alone = type(run)(**{**vars(run), "algorithm": average_participating(Sgd(steps=ShareOfWork(5)))})
+    with pytest.raises(ConfigurationError, match=r"nobody tells clients their share of the work: add MultiplicativeWe"):
+        trained(alone)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"of": 0}, "of: got 0, needed a whole number >= 1"), ({"most": 0}, "most: got 0, needed a finite number > 0")],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        ShareOfWork(**options)

@@ -1,0 +1,76 @@
+import pytest
+import torch
+from tests.tiny import federation
+
+from turnout import (
+    ConfigurationError,
+    FedExP,
+    Halving,
+    ServerAdagrad,
+    ServerAdam,
+    ServerAmsgrad,
+    ServerMomentum,
+    ServerYogi,
+    fedadam,
+    fedasync,
+    fedau,
+    mifa,
+)
+
+KINDS = (ServerAdagrad, ServerAdam, ServerMomentum, ServerYogi)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_schedule_goes_by_the_round_and_nothing_changes_in_place(kind):
+    params, direction = torch.zeros(3, dtype=torch.float64), torch.tensor([1.0, -2.0, 0.0], dtype=torch.float64)
+    state = kind().init(federation(4, 3))
+    before = {name: value.clone() for name, value in state.items()}
+    steps = [kind(Halving(1.0, start=1, every=1, most=1)).apply(params, direction, t, state)[0] for t in (0, 1, 5)]
+    assert torch.equal(steps[1], steps[0] / 2)
+    assert torch.equal(steps[2], steps[1])
+    assert (params == 0).all()
+    assert all(torch.equal(before[name], state[name]) for name in before)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, FedExP])
+def test_a_state_that_is_not_finite_is_not_kept(kind):
+    """A direction that overflows leaves the optimiser as it was: the server's step is taken back."""
+    from tests.tiny import report
+
+    from turnout.pieces.base.server_step import server_step
+
+    algorithm, known = fedau(also=(kind(),)), federation(4, 5)
+    state = algorithm.init(torch.zeros(5, dtype=torch.float64), known)
+    after, info = server_step(algorithm, state, report([0, 1], torch.full((2, 5), 1e308, dtype=torch.float64)), known)
+    assert info["num_dropped"] == 2
+    assert after.slots["server"] is state.slots["server"]
+    assert (after.params == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ServerAdam(lr=0), r"lr: got 0, needed a finite number > 0"),
+        (lambda: ServerAdam(beta1=1.0), r"beta1: got 1.0, needed a number >= 0 and < 1"),
+        (lambda: ServerYogi(beta2=-0.1), r"beta2: got -0.1, needed a number >= 0 and < 1"),
+        (lambda: ServerAdagrad(tau=0.0), r"tau: got 0.0, needed a finite number > 0"),
+        (lambda: ServerAdam(tau=1e-300), r"tau: got 1e-300, needed a number from 1.1e-19 to 9.2e\+18, whose square single"),
+        (lambda: ServerYogi(tau=1e30), r"tau: got 1e\+30, needed a number from 1.1e-19"),
+        (lambda: ServerAmsgrad(epsilon=1e-300), r"epsilon: got 1e-300, needed a number from 1.1e-19"),
+        (lambda: ServerMomentum(beta=True), r"beta: got True, needed a number >= 0 and < 1"),
+        (lambda: FedExP(epsilon=-1), r"epsilon: got -1, needed a finite number > 0"),
+        (lambda: mifa(also=(FedExP(),)), "FedExP's step is the ratio .* Mifa has another direction"),
+        (lambda: fedau(server_lr=0.5, also=(ServerAdam(),)), "step of fedau has a size of its own, 0.5, which ServerAdam"),
+        (lambda: fedasync(also=(ServerYogi(),)), "step of fedasync has a size of its own, 0.6, .* give ServerYogi its lr"),
+        (lambda: fedadam(also=(ServerYogi(),)), "fedadam is what it is by ServerAdam, and ServerYogi would go in its place"),
+    ],
+)  # fmt: skip
+def test_refusals(make, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make()
+
+
+def test_an_optimiser_takes_the_place_of_the_plain_step():
+    assert fedau(also=(ServerAdam(0.3),)).server == ServerAdam(0.3)
+    assert fedadam(server_lr=0.2, tau=0.1).server == ServerAdam(0.2, tau=0.1)
+    assert fedasync(alpha=1.0, also=(ServerMomentum(0.6),)).server == ServerMomentum(0.6)

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+import torch
+from tests.tiny import federation, report
+
+from turnout import ConfigurationError, Experiment, KnownRates, Population, Trace, Uniform, known_statistics, models
+from turnout.simulation import Simulation
+
+GIVEN = (0.5, 0.25, 1.0, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("piece", "known"), [(KnownRates(GIVEN), None), (KnownRates(), GIVEN), (KnownRates(GIVEN), (1.0,) * 4)]
+)
+def test_divides_by_the_rates(piece, known):
+    fed = federation(4, rates=known)
+    state = piece.init(fed)
+    weights, _ = piece.apply(torch.tensor([1.0, 2.0]).double(), report([3, 1]), 0, state, fed)
+    np.testing.assert_allclose(weights, [10.0, 8.0])
+    np.testing.assert_allclose(piece.client_weights(0, state, fed), [2, 4, 1, 10])
+
+
+@pytest.mark.parametrize(
+    ("piece", "known", "message"),
+    [
+        (
+            KnownRates(),
+            None,
+            r"needs the rate .* nobody knows it .*write rates=\(...\), .* or use fedau, which learns it",
+        ),
+        (KnownRates((0.5, 0.5)), None, "2 participation rates were given for 4 clients"),
+        (KnownRates((0.5, 0.0, 0.5, 0.5)), None, "rate of client 1 is 0.0; 1/p needs 0 < p <= 1: raise the floor"),
+        (KnownRates((0.5, 0.5, 1.5, 0.5)), None, "rate of client 2 is 1.5"),
+        (KnownRates((0.5, 0.5, 0.5, float("nan"))), None, "rate of client 3 is nan"),
+        (KnownRates(), (0.5, 0.5, 0.5, 0.0), "rate of client 3 is 0.0"),
+    ],
+)
+def test_refusals(piece, known, message):
+    with pytest.raises(ConfigurationError, match=message):
+        piece.init(federation(4, rates=known))
+
+
+def test_a_selection_that_takes_only_some_makes_rates_unknown(tiny):
+    with pytest.raises(ConfigurationError, match="a selection that takes only some of the available clients"):
+        Simulation(Experiment(tiny, models.Logistic(), known_statistics(also=(Uniform(2),))))
+
+
+def test_a_trace_knows_its_rates(tiny):
+    rows = tuple((k, 0, k + 1) for k in range(8))
+    simulation = Simulation(Experiment(tiny, models.Logistic(), known_statistics(), Population(Trace(rows))))
+    inverse = simulation.state.slots["weighting.0"]["inverse"]
+    np.testing.assert_allclose(inverse, 8 / np.arange(1, 9))

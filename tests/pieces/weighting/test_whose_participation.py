@@ -1,0 +1,108 @@
+"""What weightings and servers declare of whose participation changes a client's report, and who may be sampled with them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny import federation, report
+
+import turnout as to
+from turnout import ConfigurationError, PrivateSum
+from turnout.pieces.base.server_step import server_step
+
+N, P = 8, 3
+GROUPS = (0, 1) * 4
+WEIGHTINGS = {
+    "participation": to.Participation(cutoff=3),
+    "exponential": to.Participation(cutoff=3, average="exponential"),
+    "groups": to.Participation(cutoff=3, groups=GROUPS),
+    "rates": to.KnownRates(rates=(0.5,) * N),
+    "smoothed": to.BySmoothedRate(beta=0.2),
+    "staleness": to.ByStaleness(),
+    "expected staleness": to.ExpectedStaleness(),
+    "echo": to.Echo(),
+    "examples": to.ByExamples(),
+    "examples up to": to.ExamplesUpTo(5),
+    "appeal": to.Appeal(),
+    "by clients": to.DivideByClients(),
+    "by participants": to.DivideByParticipants(),
+    "by sum": to.DivideBySum(),
+    "by absolute sum": to.DivideByAbsoluteSum(),
+    "by sum plus": to.DivideBySumPlus(0.1),
+}
+
+
+def weight_of_the_last(piece, draws):
+    """What the last client weighs in the third of three rounds, two steps after the model that it trained from."""
+    known = federation(N, P)
+    state, weights = piece.init(known), torch.zeros(0)
+    for t, clients in enumerate(draws):
+        seen = {"appeal_gap": torch.ones(len(clients), dtype=torch.float64)}
+        sent = replace(report(clients, num_params=P, seen=seen), version=np.full(len(clients), max(t - 2, 0)))
+        if not clients:
+            continue
+        weights, state = piece.apply(torch.ones(len(clients), dtype=torch.float64), sent, t, state, known)
+    return float(weights[-1])
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+def test_participation_of_others_changes_weights_only_where_that_is_declared(name):
+    piece = WEIGHTINGS[name]
+    found = {weight_of_the_last(piece, draws) for draws in (([7], [], [7]), ([1, 7], [3], [7]), ([7], [], [1, 3, 7]))}
+    assert (len(found) > 1) == (piece.participation == "others")
+    if piece.participation == "none":
+        assert {weight_of_the_last(piece, ([1], [], [7]))} == found
+
+
+@pytest.mark.parametrize("name", WEIGHTINGS)
+def test_what_shares_participation_is_refused_with_coins(name):
+    piece = WEIGHTINGS[name]
+    ends = () if isinstance(piece, to.DivideByClients) else (to.DivideByClients(),)
+    if hasattr(piece, "divisor_is_public"):
+        ends = ()
+    if isinstance(piece, to.Appeal):
+        ends = (to.AppealGap(), *ends)
+    pieces = (piece, *ends, to.Poisson(0.1), PrivateSum(sampling_rate=0.1, cohort=None))
+    if piece.participation != "others":
+        assert to.compose(*pieces).privacy is not None
+        return
+    with pytest.raises(ConfigurationError, match=r"PrivateSum: |sampling_rate: "):
+        to.compose(*pieces)
+
+
+def test_the_refusals_say_why():
+    pieces = (to.DivideByClients(), to.Poisson(0.1), PrivateSum(sampling_rate=0.1))
+    with pytest.raises(ConfigurationError, match="Participation treats a client's report by which other clients were"):
+        to.compose(to.Participation(groups=GROUPS), *pieces)
+    slow = to.ServerAmsgrad(delays="paper")
+    with pytest.raises(ConfigurationError, match="ServerAmsgrad treats a client's report by which other clients were"):
+        to.compose(*pieces, slow)
+    assert to.compose(*pieces, replace(slow, delays="ignored")).privacy is not None
+    fixed = (to.DivideByParticipants(), to.Uniform(2), PrivateSum(cohort=2, sampled_from=8), to.Sgd(sampling="fresh"))
+    with pytest.raises(ConfigurationError, match="with ServerAmsgrad, what a client adds depends on"):
+        to.compose(*fixed, slow)
+
+    class Unknown(to.ByExamples):
+        """A subclass that declares nothing has what its base class declares; one of `Weighting` is refused."""
+
+        participation = to.pieces.Weighting.participation
+
+    with pytest.raises(ConfigurationError, match="Unknown treats"):
+        to.compose(Unknown(), *pieces)
+
+
+def test_a_client_that_is_not_drawn_leaves_no_trace_in_what_others_add():
+    """The attack: what a round without client 0 moves the model by, with and without it in an earlier round."""
+    known, moves = federation(N, P), []
+    algorithm = to.compose(
+        to.Participation(), to.DivideByClients(), to.Poisson(0.1), PrivateSum(noise_multiplier=0.0, sampling_rate=0.1)
+    )
+    for first in ([0, 2], [2]):
+        state = algorithm.init(torch.zeros(P, dtype=torch.float64), known)
+        before = state.params
+        for t, clients in enumerate((first, [], [2, 4])):
+            before = state.params
+            state, _ = server_step(algorithm, state, report(clients, num_params=P, version=t), known)
+        moves.append(state.params - before)
+    torch.testing.assert_close(moves[0], moves[1])

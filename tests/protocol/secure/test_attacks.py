@@ -1,0 +1,323 @@
+"""Clients that cheat and a server that lies: sums go on without the first, and clients do not help the second."""
+
+import numpy as np
+import pytest
+
+from turnout.protocol.secure import (
+    Keys,
+    Opening,
+    ProtocolError,
+    Request,
+    SecureClient,
+    SecureServer,
+    TooFewClients,
+    shamir,
+    sizes,
+)
+from turnout.protocol.secure.attendance import disputed
+from turnout.protocol.secure.masks import expand, new_key, pairwise, public, reduce
+from turnout.protocol.secure.messages import SEALED_BYTES, commitment
+
+BITS, LENGTH = 16, 5
+
+LOW_ORDER = [
+    bytes(32),
+    b"\x01" + bytes(31),
+    bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+    bytes.fromhex("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),
+    bytes.fromhex("ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"),
+    bytes.fromhex("edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"),
+    bytes.fromhex("eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f"),
+]
+"""All points of X25519 that have a small order: whoever uses one agrees on zeros with everybody."""
+
+
+class Round:
+    """One sum with everybody in one process, some of whom cheat.
+
+    Args:
+        number: of clients.
+        threshold: t.
+        degree: k.
+        cheats: by phase, a function that changes what a client sends, given its number and what it would send.
+    """
+
+    def __init__(self, number=7, threshold=4, degree=None, **cheats):
+        self.server = SecureServer(LENGTH, BITS, threshold, degree, 0)
+        self.clients = {c: SecureClient(c, threshold, BITS) for c in range(1, number + 1)}
+        self.values = {c: np.full(LENGTH, 3 * c, np.uint16) for c in self.clients}
+        self.cheats, self.out = cheats, set()
+
+    def sent(self, phase, client, message):
+        return self.cheats.get(phase, lambda _, message: message)(client, message)
+
+    def run(self, gone=()):
+        server, clients = self.server, self.clients
+        for c, client in clients.items():
+            server.advertised(c, client.advertise())
+        for c, keys in server.keys().items():
+            server.shared(c, self.sent("share", c, clients[c].share(keys)))
+        masked = {}
+        for c, sealed in server.sealed().items():
+            if c not in gone:
+                masked[c] = clients[c].mask(self.values[c], self.sent("passed", c, sealed))
+        self.out = disputed({c: clients[c].refused for c in masked})
+        for c in masked.keys() - self.out:
+            server.masked(c, masked[c], clients[c].refused)
+        for c, request in server.requests().items():
+            server.opened(c, self.sent("open", c, clients[c].open(request)))
+        return server.total()
+
+    def expected(self, *gone):
+        rows = [value for c, value in self.values.items() if c not in gone]
+        return np.sum(rows, axis=0, dtype=np.uint16)
+
+
+def test_keys_of_low_order_are_refused_on_both_sides():
+    mine = SecureClient(1, 1, BITS)
+    mine.advertise()
+    good = public(new_key())
+    for bad in (*LOW_ORDER, b"", bytes(31), good + b"x"):
+        for keys in (Keys(bad, good), Keys(good, bad)):
+            with pytest.raises(ProtocolError, match="a public key is of low order, or does not have 32 bytes"):
+                SecureServer(LENGTH, BITS, 1).advertised(1, keys)
+            client = SecureClient(1, 1, BITS)
+            client.advertise()
+            with pytest.raises(ProtocolError, match="of low order"):
+                client.share({2: keys})
+
+
+@pytest.mark.parametrize("wrong", [lambda s: bytes(len(s)), lambda s: s[:-1], lambda s: s[::-1]])
+def test_wrong_shares_are_found_out_and_others_do(wrong):
+    """Three of seven open wrong shares of who left: the other four are enough, and the three are named."""
+
+    def opened(client, right):
+        return (
+            Opening(right.self_masks, {c: wrong(s) for c, s in right.masking_keys.items()})
+            if client in (2, 5)
+            else right
+        )
+
+    found = Round(open=opened)
+    np.testing.assert_array_equal(found.run(gone={7}), found.expected(7))
+    assert found.server.culprits == dict.fromkeys((2, 5), "it opened other shares than it was dealt")
+
+
+def test_too_many_wrong_shares_end_the_round_and_name_who_sent_them():
+    found = Round(
+        open=lambda c, right: (
+            right if c > 3 else Opening(right.self_masks, dict.fromkeys(right.masking_keys, bytes(33)))
+        )
+    )
+    with pytest.raises(TooFewClients, match="client 7 has 3 neighbours left, and the threshold is 4"):
+        found.run(gone={7})
+    assert set(found.server.culprits) == {1, 2, 3}
+
+
+def test_garbage_for_neighbours_leaves_its_sender_out():
+    """Nobody can read what client 3 sealed: the sum is that of the others, and no secret of client 3 is needed."""
+    found = Round(share=lambda c, sealed: {o: bytes(SEALED_BYTES) for o in sealed} if c == 3 else sealed)
+    np.testing.assert_array_equal(found.run(), found.expected(3))
+    assert found.out == {3}
+    assert not found.server.culprits
+
+
+@pytest.mark.parametrize("victims", [1, 2, 4])
+def test_garbage_for_some_neighbours(victims):
+    """Those who can read its shares have masked with it: their masks come off by the shares that they hold."""
+    found = Round(
+        share=lambda c, sealed: (
+            sealed if c != 3 else {o: s if o > victims else bytes(len(s)) for o, s in sealed.items()}
+        )
+    )
+    total = found.run() if victims < 4 else None
+    if victims == 1:  # one word against another: both are left out
+        assert found.out == {1, 3}
+    elif victims == 2:
+        assert found.out == {3}
+    if total is not None:
+        np.testing.assert_array_equal(total, found.expected(*found.out))
+        return
+    with pytest.raises(TooFewClients, match="client 3 has 3 neighbours left"):
+        found.run()
+
+
+def test_who_lies_about_neighbours_is_left_out_itself():
+    assert disputed({1: {2, 3, 4}}) == {1}
+    assert disputed({1: {4}, 2: {4}, 3: {4}}) == {4}
+    assert disputed({1: {2}}) == disputed({1: {2}, 2: {1}}) == {1, 2}
+    assert disputed({1: {2, 3}, 5: {6, 7, 8}}) == {1, 5}
+    assert not disputed({})
+
+
+def resealed(client, others):
+    """Client 3 deals shares of another key than it advertised, with commitments that fit."""
+    secret, other = client._masking, new_key()
+    client._masking = other
+    client._next = "share"
+    try:
+        return client.share(others)
+    finally:
+        client._masking = secret
+
+
+def test_shares_of_another_key_are_blamed_on_who_dealt_them():
+    """Whoever deals shares of a key that it did not advertise, and leaves, costs one sum and is named."""
+    found = Round()
+
+    def dealt(c, sealed):
+        return resealed(found.clients[c], found.clients[c]._neighbours) if c == 3 else sealed
+
+    found.cheats["share"] = dealt
+    with pytest.raises(ProtocolError, match="the shares of client 3 give another key than it advertised"):
+        found.run(gone={3})
+    assert found.server.culprits == {3: "the shares that it dealt give another key than it advertised"}
+
+
+def test_one_wrong_share_of_a_key_does_not_hide_the_right_ones(monkeypatch):
+    """Client 3 deals one neighbour a share of nothing, with a commitment that fits, and leaves: other shares give the key."""
+    share = shamir.share
+
+    def dealt(secret, threshold, points):
+        return share(secret, threshold, points) | ({1: bytes(33)} if 3 not in points else {})
+
+    monkeypatch.setattr(shamir, "share", dealt)
+    found = Round()
+    np.testing.assert_array_equal(found.run(gone={3}), found.expected(3))
+    assert not found.server.culprits
+
+
+def test_messages_of_an_earlier_round_are_not_read():
+    """Keys are fresh in every round, so what was sealed in another one is garbage: its sender is left out."""
+    first = Round()
+    seen = {}
+    first.cheats["share"] = lambda c, sealed: seen.setdefault(c, sealed)
+    first.run()
+    second = Round(share=lambda c, sealed: seen[3] if c == 3 else sealed)
+    np.testing.assert_array_equal(second.run(), second.expected(3))
+    with pytest.raises(ProtocolError, match="does not belong to the phase 'nothing'"):
+        second.server.opened(1, Opening())
+
+
+def test_a_share_of_an_earlier_round_is_not_taken():
+    first, seen = Round(), {}
+    first.cheats["open"] = lambda c, right: seen.setdefault(c, right)
+    first.run(gone={7})
+    second = Round(open=lambda c, right: seen[c] if c < 4 else right)
+    with pytest.raises(TooFewClients):
+        second.run(gone={7})
+    assert set(second.server.culprits) == {1, 2, 3}
+
+
+def test_a_sender_twice_and_bodies_of_another_size():
+    found = Round()
+    server = found.server
+    for c, client in found.clients.items():
+        server.advertised(c, client.advertise())
+    with pytest.raises(ProtocolError, match="does not belong"):
+        server.advertised(1, SecureClient(1, 1, BITS).advertise())
+    for c, keys in server.keys().items():
+        sealed = found.clients[c].share(keys)
+        server.shared(c, sealed)
+        with pytest.raises(ProtocolError, match="does not belong"):
+            server.shared(c, sealed)
+    passed = server.sealed()[1]
+    short = {o: text[:40] if o == 2 else text + b"x" if o == 3 else text for o, text in passed.items()}
+    values = found.clients[1].mask(found.values[1], short)
+    assert found.clients[1].refused == {2, 3}
+    for wrong in (values[:-1], np.append(values, values[:1]), values.astype(np.uint32)):
+        with pytest.raises(ProtocolError, match="does not belong"):
+            server.masked(1, wrong)
+    server.masked(1, values, frozenset({2, 3}))
+    with pytest.raises(ProtocolError, match="does not belong"):
+        server.masked(2, values)  # which client 1 has no mask with
+
+
+def lying(number, threshold, degree):
+    """A server that tells half of the neighbours of client 1 that it is there, and half that it left; what it learns.
+
+    It needs nobody's help, and knows nothing but what honest clients tell it.
+    """
+    server = SecureServer(LENGTH, BITS, 1, degree, 0)
+    clients = {c: SecureClient(c, threshold, BITS) for c in range(1, number + 1)}
+    for c, client in clients.items():
+        server.advertised(c, client.advertise())
+    keys = server.keys()
+    for c in clients:
+        server.shared(c, clients[c].share(keys[c]))
+    sealed = server.sealed()
+    masked = clients[1].mask(np.arange(LENGTH, dtype=np.uint16), sealed[1])
+    opened = {}
+    for turn, c in enumerate(sorted(keys[1])):
+        clients[c].mask(np.zeros(LENGTH, np.uint16), sealed[c])
+        others = frozenset(keys[c]) - {1}
+        request = Request(others | {1}) if turn < threshold else Request(others, frozenset({1}))
+        opened[c] = clients[c].open(request)
+    self_masks = {c: each.self_masks[1] for c, each in opened.items() if 1 in each.self_masks}
+    shares = {c: each.masking_keys[1] for c, each in opened.items() if 1 in each.masking_keys}
+    key = shamir.reconstruct(dict(sorted(shares.items())[:threshold]))
+    masked = masked - expand(shamir.reconstruct(dict(sorted(self_masks.items())[:threshold])), LENGTH, BITS)
+    for other, theirs in keys[1].items():
+        one = expand(pairwise(key, theirs.masking, 1, other), LENGTH, BITS)
+        masked = masked - one if other > 1 else masked + one
+    return reduce(masked, BITS)
+
+
+def test_a_server_that_lies_about_who_left_learns_nothing_from_clients(monkeypatch):
+    """With half of the neighbours as threshold it opens the update of one client alone; clients refuse such a threshold."""
+    with pytest.raises(
+        ProtocolError, match=r"client \d+ could open|the threshold is 18 of 36 neighbours, and has to be more"
+    ):
+        lying(60, 18, 36)
+    monkeypatch.setattr(SecureClient, "share", _obliging)
+    np.testing.assert_array_equal(lying(60, 18, 36), np.arange(LENGTH))
+    try:
+        found = lying(60, 19, 36)
+    except Exception:  # shares of the key are too few to give one
+        return
+    assert not np.array_equal(found, np.arange(LENGTH))
+
+
+def _obliging(self, neighbours):
+    """A client as it was before it checked what it is told."""
+    self._enter("share", "mask")
+    self._neighbours = dict(neighbours)
+    points = sorted(neighbours)
+    masks = shamir.share(self._self_mask, self.threshold, points)
+    keys = shamir.share(self._masking, self.threshold, points)
+    return {other: self._seal(other, masks[other], keys[other]) for other in points}
+
+
+@pytest.mark.parametrize("number", [10, 40, 300, 1000])
+@pytest.mark.parametrize(("corrupt", "dropout"), [(0.0, 0.0), (0.05, 0.1), (0.1, 0.2), (0.0, 0.4)])
+def test_sizes_leave_no_room_for_that_lie(number, corrupt, dropout):
+    """Even with a corrupt neighbour more than there are none, t shares of both secrets take more neighbours than k."""
+    degree, threshold = sizes(number, corrupt=corrupt, dropout=dropout)
+    assert 2 * threshold > degree
+    assert not corrupt or 2 * threshold - degree > corrupt * degree
+
+
+def test_a_client_gives_one_kind_of_share_of_a_neighbour_whatever_it_is_asked():
+    found = Round()
+    server, clients = found.server, found.clients
+    for c, client in clients.items():
+        server.advertised(c, client.advertise())
+    for c, keys in server.keys().items():
+        server.shared(c, clients[c].share(keys))
+    clients[1].mask(found.values[1], server.sealed()[1])
+    with pytest.raises(ProtocolError, match="both secrets"):
+        clients[1].open(Request(frozenset(range(2, 8)), frozenset({2})))
+    with pytest.raises(ProtocolError, match="nothing is next"):  # nor a second time, with another question
+        clients[1].open(Request(frozenset(range(2, 8)), frozenset()))
+
+
+def test_a_client_is_no_neighbour_of_itself():
+    client = SecureClient(1, 2, BITS)
+    keys = client.advertise()
+    with pytest.raises(ProtocolError, match="client 1 got itself"):
+        client.share({1: keys, 2: SecureClient(2, 2, BITS).advertise(), 3: SecureClient(3, 2, BITS).advertise()})
+
+
+def test_commitments_say_nothing_of_a_share():
+    assert commitment(bytes(33)) != commitment(bytes(32) + b"\x01")
+    assert len(commitment(bytes(33))) == 16

@@ -1,0 +1,88 @@
+"""What a selection of one's own returns is checked before clients are asked."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.deployment.world import World
+from tests.laws.recipes import DATA, LOCAL
+
+import turnout as to
+from turnout.simulation import Simulation
+
+N = DATA.num_clients
+ONLY_FIVE = to.Population(to.Trace(((5, 0, 9),)))
+
+
+@dataclass(frozen=True)
+class Chosen(to.pieces.Selection):
+    """Always the same clients."""
+
+    clients: tuple[int, ...]
+
+    def select(self, candidates):
+        del candidates
+        return np.array(self.clients)
+
+
+class Twice(Chosen):
+    repeats = True
+
+
+class Listed(Chosen):
+    def select(self, candidates) -> Any:
+        return [int(client) for client in super().select(candidates)]
+
+
+class Words(Chosen):
+    def select(self, candidates):
+        del candidates
+        return np.array(["a"])
+
+
+def run(selection, population=None, pace=None):
+    algorithm = to.fedavg(LOCAL, also=(selection,))
+    population = population or to.Population()
+    simulation = Simulation(
+        to.Experiment(DATA, to.models.Logistic(), algorithm, population, pace or to.Rounds(), rounds=2)
+    )
+    simulation.round()
+    return simulation.history.participation["client"].to_pylist()
+
+
+CASES = [
+    (Chosen((0, N)), None, rf"Chosen.select returned client {N}: there are clients 0 to {N - 1}"),
+    (Chosen((-1, 2)), None, r"Chosen.select returned client -1"),
+    (Chosen((3, 1)), None, r"clients that do not ascend: return np.sort\(clients\)"),
+    (Chosen((1, 1)), None, r"client 1 twice: .* write repeats = True"),
+    (Words((1,)), None, r"Words.select returned array.*needed client numbers"),
+    (Chosen((0, 1, 2)), ONLY_FIVE, r"client 0, who is not available in round 0: choose among"),
+]
+
+
+@pytest.mark.parametrize(("selection", "population", "message"), CASES)
+def test_clients_who_cannot_be_asked_are_refused(selection, population, message):
+    with pytest.raises(to.ConfigurationError, match=message):
+        run(selection, population)
+
+
+def test_by_the_clock_too():
+    clocked = to.Population(to.Trace(((5, 0, 9),)), to.Speed(), seconds_per_round=100.0)
+    with pytest.raises(to.ConfigurationError, match="client 0, who is not available"):
+        run(Chosen((0, 1)), clocked, to.Rounds(deadline=50.0))
+
+
+def test_clients_who_can_be_asked_take_part():
+    assert run(Chosen((1, 3))) == [1, 3]
+    assert run(Listed((1, 3))) == [1, 3]
+    assert run(Chosen((5,)), ONLY_FIVE) == [5]
+    assert run(Twice((1, 1, 3))) == [1, 3]
+
+
+def test_a_server_refuses_them_too(tmp_path):
+    experiment = to.Experiment(DATA, to.models.Logistic(), to.fedavg(LOCAL, also=(Chosen((0, N)),)), rounds=2)
+    world = World(experiment, tmp_path)
+    with pytest.raises(to.ConfigurationError, match=rf"Chosen.select returned client {N}"):
+        world.run()
+    world.close()

@@ -1,0 +1,234 @@
+"""A server without clock and data, told by hand what happens."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.tiny import federation, recipe, report
+
+from turnout import ALGORITHMS, ConfigurationError, average_all, fedau, fedbuff, fednu, folb_two_set, scaffold_p
+from turnout.core.types import Candidates
+from turnout.pieces.base import KnownInAdvance
+from turnout.protocol.choice import Choice
+from turnout.protocol.cohorts import SelectedCohorts
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.growth import grown
+from turnout.protocol.pace import Ask, Buffered, Drop, Gather, Rounds, SetTimer, Step
+from turnout.protocol.scheduler import Scheduler
+
+N, P = 6, 5
+
+
+class Here:
+    """Everybody who has enrolled is there."""
+
+    num_clients = N
+
+    def available(self, clients, round):
+        del round
+        return clients < self.num_clients
+
+
+def server(algorithm, pace, here=None) -> Coordinator:
+    """A coordinator as a network has it."""
+    here = here or Here()
+    bound = pace.bind(N, algorithm.phases, algorithm.continues)
+    cohorts = SelectedCohorts(
+        algorithm.selection,
+        lambda version: Candidates(lambda ids: here.available(ids, version), here.num_clients, version, 0),
+        lambda: np.arange(here.num_clients),
+    )
+    scheduler = Scheduler(bound, cohorts, Choice(here, bound, 0), patient=True)
+    return Coordinator(algorithm, torch.zeros(P, dtype=torch.float64), federation(N, P), scheduler)
+
+
+def told(coordinator, time) -> Any:
+    """What is to be done next."""
+    return coordinator.next(time)
+
+
+def sent(batch, **seen):
+    """What the clients of a batch send: updates that depend on client and version."""
+    delta = torch.from_numpy(batch.clients + 0.5 * batch.versions)[:, None] * torch.arange(1.0, P + 1)
+    reports = report(batch.clients, delta.double(), seen={name: value(batch) for name, value in seen.items()})
+    return replace(reports, version=batch.versions)
+
+
+def gradients(batch):
+    """Different gradients for different clients."""
+    return torch.cos(torch.from_numpy(batch.clients)[:, None] + torch.arange(P)).double()
+
+
+def all_report(coordinator, ask):
+    for task, client in zip(ask.tasks, ask.clients, strict=True):
+        coordinator.scheduler.reported(1.0, client, task, ask.version)
+
+
+def test_a_round_measures_chooses_and_trains():
+    coordinator = server(fednu(cohort_size=3), Rounds())
+    coordinator.scheduler.start(0.0)
+    measure = told(coordinator, 0.0)
+    assert measure == Ask(range(N), list(range(N)), 0, "measure")
+    assert told(coordinator, 0.0) is None
+    all_report(coordinator, measure)
+    gather = told(coordinator, 1.0)
+    assert isinstance(gather, Gather)
+    batch = coordinator.batch(gather)
+    coordinator.gathered(batch, sent(batch, start_gradient=gradients))
+    train = told(coordinator, 1.0)
+    assert isinstance(train, Ask)
+    assert (train.phase, train.clients) == ("train", sorted(set(coordinator.scheduler.cohort.tolist())))
+    all_report(coordinator, train)
+    step = told(coordinator, 1.0)
+    assert isinstance(step, Step)
+    batch = coordinator.batch(step)
+    stepped = coordinator.step(batch, sent(batch, start_gradient=gradients))
+    assert stepped.reports.client.tolist() == coordinator.scheduler.cohort.tolist()  # who was drawn twice counts twice
+    assert coordinator.state.version == 1
+    assert told(coordinator, 1.0).phase == "measure"
+
+
+def test_all_prepare_before_the_first_round_and_never_again():
+    coordinator = server(scaffold_p(cohort_size=2), Rounds(deadline=9.0))
+    coordinator.scheduler.start(0.0)
+    prepare = told(coordinator, 0.0)
+    assert prepare == Ask(range(N), list(range(N)), -1, "prepare")
+    assert told(coordinator, 0.0) == SetTimer(0, 9.0)
+    coordinator.scheduler.reported(1.0, 2, 2, -1)
+    coordinator.scheduler.expired(9.0, 0)
+    assert told(coordinator, 9.0) == Drop([0, 1, 3, 4, 5], [0, 1, 3, 4, 5], "late")
+    gather = told(coordinator, 9.0)
+    assert gather == Gather("prepare", (2,), (2,), -1)
+    batch = coordinator.batch(gather)
+    reports = report([2], torch.zeros(1, 0, dtype=torch.float64))
+    coordinator.gathered(batch, replace(reports, extra={"control": torch.ones(1, P, dtype=torch.float64)}))
+    torch.testing.assert_close(coordinator.shared()["control"], torch.full((P,), 1 / N, dtype=torch.float64))
+    assert told(coordinator, 9.0).phase == "train"
+    pace: Any = coordinator.scheduler.pace
+    assert [pace.phases, coordinator.state.version] == [("prepare", "train"), 0]
+
+
+@pytest.mark.parametrize("algorithm", [fednu(cohort_size=2), folb_two_set(cohort_size=2), scaffold_p(cohort_size=2)])
+def test_a_buffer_has_no_phases(algorithm):
+    with pytest.raises(ConfigurationError, match=r"Buffered cannot (measure|prepare): .*the pace Rounds\(\)"):
+        Buffered(2).bind(N, algorithm.phases)
+
+
+def test_a_restart_between_measuring_and_training_changes_nothing():
+    def until_trained(coordinator):
+        train = told(coordinator, 1.0)
+        all_report(coordinator, train)
+        batch = coordinator.batch(told(coordinator, 1.0))
+        coordinator.step(batch, sent(batch, start_gradient=gradients))
+        return train, coordinator.state.params
+
+    whole, again = (server(folb_two_set(cohort_size=4), Rounds()) for _ in range(2))
+    whole.scheduler.start(0.0)
+    all_report(whole, told(whole, 0.0))
+    batch = whole.batch(told(whole, 1.0))
+    whole.gathered(batch, sent(batch, start_gradient=gradients))
+    groups = whole.state_groups()
+    again.restore(lambda name: groups.get(name, {}))
+    (train, params), (other, found) = until_trained(whole), until_trained(again)
+    assert train == other
+    assert torch.equal(params, found)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 9999), waits=st.sampled_from(["never", "if_current"]))
+def test_a_client_is_told_how_often_it_had_the_version_as_the_step_counts_it(seed, waits):
+    """What a network says when it gives a task, and what a simulation finds out at the step, are the same."""
+    coordinator, rng = server(fedbuff(), Buffered(4, waits=waits)), np.random.default_rng(seed)
+    coordinator.scheduler.start(0.0)
+    repeats, versions, steps = {}, {}, 0
+    while steps < 6:
+        while (action := told(coordinator, 0.0)) is not None:
+            if isinstance(action, Ask):
+                repeats |= {order.task: order.repeat_index for order in coordinator.orders(action)}
+                versions |= dict.fromkeys(action.tasks, action.version)
+            elif isinstance(action, Step):
+                batch = coordinator.batch(action)
+                assert batch.repeat_index is not None
+                assert batch.repeat_index.tolist() == [repeats[task] for task in batch.tasks.tolist()]
+                coordinator.step(batch, sent(batch))
+                steps += 1
+        at_work = coordinator.scheduler.pace.open.of
+        client = int(rng.choice(sorted(at_work)))
+        task = at_work[client]
+        if rng.random() < 0.8:
+            coordinator.scheduler.reported(0.0, client, task, versions[task])
+        else:
+            coordinator.scheduler.died(0.0, client, task)
+
+
+GROWING = [name for name in ALGORITHMS if name not in ("known_statistics", "fedstale")]  # which need known rates
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_before_the_first_step_a_federation_that_has_grown_is_one_that_was_larger(name):
+    algorithm, few, many = recipe(name, cohort_size=2), federation(N, P), federation(N + 3, P)
+    params = torch.zeros(P, dtype=torch.float64)
+    found = grown(algorithm, algorithm.init(params, few), few, many)
+    expected = algorithm.init(params, many)
+    assert found.slots.keys() == expected.slots.keys()
+    for place, state in expected.slots.items():
+        for key, value in state.items():
+            torch.testing.assert_close(found.slots[place][key], value, msg=f"{place}.{key}")
+
+
+def test_what_is_kept_in_the_mean_is_kept_when_clients_come():
+    algorithm, few, many = scaffold_p(cohort_size=2), federation(N, P), federation(2 * N, P)
+    state = algorithm.init(torch.zeros(P, dtype=torch.float64), few)
+    state.slots["controls"]["control"] += 1.0
+    assert grown(algorithm, state, few, many).slots["controls"]["control"].tolist() == [0.5] * P
+    algorithm = ALGORITHMS["mifa"]()
+    state = algorithm.init(torch.zeros(P, dtype=torch.float64), few)
+    state.slots["aggregation"] |= {"table": torch.ones(N, P, dtype=torch.float64)}
+    state.slots["aggregation"]["mean"] += 1.0
+    slot = grown(algorithm, state, few, many).slots["aggregation"]
+    torch.testing.assert_close(slot["mean"], slot["table"].mean(dim=0))
+
+
+def test_the_first_interval_of_a_newcomer_begins_when_it_comes():
+    algorithm, few, many = fedau(cutoff=5), federation(N, P), federation(N + 1, P)
+    state = replace(algorithm.init(torch.zeros(P, dtype=torch.float64), few), version=40)
+    weighting = grown(algorithm, state, few, many).slots["weighting.0"]
+    piece = algorithm.weighting[0]
+    assert isinstance(piece, KnownInAdvance)
+    omega = piece.client_weights(40, weighting, many)
+    assert omega is not None
+    assert omega.tolist() == [5.0] * N + [1.0]  # the others were away for eight times the cutoff
+
+
+def test_clients_enrol_while_a_run_goes_on():
+    here = Here()
+    coordinator = server(average_all(), Rounds(), here)
+    coordinator.scheduler.start(0.0)
+    for step in range(3):
+        ask = told(coordinator, float(step))
+        assert ask.clients == list(range(N + 2 * step))
+        all_report(coordinator, ask)
+        for _ in range(2):
+            assert coordinator.enrol() == here.num_clients
+            here.num_clients += 1
+        batch = coordinator.batch(told(coordinator, float(step)))
+        stepped = coordinator.step(batch, sent(batch))
+        assert coordinator.federation.num_clients == here.num_clients  # N of the step is who has enrolled by then
+        np.testing.assert_allclose(stepped.info["weights"], 1 / here.num_clients)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (ALGORITHMS["known_statistics"](rates=(0.5,) * N), "was given the rates of 6 clients, and a client has come"),
+        (fedau(groups=(0, 1) * 3), "groups names a group for each of 6 clients, and more have come"),
+    ],
+)
+def test_what_was_told_of_every_client_cannot_grow(algorithm, message):
+    few = federation(N, P)
+    with pytest.raises(ConfigurationError, match=message):
+        grown(algorithm, algorithm.init(torch.zeros(P, dtype=torch.float64), few), few, federation(N + 1, P))

@@ -1,0 +1,119 @@
+"""Tables of private runs hold what epsilon covers or is public, and nothing else that tells of clients' data."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.tiny import classification
+
+import turnout as to
+from turnout import ConfigurationError, PrivateSum
+from turnout.data.federated import Shards
+from turnout.protocol import published
+from turnout.protocol.published import Published
+from turnout.simulation import Simulation
+
+GUIDE = (Path(__file__).parents[2] / "docs/guides/privacy.md").read_text()
+PRIVATE = to.average_participating(to.Sgd(steps=2), also=(PrivateSum(noise_multiplier=2.0, cohort=3), to.Uniform(3)))
+BY_DATA = to.compose(
+    to.ExamplesUpTo(30), to.DivideByParticipants(), PrivateSum(noise_multiplier=2.0, cohort=8), to.Sgd(steps=2)
+)
+SAMPLED = to.average_all(to.Sgd(steps=2), also=(PrivateSum(noise_multiplier=2.0, sampling_rate=0.4), to.Poisson(0.4)))
+SPOILT = 2
+
+
+def neighbour(data):
+    """The same federation, in which one client has features that train to NaN and labels that are all the same."""
+    x, y = data.train.x.clone(), data.train.y.clone()
+    mine = slice(*data.train.offsets[SPOILT : SPOILT + 2])
+    x[mine], y[mine] = 1e30, 0
+    return replace(data, train=Shards(x, y, data.train.offsets))
+
+
+def run(algorithm, data=None, **options):
+    """A run of four rounds; its history, and the rows that callbacks, trackers and progress bars get."""
+    rows = []
+
+    class Rows(to.Callback):
+        def on_round(self, row):
+            rows.append(row)
+
+    experiment = to.Experiment(
+        data or classification(), to.models.Logistic(), algorithm, rounds=4, evaluate_every=2, **options
+    )
+    return experiment.run(callbacks=[Rows()]), rows
+
+
+def known(table):
+    """The columns that hold anything."""
+    return {name for name in table.column_names if table[name].null_count < len(table)}
+
+
+@pytest.mark.parametrize("algorithm", [PRIVATE, BY_DATA, SAMPLED], ids=["timing", "own data", "sampled"])
+def test_a_client_whose_reports_hold_nan_changes_nothing_beside_figures_of_models(algorithm):
+    """The attack: all figures of the tables of two neighbours, of which only those of noised models may differ."""
+    (one, rows), (other, other_rows) = (
+        run(algorithm, data, record_weights=True) for data in (classification(), neighbour(classification()))
+    )
+    of_models = {"update_norm", "seconds", *(name for name in one.rounds.column_names if name.startswith("test_"))}
+    assert known(one.rounds) == known(other.rounds)
+    for name in known(one.rounds) - of_models:
+        assert one.rounds[name].to_pylist() == other.rounds[name].to_pylist(), name
+    for name in ("clients", "participation"):  # as text, in which NaN equals NaN
+        assert str(getattr(one, name).to_pylist()) == str(getattr(other, name).to_pylist())
+    for row, other_row in zip(rows, other_rows, strict=True):
+        assert row.keys() == other_row.keys() <= known(one.rounds)
+    assert all(value.isfinite().all() for value in other.state_dict().values())
+
+
+def test_what_is_left_out_follows_from_sampling_and_weights():
+    timing, own, sampled = (run(algorithm, record_weights=True)[0] for algorithm in (PRIVATE, BY_DATA, SAMPLED))
+    for result in (timing, own, sampled):
+        assert not known(result.rounds) & {"local_loss", "num_dropped", "train_loss", "train_accuracy"}
+        assert not known(result.clients) & {"num_examples", "train_loss", "test_loss", "fairness"}
+        assert {"epsilon", "test_loss", "update_norm"} <= known(result.rounds)
+    weights = {"weight_min", "weight_mean", "weight_max", "weight_sum"}
+    assert known(timing.rounds) >= {"num_participants", "bytes_up", *weights}
+    assert known(own.rounds) >= {"num_participants", "bytes_up"}
+    assert not known(own.rounds) & weights
+    assert not known(sampled.rounds) & {"num_participants", "bytes_up", "bytes_down", "seconds", *weights}
+    assert known(timing.clients) >= {"participations", "realised_rate", "weight"}
+    assert not known(sampled.clients) & {"participations", "realised_rate", "mean_interval", "weight"}
+    assert [len(result.participation) > 0 for result in (timing, own, sampled)] == [True, True, False]
+    assert "weight" in known(timing.participation)
+    assert "weight" not in known(own.participation)
+    assert "num_participants" not in sampled.summary()
+
+
+def test_other_runs_are_recorded_as_ever():
+    for algorithm in (to.fedavg(), to.fedau(also=(PrivateSum(noise_multiplier=0.0),))):
+        everything = Published(algorithm)
+        assert everything.row({"local_loss": 1.0, "mine": 2}) == {"local_loss": 1.0, "mine": 2}
+        assert everything.clients({"num_examples": [1]}) == {"num_examples": [1]}
+
+
+def test_columns_that_nobody_knows_are_left_out():
+    assert Published(PRIVATE).row({"mine": 1.0, "epsilon": 2.0}) == {"epsilon": 2.0}
+
+
+def test_the_guide_names_all_columns_that_are_published():
+    names = (value for name, value in vars(published).items() if name.startswith(("_OF", "_CLIENTS")))
+    for column in set().union(*names) - {"round", "client", "name", "byzantine"}:
+        assert f"`{column}`" in GUIDE, column
+
+
+def test_a_private_run_does_not_end_by_what_clients_data_are():
+    """Of all clients reports are bad; the run goes on with noise, as one of clients without data does."""
+    data = classification()
+    data = replace(data, train=Shards(data.train.x * 1e30, data.train.y, data.train.offsets))
+    simulation = Simulation(to.Experiment(data, to.models.Logistic(), PRIVATE, rounds=8, evaluate_every=8))
+    for _ in range(7):
+        simulation.round()
+    assert np.isfinite(simulation.row["update_norm"])
+
+
+def test_clients_who_opt_in_by_the_model_are_refused():
+    population = to.Population(requirement=to.WarmUp(2), opting=to.Opting())
+    with pytest.raises(ConfigurationError, match="opting: whether a client opts in follows from what the model does"):
+        to.Experiment(classification(), to.models.Logistic(), PRIVATE, population, rounds=2)

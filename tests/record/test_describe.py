@@ -1,0 +1,119 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny import recipe
+from torch import nn
+
+from turnout import (
+    ALGORITHMS,
+    Cosine,
+    Experiment,
+    Halving,
+    Markov,
+    Participation,
+    Population,
+    Prox,
+    Sgd,
+    Uniform,
+    fedau,
+    fedavg,
+    models,
+)
+from turnout.engine.loss import cross_entropy
+from turnout.record.describe import describe, differences
+
+
+def test_pieces_are_their_kind_and_options():
+    assert describe(Participation(3, groups=(0, 1))) == {
+        "kind": "Participation",
+        "cutoff": 3,
+        "average": "mean",
+        "rate": 0.1,
+        "groups": [0, 1],
+    }
+    assert describe(Sgd(lr=Halving(0.1, 5, 10)))["lr"] == {
+        "kind": "Halving", "initial": 0.1, "start": 5, "every": 10, "most": 10, "counted_from": None,
+    }  # fmt: skip
+
+
+def test_algorithms_are_their_slots():
+    found = describe(fedau(also=(Uniform(4), Prox(0.2))))
+    assert found["name"] == "fedau"
+    assert found["selection"] == {"kind": "Uniform", "cohort_size": 4}
+    assert found["correction.0"] == {"kind": "Prox", "mu": 0.2}
+    assert found["weighting.0"]["kind"] == "Participation"
+    assert found["weighting.1"] == {"kind": "DivideByClients"}
+
+
+def test_values():
+    array = np.arange(6.0).reshape(2, 3)
+    assert describe(np.float64(0.5)) == 0.5
+    assert describe((1, None, "a", True)) == [1, None, "a", True]
+    assert describe({1: Path("a/b")}) == {"1": "a/b"}
+    assert describe(cross_entropy) == "cross_entropy"
+    assert describe(array) == {"kind": "array", "shape": [2, 3], "crc32": describe(array.copy())["crc32"]}
+    assert describe(array) != describe(array + 1)
+
+
+def test_modules_are_told_apart_by_shape_and_first_values():
+    torch.manual_seed(0)
+    one, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    found = describe(one)
+    assert found["kind"] == "Linear"
+    assert found["parameters"] == {"weight": [2, 3], "bias": [2]}
+    assert describe(other) != found
+    other.load_state_dict(one.state_dict())
+    assert describe(other) == found
+
+
+def test_data_are_told_apart_by_who_holds_what(tiny):
+    moved = tiny.train.offsets.copy()
+    moved[1] += 1
+    assert describe(tiny) == describe(replace(tiny))
+    assert describe(tiny) != describe(replace(tiny, train=replace(tiny.train, offsets=moved)))
+    assert describe(tiny)["num_clients"] == 8
+    assert describe(tiny)["example"] == [16]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_experiment_survives_json(tiny, name):
+    """A saved description equals a fresh one: only so can a run be resumed."""
+    local = Sgd(lr=Cosine(0.1, 50), steps=None, epochs=1)
+    experiment = Experiment(tiny, models.Mlp(), recipe(name, local), Population(Markov(correlated_with_labels=0.1)))
+    found = describe(experiment)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert list(differences(json.loads(json.dumps(found)), describe(replace(experiment)))) == []
+
+
+def test_differences_are_named_by_their_place(tiny):
+    one = Experiment(tiny, models.Mlp(), fedau(Sgd(lr=0.1)), rounds=10)
+    other = replace(one, algorithm=fedau(Sgd(lr=0.2, momentum=0.9)), rounds=20)
+    assert list(differences(describe(one), describe(other))) == [
+        "algorithm.local.lr: 0.1 and 0.2",
+        "algorithm.local.momentum: 0.0 and 0.9",
+        "rounds: 10 and 20",
+    ]
+    assert "algorithm.name: 'fedau' and 'fedavg'" in differences(
+        describe(one), describe(replace(one, algorithm=fedavg()))
+    )
+    assert list(differences({"a": 1}, {"b": 2})) == ["a: 1 and None", "b: None and 2"]
+
+
+def test_a_field_that_a_saved_description_lacks_had_its_default(tiny):
+    one = Experiment(tiny, models.Mlp(), fedau())
+    saved = json.loads(json.dumps(describe(one)))
+    del saved["pace"], saved["rounds"], saved["algorithm"]["local"]["momentum"], saved["population"]["availability"]
+    assert list(differences(saved, describe(one))) == list(differences(describe(one), saved)) == []
+    other = replace(one, rounds=7, algorithm=fedau(Sgd(momentum=0.9)), population=Population(Markov()))
+    found = list(differences(saved, describe(other)))
+    assert found[0] == "algorithm.local.momentum: 0.0 and 0.9"
+    assert "population.availability.kind: 'Everyone' and 'Markov'" in found
+    assert found[-1] == "rounds: 100 and 7"
+    # Without a default, nothing says what it was.
+    assert list(differences({"kind": "Halving", "initial": 0.1, "every": 10}, describe(Halving(0.1, 5, 10)))) == [
+        "start: None and 5"
+    ]

@@ -1,0 +1,403 @@
+"""The folder of a run: files replaced whole, digests, one process at a time, nothing left of what was killed."""
+
+import errno
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.tiny import classification, recipe
+
+import turnout as to
+from turnout import AfterRound, CheckpointError
+from turnout.comparison import is_finished, load_record
+from turnout.record import checkpoint, storage
+
+LOGISTIC = to.models.Logistic()
+
+
+def experiment(rounds=3):
+    data = classification(sizes=(6, 4, 8))
+    return to.Experiment(
+        data=data, model=LOGISTIC, algorithm=recipe("mifa", to.Sgd(lr=0.1, steps=1)), rounds=rounds, evaluate_every=2
+    )
+
+
+def outcome(folder):
+    """What a run came to: its model and its tables, but for the seconds that it took."""
+    tensors, facts = checkpoint.load(folder)
+    history = to.History.load(folder)
+    rounds = history.rounds.drop_columns(["seconds"]).to_pydict()
+    return repr((facts["version"], {name: tensor.tolist() for name, tensor in tensors.items()}, rounds,
+                 history.clients.to_pydict(), history.participation.to_pydict()))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a finished run."""
+    folder = tmp_path_factory.mktemp("finished")
+    experiment().run(folder, checkpoint_every=1)
+    return folder
+
+
+class Killed(BaseException):
+    """The process is gone, and does nothing any more."""
+
+
+class Disk:
+    """Counts what is done to the disk, and kills the process at a certain time, with the end of what is being synced lost.
+
+    A disk that is `full` from then on takes no more files, and the process lives.
+    """
+
+    def __init__(self, monkeypatch, dies_at, full=False):
+        self.count, self.dies_at, self.full = 0, dies_at, full
+        written = ((os, "replace"), (os, "fsync"), (Path, "touch"))
+        others = ((shutil, "rmtree"), (Path, "unlink"), (Path, "chmod"))
+        for owner, name in written if full else (*written, *others):
+            monkeypatch.setattr(owner, name, self.watched(name, getattr(owner, name)))
+
+    def watched(self, name, function):
+        def call(*arguments, **options):
+            self.count += 1
+            if self.count >= self.dies_at:
+                if name == "fsync" and self.count == self.dies_at:
+                    lose_the_end(arguments[0])
+                raise OSError(errno.ENOSPC, "No space left on device") if self.full else Killed
+            return None if name == "fsync" else function(*arguments, **options)  # which takes time and changes nothing
+
+        return call
+
+
+def lose_the_end(number):
+    """Cut the file of a descriptor that may be written."""
+    with suppress(OSError):
+        os.ftruncate(number, max(0, os.fstat(number).st_size - 10))
+
+
+def ends_at(folder, dies_at, monkeypatch, full):
+    """Run, or go on with a run, on a disk that fails; whether it came to its end."""
+    with monkeypatch.context() as patch:
+        Disk(patch, dies_at, full)
+        try:
+            experiment().run(folder, resume=True, checkpoint_every=1)
+        except (Killed, CheckpointError):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["killed", "full disk"])
+def test_a_run_that_ends_at_any_write_goes_on_to_the_same_result(finished, tmp_path, monkeypatch, full):
+    """It ends twice, so that what it left is met by a run that goes on and ends as well."""
+    whole, names = outcome(finished), sorted(path.name for path in finished.iterdir())
+    for dies_at in range(1, 1000):
+        folder = tmp_path / str(dies_at)
+        ended = ends_at(folder, dies_at, monkeypatch, full)
+        if not ended:
+            agrees_with_itself(folder, whole)
+            ends_at(folder, dies_at // 2, monkeypatch, full)
+            agrees_with_itself(folder, whole)
+        experiment().run(folder, resume=True, checkpoint_every=1)
+        assert outcome(folder) == whole, dies_at
+        assert sorted(path.name for path in folder.iterdir() if path.name != checkpoint.PREVIOUS) == [
+            name for name in names if name != checkpoint.PREVIOUS
+        ], dies_at
+        if ended:
+            assert dies_at > 30, "nothing was killed"
+            return
+    raise AssertionError("no run came to its end")
+
+
+def agrees_with_itself(folder, whole):
+    """A run is finished where the model of its last round is saved, and what is loaded is of one round."""
+    if not checkpoint.exists(folder):
+        assert not is_finished(folder, experiment())
+        return
+    loaded, version = to.load(folder), checkpoint.version(folder)
+    assert loaded.history.last_round == version
+    assert loaded.clients["participations"].null_count == 0
+    assert is_finished(folder, experiment()) == (version == 3 and len(loaded.clients) > 0)
+    if is_finished(folder, experiment()):
+        assert outcome(folder) == whole
+    else:
+        with pytest.raises(CheckpointError, match=rf"is not finished \({version} of 3 rounds\)"):
+            load_record(folder)
+
+
+def test_a_file_that_was_being_replaced_is_whole_before_and_after(tmp_path, monkeypatch):
+    for dies_at in range(1, 30):
+        folder = tmp_path / str(dies_at)
+        storage.save(folder, {"settings.json": storage.json_writer({"seed": 0})})
+        with monkeypatch.context() as patch:
+            Disk(patch, dies_at)
+            try:
+                storage.save(folder, {"settings.json": storage.json_writer({"seed": 1})})
+            except Killed:
+                assert storage.read_json(folder / "settings.json", "").keys() == {"seed"}
+                continue
+        assert storage.read_json(folder / "settings.json", "") == {"seed": 1}
+        return
+    raise AssertionError("it was never written")
+
+
+def test_digests_are_what_sha256sum_says(finished):
+    if shutil.which("sha256sum") is None:
+        pytest.skip("needs sha256sum")
+    subprocess.run(["sha256sum", "--check", "--quiet", storage.DIGESTS], cwd=finished, check=True)
+    listed = {line.split()[1] for line in (finished / storage.DIGESTS).read_text().splitlines()}
+    assert listed == {path.name for path in finished.iterdir()} - {storage.DIGESTS}
+
+
+FILES = (
+    "rounds.parquet", "clients.parquet", "participation.parquet", "checkpoint.safetensors", "config.json", storage.DIGESTS,
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(FILES), place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), listed=st.booleans()
+)
+def test_a_flipped_bit_is_refused_in_one_sentence(finished, tmp_path, name, place, bit, listed):
+    """With digests no wrong number is read; without them (runs of older versions) there is no traceback either."""
+    folder = tmp_path / "copy"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(finished, folder)
+    if not listed and name != storage.DIGESTS:
+        (folder / storage.DIGESTS).unlink()
+    content = bytearray((folder / name).read_bytes())
+    content[int(place * len(content))] ^= 1 << bit
+    (folder / name).write_bytes(content)
+    try:
+        load_record(folder)
+        found = outcome(folder)
+    except CheckpointError as error:
+        found = str(error)
+    assert not listed or found == outcome(finished) or name in found or storage.DIGESTS in found
+
+
+DOORS = {
+    "load": to.load,
+    "report": load_record,
+    "compare": lambda folder: is_finished(folder, experiment()),
+    "resume": lambda folder: experiment(rounds=4).run(folder, resume=True),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_flipped_bit_in_any_file_is_noticed_at_every_door(finished, tmp_path, door):
+    names = [path.name for path in finished.iterdir() if path.name != storage.DIGESTS]
+    assert len(names) == 7
+    for name in names:
+        folder = tmp_path / name
+        shutil.copytree(finished, folder)
+        content = bytearray((folder / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (folder / name).write_bytes(content)
+        if name in (checkpoint.FILE, checkpoint.PREVIOUS) and door in ("compare", "resume"):
+            assert not is_finished(folder, experiment()) or name == checkpoint.PREVIOUS
+            continue  # and goes on from the other one: see below
+        with pytest.raises(CheckpointError, match=f"{name} is damaged"):
+            DOORS[door](folder)
+
+
+def test_a_flipped_bit_in_the_rounds_of_a_run_that_goes_on(tmp_path):
+    stopped = experiment(rounds=4)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.run(tmp_path, checkpoint_every=1, callbacks=[AfterRound(stops_after(3))])
+    journal = tmp_path / "history.journal"
+    content = journal.read_bytes()
+    journal.write_bytes(content[:60] + bytes([content[60] ^ 4]) + content[61:])
+    with pytest.raises(CheckpointError, match=r"history.journal is damaged \(an entry does not have its digest\)"):
+        stopped.run(tmp_path, resume=True)
+    journal.write_bytes(content[:-1])
+    with pytest.raises(CheckpointError, match=r"history.journal .*ends before round 2, which the checkpoint is of"):
+        stopped.run(tmp_path, resume=True)
+
+
+def stops_after(rounds):
+    def progress(row):
+        if row["round"] == rounds:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+@pytest.mark.parametrize("checkpoint_every", [None, 1])
+def test_the_checkpoint_before_goes_on_to_the_same_result(tmp_path, checkpoint_every):
+    experiment(rounds=6).run(tmp_path / "whole")
+    folder = tmp_path / "damaged"
+    with pytest.raises(KeyboardInterrupt):
+        experiment(rounds=6).run(folder, checkpoint_every=1, callbacks=[AfterRound(stops_after(3))])
+    path = folder / checkpoint.FILE
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.warns(
+        RuntimeWarning, match="checkpoint.safetensors is damaged .* going on from the checkpoint of round 1"
+    ):
+        experiment(rounds=6).run(folder, resume=True, checkpoint_every=checkpoint_every)
+    assert outcome(folder) == outcome(tmp_path / "whole")
+
+
+def test_a_folder_is_for_one_run_at_a_time(tmp_path):
+    with (
+        FileLock(tmp_path / ".lock"),
+        pytest.raises(
+            CheckpointError,
+            match="is in use by another run that is going on: wait until it ends, or give another folder",
+        ),
+    ):
+        experiment().run(tmp_path)
+    experiment().run(tmp_path)
+
+
+def test_comparisons_keep_others_out(tmp_path):
+    with FileLock(tmp_path / ".lock"), pytest.raises(CheckpointError, match="is in use by another run"):
+        to.compare({"mifa": lambda _: experiment()}, [0], tmp_path, jobs=1)
+
+
+def test_a_lock_ends_with_its_process_and_what_that_left_is_cleared(tmp_path):
+    code = """if True:
+        import filelock, sys, time
+        lock = filelock.FileLock(sys.argv[1])
+        lock.acquire()
+        print("held", flush=True)
+        time.sleep(60)"""
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / ".lock")], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(CheckpointError, match="is in use"), storage.locked(tmp_path):
+            pass
+        holder.kill()
+    (tmp_path / ".parts").mkdir()
+    (tmp_path / ".parts" / "rounds.parquet").write_bytes(b"half")
+    (tmp_path / ".tmpX1").write_bytes(b"what an older version left")
+    with storage.locked(tmp_path), storage.locked(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path, monkeypatch):
+    """Another process removes the file and makes a new one between opening and locking it."""
+    path, attempts = tmp_path / ".lock", []
+    acquire = storage.FileLock.acquire
+
+    def late(self, *arguments, **options):
+        found = acquire(self, *arguments, **options)
+        if not attempts:
+            path.rename(tmp_path / "removed")
+            path.touch()
+        attempts.append(path)
+        return found
+
+    monkeypatch.setattr(storage.FileLock, "acquire", late)
+    with storage.locked(tmp_path):
+        assert len(attempts) == 2
+
+
+def test_an_empty_folder_is_left_only_where_it_was_there_before(tmp_path):
+    (tmp_path / "before").mkdir()
+    for name in ("before", "new"):
+        with storage.locked(tmp_path / name):
+            assert (tmp_path / name / ".lock").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["before"]
+
+
+@pytest.mark.parametrize("way", ["removed", "moved", "replaced"])
+def test_a_folder_that_goes_away_ends_the_run_at_the_next_write(tmp_path, way):
+    folder = tmp_path / "run"
+
+    def take_away(row):
+        if row["round"] == 2:
+            folder.rename(tmp_path / "elsewhere")
+            if way == "removed":
+                shutil.rmtree(tmp_path / "elsewhere")
+            if way == "replaced":
+                folder.mkdir()
+
+    with pytest.raises(
+        CheckpointError, match="run was removed or replaced while the run was going on, so nothing more"
+    ):
+        experiment().run(folder, checkpoint_every=1, callbacks=[AfterRound(take_away)])
+    assert not folder.exists() or not list(folder.iterdir())
+    if way == "moved":
+        experiment().run(tmp_path / "elsewhere", resume=True)
+
+
+def test_files_have_the_permissions_of_new_files(tmp_path):
+    before = os.umask(0o027)
+    try:
+        experiment(rounds=1).run(tmp_path)
+    finally:
+        os.umask(before)
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
+    assert set(modes.values()) == {"0o640"}, modes
+
+
+@pytest.mark.parametrize("moment", ["written", "moved"])
+def test_a_file_that_another_process_replaces_meanwhile_is_not_taken_for_damaged(tmp_path, monkeypatch, moment):
+    def write(seed):
+        storage.save(tmp_path, {"settings.json": storage.json_writer({"seed": seed})})
+
+    digest, calls = storage.digest, []
+
+    def late(path):
+        calls.append(path)
+        if len(calls) == 1:
+            with monkeypatch.context() as patch:
+                patch.setattr(storage, "digest", digest)
+                write(1) if moment == "written" else path.unlink()
+        return digest(path)
+
+    write(0)
+    monkeypatch.setattr(storage, "digest", late)
+    storage.check_all(tmp_path)
+    assert calls
+
+
+def test_lists_of_digests_that_are_damaged_say_what_to_do(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "copy")
+    (tmp_path / "copy" / storage.DIGESTS).write_text("nothing of the kind\n")
+    with pytest.raises(
+        CheckpointError, match=r"SHA256SUMS is damaged: delete it to have the files of .* taken as they are"
+    ):
+        load_record(tmp_path / "copy")
+    (tmp_path / "copy" / storage.DIGESTS).unlink()
+    load_record(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("content", [b"[1, 2]", b"\xff\xfe", b"{", b"[" * 100_000])
+def test_settings_that_are_no_settings(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"config.json is damaged \(.*\): restore it from a copy, or run again"):
+        storage.read_json(tmp_path / "config.json", "")
+
+
+def test_memory_does_not_grow_with_the_rounds_that_are_saved(tmp_path):
+    history = to.History()
+    for save in range(3):
+        for r in range(100):
+            history.record(round=100 * save + r + 1, participants=[r % 7], test_loss=float(r), gap=float(r))
+        history.append(tmp_path)
+        assert not history._rounds._tables
+        assert not history._rounds._rows
+    assert history.rounds.num_rows == len(history) == 300
+    assert history.column("gap")[0].tolist() == list(range(1, 301))
+    assert to.History.load(tmp_path).rounds.equals(history.rounds)
+    assert to.History.load(tmp_path).participation.equals(history.participation)
+
+
+def test_a_save_costs_what_was_recorded_since_the_last_one(tmp_path):
+    history, sizes = to.History(), [0]
+    for save in range(4):
+        for r in range(200):
+            history.record(round=200 * save + r + 1, participants=[1, 2], test_loss=1.0)
+        history.append(tmp_path)
+        sizes.append((tmp_path / "history.journal").stat().st_size)
+    grown = [later - earlier for earlier, later in itertools.pairwise(sizes)]
+    assert max(grown) < 1.1 * min(grown)
