@@ -29,8 +29,8 @@ BESIDE = {
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks.md",
     **{
-        f"{folder.relative_to(ROOT)}/README.md": f"reproductions/{folder.name}.md"
-        for folder in ROOT.glob("reproductions/*/")
+        page.relative_to(ROOT).as_posix(): f"reproductions/{page.parent.name}.md"
+        for page in ROOT.glob("reproductions/*/README.md")
     },
 }
 """Pages that are no part of docs/, and where they go."""

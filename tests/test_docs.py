@@ -23,7 +23,7 @@ from turnout.reporting.grid import by_name
 from turnout.trackers.tracker import Tracker
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "docs/first-steps.md", *ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("docs/guides/*.md")])
+PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("docs/guides/*.md")])
 COMMANDS = sorted(
     {
         line.partition("#")[0].strip()
@@ -63,7 +63,8 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     for block in blocks:
         exec(compile(small(block), page.name, "exec"), names)
     for picture in re.findall(r"!\[[^\]]+\]\((\w+\.svg)\)", text):
-        assert (tmp_path / picture).is_file(), f"no block of {page.name} makes {picture}"
+        made = picture == "front.svg" or (tmp_path / picture).is_file()  # front.svg is of the runs of `make demo`
+        assert made, f"no block of {page.name} makes {picture}"
         assert (page.parent / picture).is_file(), f"write {picture} with: python scripts/pictures.py"
 
 

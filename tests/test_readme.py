@@ -1,6 +1,7 @@
 """What the README shows can be run as it stands."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,15 +27,34 @@ def test_the_first_experiment_prints_what_the_readme_says(capsys):
     assert float(found[2]) == pytest.approx(float(shown[2]), abs=15.0)
 
 
-def test_the_composed_algorithm_is_one():
-    names: dict[str, object] = {"to": to}
-    exec(next(block for block in BLOCKS if "to.compose(" in block), names)
-    assert isinstance(names["mine"], to.Algorithm)
+def test_the_readme_is_short_and_begins_with_a_picture():
+    lines = README.read_text("utf-8").splitlines()
+    assert len(lines) <= 150
+    first = re.search(r"!\[[^\]]+\]\((docs/[\w/]+\.svg)\)", "\n".join(lines[:20]))
+    assert first
+    assert (README.parent / first[1]).is_file()
 
 
-def test_every_algorithm_is_in_the_readme():
-    missing = [name for name in ALGORITHMS if f"`{name}`" not in README.read_text(encoding="utf-8")]
-    assert not missing
+def test_links_lead_somewhere():
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(#[\w-]+)?\)", README.read_text("utf-8")):
+        assert (README.parent / target).exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", (README.parent / target).read_text("utf-8"), re.M)
+            assert anchor[1:] in {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
+
+
+def test_badges_say_what_the_package_says():
+    text = README.read_text("utf-8")
+    project = tomllib.loads((README.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    assert f"python-{project['requires-python'].removeprefix('>=')}%20or%20later" in text
+    assert f"version-{to.__version__}-" in text
+    assert f"licence-{project['license'].replace('-', '--')}-" in text
+
+
+def test_every_algorithm_is_in_the_list_of_features():
+    features = (README.parent / "docs/features.md").read_text(encoding="utf-8")
+    assert not [name for name in ALGORITHMS if f"`{name}`" not in features]
+    assert len(ALGORITHMS) > 40, "the README says that there are more than forty"
 
 
 def test_the_demos_figures_are_those_of_its_reproduction():
@@ -46,7 +66,7 @@ def test_the_demos_figures_are_those_of_its_reproduction():
     figure = r"(\d+\.\d ± \d+\.\d)"
     gap = r"(–|[+-]\d+\.\d \(p [<\d. ]+\))"
     for name, title in names.items():
-        shown = rf"^  {name} +{figure} +{gap} +{figure} +{gap} +(\d\.\d\d)$"
+        shown = rf"^\| `{name}` \| {figure} \| {gap} \| {figure} \| {gap} \| (\d\.\d\d) \|$"
         demo = re.search(shown, README.read_text("utf-8"), re.M)
         cells = rf"^\| {re.escape(title)} \| {figure} \| {gap} \| {figure} \| {gap} \| (\d\.\d\d) \|$"
         table = re.search(cells, reproduction, re.M)

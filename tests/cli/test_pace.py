@@ -233,7 +233,8 @@ REFUSED = {
 
 
 def test_all_algorithms_go_by_the_clock_with_their_defaults_but_those_that_cannot() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    guide = (Path(__file__).parents[2] / "docs/guides/asynchronous.md").read_text("utf-8")
+    refused = guide.partition("## Which algorithms can run asynchronously")[2].partition("These run in synchronous")[0]
     loaded: dict[str, Any] = {}
     for name in ALGORITHMS:
         made = Settings.of({"algorithm": name, "pace": "buffered", "model": "mlp", "data": {"num_clients": 10}})
@@ -244,7 +245,7 @@ def test_all_algorithms_go_by_the_clock_with_their_defaults_but_those_that_canno
             continue
         with pytest.raises(ConfigurationError, match=REFUSED[name]):
             Simulation(made.experiment(loaded[key]))
-        assert f"`{name}`" in readme.partition("## Late reports")[2].partition("In the second")[0], "the README says so"
+        assert f"`{name}`" in refused, "the guide says so"
 
 
 def test_a_cohort_of_a_size_that_was_asked_for_is_refused_by_the_clock() -> None:
