@@ -1,4 +1,4 @@
-"""Whether measuring chooses the faster engine: small CNNs, each trained vectorised and one by one, in turns.
+"""Whether counting multiplications chooses the faster engine: small CNNs, each trained vectorised and one by one, in turns.
 
     python benchmarks/engines.py                 # two minutes; milliseconds a round, and what would have been chosen
 

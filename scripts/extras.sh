@@ -1,13 +1,14 @@
 #!/bin/sh
 # Install each extra beside the pins of constraints.txt and run the tests that need it: sh scripts/extras.sh [EXTRA...]
 #
-# Each row is made in an environment of its own, which is removed afterwards, with a temporary folder that is emptied. CI
-# skips these tests, because the packages are large or belong to others. Prints a table, and fails where a row does.
+# Each row is made in an environment of its own, which is removed afterwards. CI skips these tests, because the packages are
+# large or belong to others. Prints a table with what failed or was skipped, and fails where a row does: where the packages
+# cannot be installed, a test fails, or none passes.
 set -u
 
 cd "$(dirname "$0")/.."
 here=$(mktemp -d)
-trap 'rm -rf "$here"' EXIT
+[ -n "${KEEP:-}" ] || trap 'rm -rf "$here"' EXIT
 table="$here/table"
 python=${PYTHON:-python3}
 
@@ -23,13 +24,22 @@ row() {
     # shellcheck disable=SC2086 - several requirements
     if ! "$here/venv/bin/pip" install --quiet -c "$here/constraints.txt" pytest pytest-timeout pytest-xdist hypothesis $installed \
         > "$here/log" 2>&1; then
-        printf '%-14s %-22s %s\n' "$name" "cannot be installed" "$(grep -m1 -E 'ERROR|conflict' "$here/log")" >> "$table"
+        note "cannot be installed" "" "ERROR|conflict|requested|depends on"
         failed=1
         return
     fi
-    "$here/venv/bin/python" -m pytest -n0 -q -rs "$@" > "$here/log" 2>&1 || failed=1
-    printf '%-14s %-22s %s\n' "$name" "installed" "$(tail -n 1 "$here/log")" >> "$table"
-    grep -E '^(FAILED|ERROR|SKIPPED)' "$here/log" | sed 's/^/               /' >> "$table"
+    "$here/venv/bin/python" -m pytest -n0 -rfEs "$@" > "$here/log" 2>&1
+    status=$?
+    last=$(grep -E '[0-9]+ (passed|failed|errors?|skipped|deselected).* in [0-9.]+s' "$here/log" | tail -n 1)
+    case "$last" in *" passed"*) ;; *) status=1 ;; esac
+    [ $status -eq 0 ] || failed=1
+    note "$([ $status -eq 0 ] && echo passed || echo failed)" "$last" "^(FAILED|ERROR|SKIPPED|E  )"
+}
+
+# note RESULT SUMMARY PATTERN: add a row to the table, and below it the lines of the log that match.
+note() {
+    printf '%-14s %-20s %s\n' "$name" "$1" "$2" >> "$table"
+    grep -E "$3" "$here/log" | sed 's/^/               /' >> "$table"
 }
 
 wanted="$*" failed=0
@@ -39,9 +49,9 @@ row wandb "$(here_turnout digits,wandb)" - tests/trackers -k wandb
 row mlflow "$(here_turnout digits,mlflow)" - tests/trackers -k mlflow
 row trackio "$(here_turnout digits,trackio)" - tests/trackers -k trackio
 row transformers "$(here_turnout digits,transformers)" - tests/models/test_huggingface.py
-row huggingface "$(here_turnout digits,huggingface)" - tests/data/test_huggingface.py tests/data/test_tokens.py tests/data/test_table.py
+row huggingface "$(here_turnout digits,huggingface) pillow" - tests/data/test_huggingface.py tests/data/test_tokens.py tests/data/test_table.py
 row flower "$(here_turnout digits,huggingface) flwr-datasets" 'datasets|pandas|pyarrow|fsspec|dill|multiprocess|huggingface_hub|pillow|numpy|tqdm' \
     tests/data/test_federations.py -k flower
-row pfl "$(here_turnout digits) pfl" 'dp-accounting|numpy|scipy|attrs' tests/data/test_federations.py -k pfl
+row pfl "$(here_turnout digits) pfl" 'dp-accounting|numpy|scipy|attrs|pytest.*' tests/data/test_federations.py -k pfl
 cat "$table"
 exit $failed

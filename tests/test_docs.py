@@ -2,8 +2,10 @@
 
 import importlib.util
 import json
+import os
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 import types
@@ -66,6 +68,36 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
         made = picture == "front.svg" or (tmp_path / picture).is_file()  # front.svg is of the runs of `make demo`
         assert made, f"no block of {page.name} makes {picture}"
         assert (page.parent / picture).is_file(), f"write {picture} with: python scripts/pictures.py"
+
+
+def test_the_script_for_slurm_begins_a_run_and_goes_on_with_it(tmp_path, monkeypatch):
+    (script,) = re.findall(
+        r"```sh\n(#!/bin/bash\n#SBATCH.*?)```", (ROOT / "docs/guides/clusters.md").read_text(), flags=re.DOTALL
+    )
+    (tmp_path / "script").write_text(script)
+    for name, body in {"scontrol": "echo host-1; echo host-2", "srun": 'printf "%s\\n" "$@" > arguments'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    path = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SLURM_NNODES": "2",
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "host-[1-2]",
+    }
+    subprocess.run(["bash", "-eu", "script"], check=True, env=path)
+    torchrun, _, command = Path("arguments").read_text().partition("-m\nturnout\n")
+    assert torchrun.splitlines()[-1] == "host-1:29500"
+    (tmp_path / "run.toml").write_text(
+        'rounds = 2\ndata = {num_clients = 10, alpha = 1.0}\nmodel = {name = "logistic"}\n'
+    )
+    begun = CliRunner().invoke(app, command.split())
+    assert begun.exit_code == 0, begun.output
+    (tmp_path / "run.toml").write_text((tmp_path / "run.toml").read_text().replace("rounds = 2", "rounds = 4"))
+    again = CliRunner().invoke(app, command.split())
+    assert again.exit_code == 0, again.output
+    assert "going on with the run in runs/large" in again.output
+    assert to.load("runs/large").history.last_round == 4
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from turnout import Buffered, Everyone, Population, ace, area, fedau, fedbuff, fedstaleweight, models
+from turnout.deployment.client.session import Work
 from turnout.deployment.server.replay import replay, write_trace
 from turnout.experiment import Experiment
 from turnout.population import RecordedSpeed, Speed, Trace, delay
@@ -122,3 +123,21 @@ def test_replay_becomes_a_trace(world, tmp_path):
         DATA, run.model, run.algorithm, Population(Trace(str(trace)), RecordedSpeed(str(speed))), rounds=3
     )
     assert again.run().history.last_round == 3
+
+
+def test_a_simulation_of_a_trace_has_the_clients_whose_reports_were_used(world, tmp_path):
+    """A client that leaves at work was there, but took no part; one that reported before it left did."""
+    run = experiment("fedau", rounds=4, population=Population(Everyone()))
+    deployed = world(run)
+    deployed.round()
+    for home in deployed.homes[:2]:
+        while not isinstance(home.action, Work):
+            home.step(deployed.host)
+    deployed.host.service.leave(1)
+    deployed.round()
+    deployed.run()
+    (trace, _), _ = write_trace(replay(deployed.setting, deployed.folder), tmp_path)
+    again = Experiment(DATA, run.model, run.algorithm, Population(Trace(str(trace), repeat=False)), rounds=4).run()
+    participation = deployed.host.driver.ledger.history.participation
+    assert again.history.participation.equals(participation)
+    assert participation.num_rows < 4 * 8

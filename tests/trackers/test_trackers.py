@@ -106,6 +106,9 @@ def test_tensorboard(tmp_path):
     assert [each.step for each in found.Scalars("local_loss")] == [1, 2, 3, 4]
 
 
+@pytest.mark.filterwarnings(
+    "ignore:The ``noload`` loader strategy:DeprecationWarning"
+)  # of MLflow's queries, by SQLAlchemy 2.1
 def test_mlflow(tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="turnout[mlflow]")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

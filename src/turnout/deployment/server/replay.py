@@ -13,11 +13,13 @@ import numpy as np
 import torch
 
 from turnout.core.checks import CheckpointError, positive
-from turnout.deployment.server.driver import Driver
+from turnout.deployment.server.driver import OVER, Applied, Driver
 from turnout.deployment.server.setting import Setting
-from turnout.deployment.server.store import SQLITE, Entry, Outcome, Store
+from turnout.deployment.server.store import SQLITE, Entry, Store
 from turnout.protocol.pace import BoundRounds
 from turnout.record import checkpoint
+
+_OF_THE_PACE = ("taken", "late", OVER)  # outcomes that a simulation of the same pace has by itself
 
 
 class Recorded(Store):
@@ -54,25 +56,29 @@ class Visits:
         stays: (client, came, went) in seconds; and in versions, of which the first one that it could take part in.
         tasks: (client, seconds) of every report that was taken, in the order of the journal.
         asked: when each client was given the task that it has.
+        lost: (client, version) of every task that ended without a report for another reason than its pace, such as a client
+            that left; the client takes no part in that round.
     """
 
     stays: list[tuple[int, float, float, int, int]] = field(default_factory=list)
     tasks: list[tuple[int, float]] = field(default_factory=list)
     asked: dict[int, float] = field(default_factory=dict)
+    lost: set[tuple[int, int]] = field(default_factory=set)
     _here: dict[int, tuple[float, int]] = field(default_factory=dict)
 
-    def note(self, driver: Driver, entry: Entry, asked: Iterable[int], outcomes: Iterable[Outcome], begun: int) -> None:
-        """Take note of an entry that was applied; `begun` is the first version whose cohort was not yet chosen before."""
+    def note(self, driver: Driver, entry: Entry, applied: Applied, version: int, running: bool) -> None:
+        """Take note of an entry that was applied, and of the version and whether its cohort was chosen before."""
+        self.lost |= {(each.client, version) for each in applied.outcomes if each.outcome not in _OF_THE_PACE}
         if entry.kind == "join" and entry.client is not None:
-            self._here[entry.client] = entry.time, begun
+            self._here[entry.client] = entry.time, version + running
         if entry.kind == "leave" and entry.client is not None:
             self._leave(entry.client, entry.time, driver.version)
         if entry.kind == "report" and entry.client is not None:
-            taken = any(each.task == entry.task and each.outcome == "taken" for each in outcomes)
+            taken = any(each.task == entry.task and each.outcome == "taken" for each in applied.outcomes)
             since = self.asked.pop(entry.client, None)
             if taken and since is not None:
                 self.tasks.append((entry.client, entry.time - since))
-        for client in asked:
+        for client in applied.asked:
             self.asked[client] = entry.time
 
     def end(self, driver: Driver, time: float) -> None:
@@ -116,9 +122,8 @@ def replay(setting: Setting, folder: Path, database: str | None = None) -> Repla
         driver.stepped = lambda at: _compare(at, folder, found)
         found: dict[str, bool] = {}
         for entry in store.entries():
-            begun = driver.version + int(_running(driver))
-            applied = driver.apply(entry)
-            visits.note(driver, entry, applied.asked, applied.outcomes, begun)
+            version, running = driver.version, _running(driver)
+            visits.note(driver, entry, driver.apply(entry), version, running)
             first, last = (entry.time if entry.number == 1 else first), entry.time
         visits.end(driver, last)
         return Replayed(driver, visits, driver.applied, last - first, found.get("same"))
@@ -129,7 +134,16 @@ def replay(setting: Setting, folder: Path, database: str | None = None) -> Repla
 def _stays(visits: Visits, length: float | None) -> Iterator[tuple[int, int, int]]:
     """Yield who was there from which round of availability to which; None counts in the server's."""
     for client, came, went, first, last in visits.stays:
-        start, end = (first, last) if length is None else (math.ceil(came / length), math.ceil(went / length))
+        if length is not None:
+            start, end = math.ceil(came / length), math.ceil(went / length)
+        else:
+            start, end = first, last
+            for version in sorted(
+                version for lost, version in visits.lost if lost == client and first <= version < last
+            ):
+                if version > start:
+                    yield client, start, version
+                start = version + 1
         if end > start:
             yield client, start, end
 
@@ -146,7 +160,8 @@ def write_trace(
         replayed: what came of a journal.
         folder: where to.
         seconds_per_round: length of a round of availability where the pace has none of its own; None is a hundredth of the
-            run. With rounds, those of the server are those of the trace.
+            run. With rounds, those of the server are those of the trace, and a client is there in those whose task it did
+            not lose.
 
     A client without a report that was taken gets the median of all durations, because a simulation needs one.
     """
