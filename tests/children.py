@@ -104,7 +104,8 @@ def _act(
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, number)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which a comparison that has started the server blocks
+    # A comparison that started the fork server blocks both in it.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGHUP})
     import torch
 
     torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", 1)))
