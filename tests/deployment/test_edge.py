@@ -73,6 +73,7 @@ def test_texts_are_printable(text):
 def test_whole_numbers(value):
     with pytest.raises(Malformed, match="after is a whole number from -1 to 9007199254740992"):
         edge.whole({"after": value}, "after", -1, 1 << 53, default=-1)
+    assert edge.whole({"after": 3.0}, "after", -1, 1 << 53, default=-1) == 3
 
 
 @pytest.mark.parametrize("value", [True, "1", -0.1, 1e10, None])

@@ -16,6 +16,13 @@ from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Store
 
+from . import agreement
+
+ANNOUNCEMENT = {
+    "protocol": 1, "run": "r", "algorithm": "a", "engine": None, "settings": None, "describes": {}, "num_classes": None,
+    "input_shape": [1], "enrolment": "open", "sees": [], "training": {"reason": "nobody asks"},
+}  # fmt: skip
+
 
 class Killed(BaseException):
     """The process ended here and now; nothing catches it but the test."""
@@ -46,7 +53,7 @@ class Host:
         except BaseException:
             self.close()
             raise
-        self.http = Http(self.service, {"protocol": 1}, rate=0)
+        self.http = Http(self.service, ANNOUNCEMENT, rate=0)
         self.app = self.http.app()
 
     def close(self):
@@ -106,6 +113,7 @@ class Host:
             task.cancel()
             raise
         await task
+        agreement.check(path, got["status"], got["headers"], got["body"])
         return Answer(got["status"], got["body"], got["headers"])
 
     def call(self, call: Call):

@@ -10,16 +10,18 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from starlette import routing
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from turnout.deployment.server.downloads import download
 from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.long_polls import LongPolls
+from turnout.deployment.server.openapi import document
 from turnout.deployment.server.requests import DIGEST, Gate, body_of, digest_of, header, task_of
 from turnout.deployment.server.requests import answer as answer_with
+from turnout.deployment.server.routes import ROUTES
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.status import metrics, page, status
 from turnout.deployment.server.store import StoreUnavailable
@@ -74,30 +76,18 @@ class Http:
         self.counts: dict[int, int] = {}
         service.woken = self._wake
 
-    def app(self) -> Router:
+    def app(self) -> routing.Router:
         """Return the application: a router and nothing around it, for 10,000 clients may wait in here."""
-        routes = [
-            ("/v1/run", "GET", self._run),
-            ("/v1/enrol", "POST", self._enrol),
-            ("/v1/checkin", "POST", self._checkin),
-            ("/v1/leave", "POST", self._leave),
-            ("/v1/models/{digest}", "GET", self._model),
-            ("/v1/tasks/{task}", "GET", self._task),
-            ("/v1/tasks/{task}/report", "PUT", self._report),
-            ("/v1/tasks/{task}/heartbeat", "POST", self._heartbeat),
-            ("/v1/tasks/{task}/fail", "POST", self._fail),
-            ("/v1/status", "GET", self._status),
-            ("/metrics", "GET", self._metrics),
-            ("/", "GET", self._page),
-        ]
 
         @asynccontextmanager
         async def lifespan(_: object) -> AsyncIterator[None]:
             self._loop = asyncio.get_running_loop()
             yield
 
-        endpoints = [Route(path, _Endpoint(self, method, handler)) for path, method, handler in routes]
-        return Router(endpoints, redirect_slashes=False, default=_nothing, lifespan=lifespan)
+        endpoints = [
+            routing.Route(each.path, _Endpoint(self, each.method, getattr(self, f"_{each.name}"))) for each in ROUTES
+        ]
+        return routing.Router(endpoints, redirect_slashes=False, default=_nothing, lifespan=lifespan)
 
     def release(self) -> None:
         """Answer all who wait for work, because the server stops."""
@@ -213,6 +203,10 @@ class Http:
         self._gate.stranger(request)
         text = metrics(status(self.service, len(self._waiting), self.counts))
         return PlainTextResponse(text, headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def _openapi(self, request: Request) -> Response:
+        self._gate.stranger(request)
+        return JSONResponse(document())
 
     async def _page(self, request: Request) -> Response:
         del request

@@ -28,6 +28,7 @@ from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.sockets import PlainUvicorn, bounded
 from turnout.deployment.server.store import Store, StoreLost
+from turnout.deployment.server.training import training
 from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire.format import PROTOCOL
 from turnout.record import storage
@@ -154,6 +155,13 @@ class Server:
             "input_shape": list(self.experiment.data.input_shape),
             "enrolment": self.options.enrolment,
             "sees": [vars(each) for each in self.setting.visible],
+            "training": training(
+                self.setting.algorithm,
+                self.setting.objective,
+                self.setting.seed,
+                self.setting.reports["train"].manifest,
+                self.experiment.population.opting is not None,
+            ),
         }
 
     def _codes(self) -> list[str]:

@@ -110,7 +110,7 @@ class Service(Writer):
         task = self.driver.task_of(client)
         if task is not None:
             self._attendance.heard(client, self.leases.at_work)
-            return {"task": task.json()}
+            return {"task": {**task.json(), "fingerprint": task.fingerprint}}
         return None
 
     def come_back(self, client: int, num_waiting: int) -> tuple[float, float]:

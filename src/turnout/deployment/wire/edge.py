@@ -73,12 +73,13 @@ def text(fields: dict[str, Any], name: str, longest: int = 100) -> str | None:
 
 
 def whole(fields: dict[str, Any], name: str, least: int, most: int, default: int) -> int:
-    """Return a field that is a whole number, or `default` where it is absent.
+    """Return a field that is a whole number, or `default` where it is absent. As in JSON Schema, 2.0 is one.
 
     Raises:
         Malformed: for another type, or a number out of range.
     """
     value = fields.get(name, default)
+    value = int(value) if isinstance(value, float) and value.is_integer() else value
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise Malformed(f"{name} is a whole number from {least} to {most}")
     return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,6 +30,11 @@ class Local(Piece, ABC):
     def varies(self) -> bool:
         """Whether the number of a client's local steps depends on the version it is asked with."""
         return False
+
+    @property
+    def plain(self) -> dict[str, Any] | None:
+        """The rule in plain values, for clients in other languages; None where it is not plain minibatch SGD."""
+        return None
 
     @property
     def deadline(self) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -107,6 +107,13 @@ class Sgd(Local):
     def varies(self) -> bool:
         """Whether the number of a client's local steps depends on the version it is asked with."""
         return isinstance(self._work, Work)
+
+    @property
+    def plain(self) -> dict[str, Any] | None:
+        """The options, for clients in other languages; None where they are not the same for all clients and rounds."""
+        if type(self) is not Sgd or isinstance(self.lr, Schedule) or isinstance(self._work, Work):
+            return None
+        return {**vars(self), "drop_last": self._drops_last}
 
     @property
     def deadline(self) -> float | None:

@@ -1,0 +1,185 @@
+"""Every route of the protocol in one table: the application and ``openapi.json`` are built from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+JSON = "application/json"
+BINARY = "application/octet-stream"
+
+_ANY = {
+    400: "The request breaks a rule of form; `reason` says which. Do not send it again.",
+    405: "The route takes another method, which the header `Allow` names.",
+    429: "Too many requests. Wait for the seconds of `Retry-After`.",
+    431: "The request line and the headers are too large, or there are too many headers.",
+    500: "This request failed for a reason that the server's log gives. Send it again later.",
+    503: "The server cannot do this now. Send it again after `Retry-After`.",
+}
+"""Answers that every route can give."""
+
+_TOKEN = {401: "The token is missing, or nobody is enrolled with it."}
+_JSON_BODY = {408: "The body did not come in time.", 413: "The body is too large."}
+_TASK = {404: "The client has no such task."}
+
+
+@dataclass(frozen=True)
+class Route:
+    """One route.
+
+    Attributes:
+        path, method: of HTTP; braces name the part of a path that varies.
+        name: of the operation, and of the method of `turnout.deployment.server.app.Http` that answers it.
+        summary: one sentence.
+        answers: what each status means, beside those that every route can give.
+        returns: the schema of the body of each status that has one other than `Reason`, or its media type.
+        token: whether the request carries the client's token.
+        body: the schema of a JSON body; None where there is none.
+        headers: the request's headers beside the token, with a pattern of their values, and whether they are required.
+    """
+
+    path: str
+    method: str
+    name: str
+    summary: str
+    answers: Mapping[int, str]
+    returns: Mapping[int, str] = field(default_factory=dict)
+    token: bool = True
+    body: str | None = None
+    headers: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+
+    @property
+    def statuses(self) -> dict[int, str]:
+        """Return every status that the route can answer with, and what it means."""
+        return dict(sorted({**_ANY, **(_TOKEN if self.token else {}), **self.answers}.items()))
+
+
+ROUTES = (
+    Route(
+        "/v1/run",
+        "GET",
+        "run",
+        "Describe the run.",
+        {200: "The protocol's version, and what clients compute."},
+        {200: "Run"},
+        token=False,
+    ),
+    Route(
+        "/v1/enrol",
+        "POST",
+        "enrol",
+        "Make the bearer of the token a client of the run.",
+        {
+            200: "The token's bearer was a client before.",
+            201: "The token's bearer is a client now.",
+            403: "The run takes no more clients, or needs a one-time code that nobody has used.",
+            410: "The run is over.",
+            426: "The server speaks another version of the protocol.",
+            **_JSON_BODY,
+        },
+        {200: "Client", 201: "Client"},
+        body="Enrol",
+    ),
+    Route(
+        "/v1/checkin",
+        "POST",
+        "checkin",
+        "Ask for work, and wait for it.",
+        {200: "A task, or when to ask again, or that the run is over.", **_JSON_BODY},
+        {200: "Work"},
+        body="Checkin",
+    ),
+    Route(
+        "/v1/leave",
+        "POST",
+        "leave",
+        "Go away; an open task is given up.",
+        {200: "The client counts as absent until it asks for work again."},
+        {200: "Nothing"},
+    ),
+    Route(
+        "/v1/models/{digest}",
+        "GET",
+        "model",
+        "Download a model.",
+        {
+            200: "The whole file, safetensors.",
+            206: "The range that was asked for.",
+            304: "The client has this file already, as its header `If-None-Match` says.",
+            404: "There is no such model, or no longer.",
+            416: "The file ends before the range begins.",
+        },
+        {200: BINARY, 206: BINARY, 304: "", 416: ""},
+        headers={"range": (r"^bytes=[0-9]{1,18}-[0-9]{0,18}$", False)},
+    ),
+    Route(
+        "/v1/tasks/{task}",
+        "GET",
+        "task",
+        "Ask what became of a task.",
+        {200: "The state of the task; of an open one, how many bytes of a report have arrived.", **_TASK},
+        {200: "TaskState"},
+    ),
+    Route(
+        "/v1/tasks/{task}/report",
+        "PUT",
+        "report",
+        "Send a report, or what is missing of it.",
+        {
+            200: "This report was taken before.",
+            201: "The report is taken.",
+            408: "The body comes too slowly. Send what is missing later.",
+            409: "Another report on this task was taken; or, with `offset`, the report goes on at that byte.",
+            410: "The task has ended without a report, for `reason`.",
+            413: "The report is larger than one on this task can be.",
+            422: "The report is not what was asked for; the task has ended.",
+            **_TASK,
+        },
+        {200: "TaskState", 201: "TaskState", 409: "Offset"},
+        body=BINARY,
+        headers={
+            "repr-digest": (r"sha-256=:[A-Za-z0-9+/]{43}=:", True),
+            "upload-length": (r"^[0-9]{1,15}$", False),
+            "upload-offset": (r"^[0-9]{1,15}$", False),
+            "task-fingerprint": (r"^[0-9a-f]{32}$", False),
+        },
+    ),
+    Route(
+        "/v1/tasks/{task}/heartbeat",
+        "POST",
+        "heartbeat",
+        "Give a sign of life while at work.",
+        {200: "The state of the task: whether a report is still wanted.", **_TASK},
+        {200: "TaskState"},
+    ),
+    Route(
+        "/v1/tasks/{task}/fail",
+        "POST",
+        "fail",
+        "Give a task up.",
+        {200: "The task has ended.", **_JSON_BODY, **_TASK},
+        {200: "Nothing"},
+        body="Fail",
+    ),
+    Route("/v1/status", "GET", "status", "Give the figures of the run.", {200: "The figures."}, {200: "Status"}, False),
+    Route(
+        "/metrics",
+        "GET",
+        "metrics",
+        "Give the figures of the run as Prometheus reads them.",
+        {200: "The figures."},
+        {200: "text/plain"},
+        False,
+    ),
+    Route(
+        "/openapi.json",
+        "GET",
+        "openapi",
+        "Give this description.",
+        {200: "An OpenAPI document."},
+        {200: "Nothing"},
+        False,
+    ),
+    Route("/", "GET", "page", "Show the run to people.", {200: "A page."}, {200: "text/html"}, False),
+)
+"""The routes of every server."""

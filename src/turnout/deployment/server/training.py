@@ -1,0 +1,141 @@
+"""What a client computes, in plain values, so that clients in other languages need nothing of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from turnout.core.checks import TurnoutError
+from turnout.deployment.wire.format import Manifest, manifest
+from turnout.engine.loss import cross_entropy
+from turnout.engine.objective import Objective
+from turnout.pieces.base import InformsClients
+from turnout.pieces.base.algorithm import Algorithm
+
+
+class _Unsaid(TurnoutError):
+    """What a client computes cannot be said in plain values; the text says why."""
+
+
+def training(algorithm: Algorithm, objective: Objective, seed: int, report: Manifest, opts: bool) -> dict[str, Any]:
+    """Describe what a client computes for a task of the phase ``"train"``.
+
+    Args:
+        algorithm: what is run.
+        objective: model and loss.
+        seed: of the run.
+        report: the tensors of a report.
+        opts: whether clients judge the model before they take part.
+
+    Returns:
+        ``layers``, ``loss``, ``dtype``, ``sgd``, ``seed`` and ``report``; or ``reason``, where a client needs more than
+        minibatch SGD on a stack of linear, convolutional, pooling and ReLU layers.
+    """
+    try:
+        sgd, layers = _sgd(algorithm), _layers(objective.network.module)
+        if objective.network.constants or len(layers) != len(_leaves(objective.network.module)):
+            raise _Unsaid("the model holds frozen parameters, buffers, or a layer twice")
+        if objective.loss is not cross_entropy:
+            raise _Unsaid("the loss is not cross_entropy")
+        if opts:
+            raise _Unsaid("clients judge the model by what they require before they take part")
+    except _Unsaid as reason:
+        return {"reason": str(reason)}
+    return {
+        "layers": layers,
+        "loss": "cross_entropy",
+        "dtype": manifest({"": objective.initial})[""].dtype,
+        "sgd": sgd,
+        "seed": str(seed),  # which may have more digits than a float64
+        "report": {name: [spec.dtype, list(spec.shape)] for name, spec in report.items()},
+    }
+
+
+def _sgd(algorithm: Algorithm) -> dict[str, Any]:
+    """Describe the local steps.
+
+    Raises:
+        _Unsaid: where they are more than minibatch SGD.
+    """
+    sgd = algorithm.local.plain
+    if sgd is None:
+        raise _Unsaid(
+            f"{type(algorithm.local).__name__}, as it is written, is not SGD with the same step size in each step"
+        )
+    if (piece := _further(algorithm)) is not None:
+        raise _Unsaid(f"{type(piece).__name__} has clients do more than SGD")
+    return sgd
+
+
+def _further(algorithm: Algorithm) -> object | None:
+    """Return a piece because of which clients do more than SGD; None without one."""
+    pieces = (*algorithm.corrections, *algorithm.measurements, *algorithm.selection.measurements, *algorithm.guard)
+    informs = [piece for piece in algorithm.weighting if isinstance(piece, InformsClients)]
+    secure = [algorithm.aggregation] if algorithm.phases != ("train",) else []
+    return next(iter((*pieces, *informs, *secure)), algorithm.personal)
+
+
+def _leaves(module: nn.Module) -> list[nn.Module]:
+    """Return the layers of a model that hold no others."""
+    return [layer for layer in module.modules() if not any(layer.children())]
+
+
+def _layers(module: nn.Module) -> list[dict[str, Any]]:
+    """Describe the layers of a model; its parameters are their weights and biases, in this order.
+
+    Raises:
+        _Unsaid: where it is no sequence of layers that are known here.
+    """
+    if isinstance(module, nn.Sequential):
+        return [layer for child in module for layer in _layers(child)]
+    describe = _KINDS.get(type(module))
+    if describe is None:
+        raise _Unsaid(f"the model holds {type(module).__name__}")
+    return [describe(module)]
+
+
+def _flatten(layer: Any) -> dict[str, Any]:
+    if (layer.start_dim, layer.end_dim) != (1, -1):
+        raise _Unsaid("the model holds Flatten of some dimensions")
+    return {"kind": "flatten"}
+
+
+def _linear(layer: Any) -> dict[str, Any]:
+    return {
+        "kind": "linear",
+        "inputs": layer.in_features,
+        "outputs": layer.out_features,
+        "bias": layer.bias is not None,
+    }
+
+
+def _conv2d(layer: Any) -> dict[str, Any]:
+    if layer.groups != 1 or layer.dilation != (1, 1) or layer.padding_mode != "zeros" or isinstance(layer.padding, str):
+        raise _Unsaid("the model holds Conv2d with groups, dilation, or padding by something else than zeros")
+    return {
+        "kind": "conv2d",
+        "inputs": layer.in_channels,
+        "outputs": layer.out_channels,
+        "kernel": list(layer.kernel_size),
+        "stride": list(layer.stride),
+        "padding": list(layer.padding),
+        "bias": layer.bias is not None,
+    }
+
+
+def _max_pool2d(layer: Any) -> dict[str, Any]:
+    pair = lambda value: [value, value] if isinstance(value, int) else list(value)  # noqa: E731
+    if pair(layer.padding) != [0, 0] or pair(layer.dilation) != [1, 1] or layer.ceil_mode:
+        raise _Unsaid("the model holds MaxPool2d with padding, dilation or ceil_mode")
+    return {"kind": "max_pool2d", "kernel": pair(layer.kernel_size), "stride": pair(layer.stride)}
+
+
+_KINDS: dict[type, Callable[[Any], dict[str, Any]]] = {
+    nn.Flatten: _flatten,
+    nn.Linear: _linear,
+    nn.ReLU: lambda _: {"kind": "relu"},
+    nn.Conv2d: _conv2d,
+    nn.MaxPool2d: _max_pool2d,
+}

@@ -1,0 +1,142 @@
+"""One table of routes: the application, openapi.json and docs/protocol.md say the same."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import turnout
+from turnout import Experiment, Sgd, fedau, fednu, fedper
+from turnout.deployment.server.openapi import SCHEMAS, document
+from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.routes import ROUTES
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.training import training
+from turnout.models import Cnn, Logistic, Mlp
+
+from ..tiny import classification
+from . import agreement
+
+SOURCE = Path(turnout.__file__).parent / "deployment" / "server"
+RUN = Experiment(classification(), Logistic(), fedau(Sgd(lr=0.1)), rounds=2)
+
+
+def test_the_document_is_served_and_names_every_route(folder):
+    server = Server(RUN, folder, {"name": "tiny"}, Options(port=0, rate=0))
+    try:
+        paths = {route.path for route in server.http.app().routes}  # type: ignore[attr-defined]
+        served = document()
+        assert paths == set(served["paths"]) == {route.path for route in ROUTES}
+        announced = json.loads(json.dumps(server.announcement({"name": "tiny"})))
+        assert agreement.faults(announced, SCHEMAS["Run"]) == []
+    finally:
+        server.stop()
+    used = set(_references(served))
+    assert used == {f"#/components/schemas/{name}" for name in SCHEMAS}
+    names = [route.name for route in ROUTES]
+    assert len(set(names)) == len(names)
+
+
+def _references(value):
+    """Every schema that a document refers to."""
+    if isinstance(value, dict):
+        if "$ref" in value:
+            yield value["$ref"]
+        for inner in value.values():
+            yield from _references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _references(inner)
+
+
+def statuses_of_the_code():
+    """Every status that a module of the server answers with, as written in its source."""
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        if "conform" in path.parts:  # a server that misbehaves on purpose
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Constant) or type(node.value) is not int or not 200 <= node.value < 600:
+                continue
+            found.add(node.value)
+    return found & {200, 201, 204, 206, 304, 301, 302, 307, *range(400, 432), 451, *range(500, 512)}
+
+
+def test_the_document_has_every_status_that_the_code_answers_with():
+    documented = {status for route in ROUTES for status in route.statuses}
+    assert statuses_of_the_code() == documented
+
+
+def test_an_answer_that_is_not_documented_is_found():
+    ok = {"content-type": "application/json"}
+    agreement.check("/v1/tasks/3", 200, ok, b'{"state": "open", "offset": 4}')
+    for status, headers, body in (
+        (418, ok, b"{}"),
+        (200, ok, b"{}"),
+        (200, ok, b'{"state": "lost"}'),
+        (200, ok, b'{"state": "open", "offset": -1}'),
+        (404, ok, b'{"why": 1}'),
+        (200, {"content-type": "text/html"}, b""),
+    ):
+        with pytest.raises(AssertionError):
+            agreement.check("/v1/tasks/3", status, headers, body)
+
+
+class TestTraining:
+    """What clients in other languages are told to compute."""
+
+    def of(self, **changes):
+        experiment = Experiment(**{**vars(RUN), **changes})
+        setting = Setting.of(experiment)
+        report = setting.reports["train"].manifest
+        return training(setting.algorithm, setting.objective, setting.seed, report, opts=False)
+
+    def test_says_all_that_a_client_computes(self):
+        images = classification(features=64, dtype=torch.float64)
+        images = images.__class__(
+            "images", type(images.train)(images.train.x.view(-1, 1, 8, 8), images.train.y, images.train.offsets), 4
+        )
+        told = self.of(data=images, model=Cnn(hidden=(5,), channels=(2, 3)), seed=1 << 70)
+        pool = {"kind": "max_pool2d", "kernel": [2, 2], "stride": [2, 2]}
+        of_convolution = {"kind": "conv2d", "kernel": [3, 3], "stride": [1, 1], "padding": [1, 1], "bias": True}
+        assert told["layers"] == [
+            {**of_convolution, "inputs": 1, "outputs": 2},
+            pool,
+            {"kind": "relu"},
+            {**of_convolution, "inputs": 2, "outputs": 3},
+            pool,
+            {"kind": "relu"},
+            {"kind": "flatten"},
+            {"kind": "linear", "inputs": 12, "outputs": 5, "bias": True},
+            {"kind": "relu"},
+            {"kind": "linear", "inputs": 5, "outputs": 4, "bias": True},
+        ]
+        assert told["sgd"] == {
+            "lr": 0.1, "steps": 5, "epochs": None, "batch_size": 16, "momentum": 0.0, "weight_decay": 0.0,
+            "sampling": "pass", "drop_last": True,
+        }  # fmt: skip
+        assert (told["dtype"], told["loss"], told["seed"]) == ("F64", "cross_entropy", str(1 << 70))
+        num_params = 2 * 9 + 2 + 3 * 18 + 3 + 12 * 5 + 5 + 24
+        assert told["report"] == {
+            "num_examples": ["I64", [1]], "num_steps": ["I64", [1]], "delta": ["F64", [1, num_params]],
+            "seen.loss": ["F64", [1]],
+        }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            ({"model": Mlp(dropout=0.5)}, "KeyedDropout"),
+            ({"algorithm": turnout.fedprox(Sgd(lr=0.1), cohort_size=3)}, "Prox"),
+            ({"algorithm": fednu(Sgd(lr=0.1), cohort_size=3)}, "clients do more than SGD"),
+            (
+                {"model": Mlp(hidden=(4,)), "algorithm": fedper(Sgd(lr=0.1), cohort_size=3)},
+                "clients do more than SGD",
+            ),
+        ],
+    )
+    def test_says_why_it_cannot_say_it(self, changes, reason):
+        told = self.of(**changes)
+        assert list(told) == ["reason"]
+        assert reason in told["reason"]
