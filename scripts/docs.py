@@ -6,6 +6,7 @@ work in the repository and on the site.
 """
 
 import inspect
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,8 @@ from turnout.reporting.records import RunRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 GATHERED = ROOT / "build" / "docs"
+NAMES = ROOT / "build" / "names.json"
+"""The public names by which docstrings speak of each other, and where they are; `griffe_docstrings` makes links of them."""
 
 BESIDE = {
     "CHANGELOG.md": "changelog.md",
@@ -40,7 +43,7 @@ PAGES = {
     "algorithms": "Algorithms",
     "selection": "Selection",
     "local": "Local training",
-    "personalization": "Personal parts",
+    "personalization": "Personalization",
     "guard": "Guards",
     "weighting": "Weighting",
     "aggregation": "Aggregation",
@@ -91,9 +94,14 @@ def reference() -> dict[str, list[str]]:
 
 
 def write_reference(folder: Path) -> None:
-    """Write a page of directives for mkdocstrings for each part of the reference."""
+    """Write a page of directives for mkdocstrings for each part of the reference, and where its names lead."""
     folder.mkdir(parents=True)
-    for page, names in reference().items():
+    pages = reference()
+    names = [name for page in pages.values() for name in page]
+    short = [name.rpartition(".")[2] for name in names]
+    links = {last: name for last, name in zip(short, names, strict=True) if short.count(last) == 1}
+    NAMES.write_text(json.dumps(links), encoding="utf-8")
+    for page, names in pages.items():
         options = "" if page in WHOLE else "    options:\n      members: false\n"
         body = "".join(
             f"::: {name}\n{options}\n" for name in sorted(names, key=lambda name: name.rpartition(".")[2].lower())
@@ -132,7 +140,7 @@ def files() -> list[Path]:
 def adapted(text: str, source: str, places: dict[str, str]) -> str:
     """Return a page with its links as they are on the site; a link to a file that has no page becomes its name.
 
-    A drawing in Mermaid becomes a table: what draws it would have to be loaded from elsewhere.
+    A drawing in Mermaid becomes a table: what draws it would have to be loaded from elsewhere. Equations become MathML.
     """
 
     def link(found: re.Match[str]) -> str:
@@ -145,9 +153,25 @@ def adapted(text: str, source: str, places: dict[str, str]) -> str:
             return label
         return f"[{label}]({os.path.relpath(places[here], os.path.dirname(places[source]))}{anchor})"
 
-    return re.sub(
-        r"\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)", link, re.sub(r"```mermaid\n(.*?)```", as_table, text, flags=re.S)
-    )
+    text = re.sub(r"```mermaid\n(.*?)```", as_table, with_equations(text), flags=re.S)
+    return re.sub(r"\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)", link, text)
+
+
+def with_equations(text: str) -> str:
+    """Return a page with its equations, ```` ```math ```` and ``$`...`$`` as on GitHub, in MathML, which browsers render."""
+
+    def block(found: re.Match[str]) -> str:
+        return f'<div class="equation">{mathml(found[1], "block")}</div>\n'
+
+    text = re.sub(r"```math\n(.*?)```\n", block, text, flags=re.S)
+    return re.sub(r"\$`([^`]+)`\$", lambda found: mathml(found[1], "inline"), text)
+
+
+def mathml(tex: str, display: str) -> str:
+    """Return an equation in MathML, without characters that Markdown would read."""
+    from latex2mathml.converter import convert  # of the extra docs
+
+    return re.sub(r"[*_`\[\]\\]", lambda found: f"&#{ord(found[0])};", convert(" ".join(tex.split()), display=display))
 
 
 def as_table(drawing: re.Match[str]) -> str:

@@ -100,6 +100,14 @@ def test_the_script_for_slurm_begins_a_run_and_goes_on_with_it(tmp_path, monkeyp
     assert to.load("runs/large").history.last_round == 4
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if "```toml" in page.read_text("utf-8")], ids=lambda p: p.stem)
+def test_the_settings_of_a_page_can_be_read(page, tmp_path):
+    for block in re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL):
+        (tmp_path / "run.toml").write_text(block, encoding="utf-8")
+        outcome = CliRunner().invoke(app, ["run", "--config", str(tmp_path / "run.toml"), "--print-config"])
+        assert outcome.exit_code == 0, outcome.output
+
+
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_line_is_one(line):
     """Its command, options and types are there; what it would run is not run."""
