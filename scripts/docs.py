@@ -47,31 +47,43 @@ PAGES = {
     "guard": "Guards",
     "weighting": "Weighting",
     "aggregation": "Aggregation",
-    "server_optimizer": "Server optimisers",
+    "server_optimizer": "Server optimizers",
     "population": "Population",
     "pace": "Pace",
     "data": "Data",
     "models": "Models",
+    "privacy": "Differential privacy",
     "pieces": "Base classes",
     "types": "Messages and state",
     "others": "Everything else",
 }
 """Pages of the reference; what is in none of these folders of the package goes to the last one."""
 
-WHOLE = ("experiment", "pieces", "types", "others")
+WHOLE = ("experiment", "privacy", "pieces", "types", "others")
 """Pages that also show methods; those of pieces are the methods of their base classes."""
 
-OF_EXPERIMENTS = ("experiment", "result", "comparison", "reporting", "callbacks", "history", "running")
+OF_EXPERIMENTS = ("experiment", "result", "comparison", "reporting", "callbacks", "record", "simulation")
+
+
+def page_of(module: str) -> str:
+    """Return the page of the reference that shows what a module of the package defines, by the folder that it lies in."""
+    folders = module.split(".")[1:]
+    inner = {"pieces": folders[1:2], "protocol": folders[1:2]}.get(folders[0], [])
+    if inner == ["base"]:
+        return "pieces"
+    folder = inner[0] if inner else folders[0]
+    page = "experiment" if folder in OF_EXPERIMENTS else folder
+    return page if page in PAGES else "others"
 
 
 def public() -> Iterator[tuple[str, Any]]:
     """Yield the page and the object of everything public that has a docstring of its own."""
-    for name in to.__all__:
-        thing = getattr(to, name)
+    things = [getattr(to, name) for name in to.__all__]
+    modules = [thing for thing in things if inspect.ismodule(thing)]
+    things += [getattr(module, name) for module in modules for name in getattr(module, "__all__", ())]
+    for thing in things:
         if inspect.isclass(thing) or inspect.isfunction(thing):
-            folder = thing.__module__.split(".")[1]
-            page = "experiment" if folder in OF_EXPERIMENTS else folder
-            yield (page if page in PAGES else "others"), thing
+            yield page_of(thing.__module__), thing
     yield from (("experiment", thing) for thing in (RunRecord, Recorded))
     for page, module in {"data": to.data, "models": to.models, "pieces": to.pieces, "population": to.delay}.items():
         names = getattr(module, "__all__", [name for name in vars(module) if name[0].isupper()])

@@ -191,6 +191,13 @@ def test_the_reference_has_everything_public(site):
     )
 
 
+def test_no_page_of_the_reference_is_empty(site):
+    sizes = {page: len(names) for page, names in site.reference().items()}
+    assert min(sizes.values()) >= 1, sizes
+    assert sizes["weighting"] > 15
+    assert sizes["pieces"] < 40, "pieces are on the pages of their slots"
+
+
 def test_links_hold_in_the_repository_and_on_the_site(site):
     places = {"docs/guides/a.md": "guides/a.md", "benchmarks/README.md": "benchmarks.md", "docs/b.md": "b.md"}
     text = "[one](../../benchmarks/README.md#there) [two](../b.md) [three](../../own.py) [four](https://x.org) [five](#here)"
