@@ -51,9 +51,13 @@ def test_badges_say_what_the_package_says():
     assert f"licence-{project['license'].replace('-', '--')}-" in text
 
 
-def test_every_algorithm_is_in_the_list_of_features():
-    features = (README.parent / "docs/features.md").read_text(encoding="utf-8")
-    assert not [name for name in ALGORITHMS if f"`{name}`" not in features]
+@pytest.mark.parametrize("page", ["features", "guides/equations"])
+def test_a_list_of_algorithms_has_all(page):
+    text = (README.parent / f"docs/{page}.md").read_text(encoding="utf-8")
+    assert not [name for name in ALGORITHMS if f"`{name}`" not in text]
+
+
+def test_there_are_as_many_algorithms_as_the_readme_says():
     assert len(ALGORITHMS) > 40, "the README says that there are more than forty"
 
 
