@@ -23,7 +23,7 @@ from rich.table import Table
 
 from turnout.cli import layers
 from turnout.cli.settings import Settings
-from turnout.record.history import History
+from turnout.record.query import History
 
 TURNOUT = (sys.executable, "-m", "turnout")
 

@@ -19,7 +19,6 @@ from typing import Any
 
 import turnout as to
 from turnout.core import types, updates
-from turnout.record.recorded import Recorded
 from turnout.reporting.records import RunRecord
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,7 +83,7 @@ def public() -> Iterator[tuple[str, Any]]:
     for thing in things:
         if inspect.isclass(thing) or inspect.isfunction(thing):
             yield page_of(thing.__module__), thing
-    yield from (("experiment", thing) for thing in (RunRecord, Recorded))
+    yield "experiment", RunRecord
     for page, module in {"data": to.data, "models": to.models, "pieces": to.pieces, "population": to.delay}.items():
         names = getattr(module, "__all__", [name for name in vars(module) if name[0].isupper()])
         found = [getattr(module, name) for name in names]

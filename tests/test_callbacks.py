@@ -8,7 +8,7 @@ import torch
 
 import turnout as to
 from turnout import AfterRound, Callback, ConfigurationError, Experiment, Interrupted, models
-from turnout.record.history import History
+from turnout.record.query import History
 
 
 class Notebook(Callback):

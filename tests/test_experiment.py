@@ -28,7 +28,7 @@ from turnout import (
     models,
 )
 from turnout.record import checkpoint
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.simulation import Simulation
 
 from .tiny import recipe

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from examples.served import Trial, simulated
 
-from turnout.record.history import History
+from turnout.record.query import History
 
 SPEED = ("population.speed.compute.low=30", "population.speed.compute.high=600")
 """Simulated seconds that a task takes, at most as long as a round of the trace."""

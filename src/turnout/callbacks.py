@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.checks import ConfigurationError, count, not_negative, refuse
-from turnout.record.columns import less_is_better
+from turnout.record.schema import less_is_better
 
 
 class Callback:

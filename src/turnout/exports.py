@@ -174,7 +174,7 @@ from turnout.population import (
 )
 from turnout.privacy import BandedSquareRoot, BufferedToeplitz, Independent
 from turnout.protocol.pace import Buffered, Rounds
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.plot import plot
 from turnout.reporting.range import Range
 from turnout.result import Result, load

@@ -17,7 +17,7 @@ from turnout import models
 from turnout.core.checks import CheckpointError, ConfigurationError, counted, refuse
 from turnout.core.display import html_table
 from turnout.record import storage
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.plot import plot
 from turnout.reporting.progress import BY_IMPORTANCE, quality
 from turnout.simulation.simulation import Simulation

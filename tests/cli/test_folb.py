@@ -14,7 +14,7 @@ from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.local import Prox, Sgd, UniformWork
 from turnout.pieces.selection import ByAlignmentAndInexactness, ByGradientNorm, TwoCohorts, WithReplacement
-from turnout.record.history import History
+from turnout.record.query import History
 
 Turnout = Callable[..., Any]
 NAMES = ("folb", "folb_two_set", "folb_heterogeneous", "fednu", "fedprox", "fednova")

@@ -19,7 +19,7 @@ from turnout.population import Everyone, Markov, Speed, delay
 from turnout.population.groups import Group
 from turnout.population.speed import UNEQUAL
 from turnout.protocol.pace import Buffered, Rounds
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.simulation.simulation import Simulation
 
 

@@ -13,7 +13,7 @@ from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.population import Byzantine, Everyone, GivenRequirement, Opting, Population, WarmUp, sign_flipping
-from turnout.record.history import History
+from turnout.record.query import History
 
 
 def settings(*overrides: str) -> Settings:

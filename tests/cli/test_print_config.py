@@ -17,7 +17,7 @@ from turnout.cli.print_config import completed
 from turnout.cli.settings import Settings
 from turnout.cli.toml import toml
 from turnout.core.checks import ConfigurationError
-from turnout.record.history import History
+from turnout.record.query import History
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
 VALUES = st.recursive(

@@ -11,7 +11,7 @@ import pytest
 
 from turnout.comparison import load_records
 from turnout.experiment import Experiment
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.simulation.running import Interrupted
 
 Turnout = Callable[..., Any]

@@ -16,7 +16,7 @@ import turnout_cli
 from turnout.algorithms import ALGORITHMS
 from turnout.cli import defaults
 from turnout.record import checkpoint
-from turnout.record.history import History
+from turnout.record.query import History
 
 from ..children import Child, command_line
 

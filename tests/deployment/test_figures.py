@@ -5,7 +5,7 @@ import math
 
 from turnout.deployment.server.curves import Curves
 from turnout.deployment.server.status import metrics, status
-from turnout.record.history import History
+from turnout.record.query import History
 
 from .test_hostile import RUN
 
@@ -26,10 +26,10 @@ def test_status_while_a_step_is_recorded(world, monkeypatch):
     def slow_step(*arguments):
         for write in (lambda: None, lambda: step(*arguments)):
             write()
-            history, ledger.history = ledger.history, Unreadable()
+            history, ledger.recorder.history = ledger.history, Unreadable()
             seen.append(json.loads(json.dumps(status(service, 0, {}))))
             assert "turnout_version" in metrics(status(service, 0, {}))
-            ledger.history = history
+            ledger.recorder.history = history
 
     monkeypatch.setattr(ledger, "step", slow_step)
     deployed.run()

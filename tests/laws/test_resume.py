@@ -10,7 +10,7 @@ from turnout.comparison import is_finished
 from turnout.core.checks import CheckpointError
 from turnout.record import checkpoint
 from turnout.record.checkpoint import FILE
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.record.storage import DIGESTS
 from turnout.simulation import Simulation, checkpointing
 

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout.core.checks import CheckpointError, ConfigurationError
-from turnout.record import history as history_module
-from turnout.record.columns import CLIENT_COLUMNS, ROUND_COLUMNS, less_is_better
-from turnout.record.history import History
-from turnout.record.recorded import Reached
+from turnout.record import query
+from turnout.record.query import History, Reached
+from turnout.record.schema import CLIENT_COLUMNS, ROUND_COLUMNS, less_is_better
 
 FILES = ("rounds.parquet", "clients.parquet", "participation.parquet")
 
@@ -286,7 +285,7 @@ def test_columns_of_another_type_and_rounds_out_of_order(tmp_path):
 
 @pytest.mark.parametrize("failing", [1, 2, 3])
 def test_a_full_disk_leaves_the_last_tables(tmp_path, monkeypatch, failing):
-    history, write, calls = History(), history_module.write, []
+    history, write, calls = History(), query.write, []
     play(history, range(1, 11))
     history.save(tmp_path)
     before = tables(history)
@@ -298,7 +297,7 @@ def test_a_full_disk_leaves_the_last_tables(tmp_path, monkeypatch, failing):
         if len(calls) == failing:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(history_module, "write", full)
+    monkeypatch.setattr(query, "write", full)
     with pytest.raises(CheckpointError, match=r"No space left on device.*free some space or give another folder"):
         history.save(tmp_path)
     assert tables(History.load(tmp_path)) == before

@@ -384,8 +384,8 @@ def test_memory_does_not_grow_with_the_rounds_that_are_saved(tmp_path):
         for r in range(100):
             history.record(round=100 * save + r + 1, participants=[r % 7], test_loss=float(r), gap=float(r))
         history.append(tmp_path)
-        assert not history._rounds._tables
-        assert not history._rounds._rows
+        assert not history._log._tables
+        assert not history._log._rows
     assert history.rounds.num_rows == len(history) == 300
     assert history.column("gap")[0].tolist() == list(range(1, 301))
     assert to.History.load(tmp_path).rounds.equals(history.rounds)

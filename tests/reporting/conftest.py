@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.records import RunRecord
 
 ALGORITHMS = {

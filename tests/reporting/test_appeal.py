@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.column import COLUMNS
 from turnout.reporting.figures import curves
 from turnout.reporting.measure import Measure

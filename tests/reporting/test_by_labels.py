@@ -2,7 +2,7 @@
 
 import pytest
 
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.column import column_of
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from turnout.core.checks import DataError
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.cost_figure import cost_figure
 from turnout.reporting.records import RunRecord
 from turnout.reporting.target import Target

@@ -9,7 +9,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.figures import client_cdf, curves, participation_raster, weights_against_rates
 from turnout.reporting.records import RunRecord
 from turnout.reporting.style import INK, PALETTE, evenly, new_figure, scatter, styles

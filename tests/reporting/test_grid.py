@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.grid import Sweep, assignments, grid_csv, grid_table, written
 from turnout.reporting.grid_figure import grid_figure
 from turnout.reporting.measure import Measure

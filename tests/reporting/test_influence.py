@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from turnout.core.checks import DataError
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.column import INFLUENCE
 from turnout.reporting.influence import MOST_ROWS, client_table, influence_figures
 from turnout.reporting.influence_figure import influence_figure

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from turnout.core.checks import ConfigurationError
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.measure import Measure
 from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord

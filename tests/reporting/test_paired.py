@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting import RunRecord, comparison, csv, markdown
 from turnout.reporting.column import Gap
 from turnout.reporting.paired import gap, p_value

@@ -11,7 +11,7 @@ import torch
 
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.data.federated import FederatedData, Shards
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
 from turnout.reporting.settings import environment, flatten, settings

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from turnout.core.checks import ConfigurationError
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.column import COLUMNS, Measured
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
 from turnout.reporting.table import cells, comparison, csv, markdown, rich_table

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from turnout.core.checks import ConfigurationError
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord
 from turnout.reporting.table import comparison, csv

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from turnout.population import Bernoulli, Cyclic, Dropout, Group, Markov, Population, RecordedSpeed, Speed, Trace
 from turnout.population.delay import Constant, Exponential, LogNormal, Uniform
 from turnout.protocol.pace import Buffered, Rounds
+from turnout.record.tasks import OUTCOMES
 from turnout.simulation.schedule import Timeline, schedule
-from turnout.simulation.task_log import OUTCOMES
 
 from .oracle import arrivals, protocol
 

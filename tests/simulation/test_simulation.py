@@ -26,8 +26,8 @@ from turnout.data.federated import FederatedData, Shards
 from turnout.pieces.base import KnownInAdvance
 from turnout.pieces.local import TimeBudget
 from turnout.population import Speed, delay
-from turnout.protocol import records
 from turnout.protocol.pace import Buffered, Rounds
+from turnout.record.rows import weights_of
 from turnout.simulation import Simulation, checkpointing
 
 from ..tiny import report
@@ -114,11 +114,9 @@ def test_weights_of_a_step_by_client():
     delta = torch.ones(5, 2)
     delta[[1, 4]] = torch.nan
     reports = report([3, 3, 5, 5, 7], delta, num_params=2)
-    weights = records.weights_of(
-        reports, {"num_dropped": 2, "weights": torch.tensor([0.25, 0.5, 0.25])}, np.array([3, 5, 7])
-    )
+    weights = weights_of(reports, {"num_dropped": 2, "weights": torch.tensor([0.25, 0.5, 0.25])}, np.array([3, 5, 7]))
     np.testing.assert_array_equal(weights, [0.25, 0.75, np.nan])
-    lost = records.weights_of(reports, {"num_dropped": 5, "weights": torch.ones(3)}, np.array([3, 5, 7]))
+    lost = weights_of(reports, {"num_dropped": 5, "weights": torch.ones(3)}, np.array([3, 5, 7]))
     assert np.isnan(lost).all()
 
 

@@ -23,7 +23,7 @@ from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutErro
 from turnout.distributed import collectives
 from turnout.experiment import Experiment
 from turnout.record import checkpoint, storage
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting import comparison, rich_tables
 from turnout.reporting.progress import BY_IMPORTANCE, Progress, quality
 from turnout.reporting.style import name_of

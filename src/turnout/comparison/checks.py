@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from turnout.core.checks import ConfigurationError, TurnoutError, known_name
 from turnout.experiment import Experiment
-from turnout.record.columns import APPEAL_COLUMNS, COSTS, JUDGED, ROUND_COLUMNS
+from turnout.record.schema import APPEAL_COLUMNS, COSTS, JUDGED, ROUND_COLUMNS
 from turnout.simulation.simulation import Simulation
 
 _FEW = 32
@@ -25,7 +25,7 @@ def check_experiments(
 
     Args:
         makes: what makes each experiment, by its name.
-        metric: a column that all have to record, or a cost of `columns.COSTS`.
+        metric: a column that all have to record, or a cost of `schema.COSTS`.
         target: whether an accuracy is to be reached, for which all have to record the same one.
 
     Raises:

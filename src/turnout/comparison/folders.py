@@ -10,7 +10,7 @@ from turnout.core.checks import CheckpointError, DataError
 from turnout.experiment import Experiment
 from turnout.record import checkpoint, storage
 from turnout.record.describe import describe, differences
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.records import RunRecord
 from turnout.simulation.running import STOPPED
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,14 @@ class Scores:
 def figures(metric: str, loss: Any, score: Any) -> dict[str, Any]:
     """Return mean losses and mean scores under their names: ``loss``, and ``accuracy`` or ``rmse``, the root of squares."""
     return {"loss": loss, metric: np.sqrt(score) if metric == "rmse" else score}
+
+
+def columns(mean: Mapping[str, float], split: str) -> dict[str, float]:
+    """Return mean figures of a split under their names in the table of rounds, such as ``test_loss`` and ``test_accuracy``.
+
+    A metric that is NaN, of outputs that cannot be compared with the targets, is left out.
+    """
+    return {f"{split}_{name}": float(value) for name, value in mean.items() if name == "loss" or not np.isnan(value)}
 
 
 def by_labels(scores: Scores, labels: np.ndarray, groups: tuple[tuple[int, ...], ...]) -> dict[str, float]:

@@ -68,7 +68,7 @@ class Plan:
         """Return an epsilon that so many of a run's `total` rounds do not exceed, together with lost releases."""
         return at_most(self.release, rounds, self.delta, total, lost)
 
-    def columns(self, rounds: int, total: int, lost: Windows = ()) -> dict[str, float]:
+    def columns(self, rounds: int, total: int | None, lost: Windows = ()) -> dict[str, float]:
         """Return what the table of rounds says: epsilon, and by which sampling it is smaller, with its rate, if by any."""
         rate = self.release.sampling_rate
         sampling = {} if rate is None else {f"{self.release.sampling}_rate": rate}

@@ -1,4 +1,4 @@
-"""Tables with declared columns, read and written as Parquet."""
+"""Make tables with declared columns, and read and write them as Parquet."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def read(path: Path, types: Types) -> pa.Table:
     for name in {*types, *table.column_names}:
         if name not in table.column_names:
             raise damaged(path, f"it has no column {name!r}")
-        if (found := table.schema.field(name).type) != (needed := types.get(name, pa.float64())):
-            raise damaged(path, f"its column {name!r} is {found}, not {needed}")
+        if (actual := table.schema.field(name).type) != (needed := types.get(name, pa.float64())):
+            raise damaged(path, f"its column {name!r} is {actual}, not {needed}")
     return table
 
 
@@ -68,25 +68,30 @@ def write(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
     with pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True) as file:
         group: list[pa.Table] = []
         for table in tables:
-            group.append(fitted(table, schema))
+            group.append(table)
             if sum(map(len, group)) >= _GROUP:
-                file.write_table(pa.concat_tables(group))
+                file.write_table(concatenated(group, schema))
                 group.clear()
-        file.write_table(pa.concat_tables([schema.empty_table(), *group]))
+        file.write_table(concatenated(group, schema))
 
 
-def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the table with exactly the columns of `schema`; those that it lacks are null."""
-    columns = [
-        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+def concatenated(tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return tables end to end with exactly the columns of `schema`; columns that one of them lacks are null there."""
+    return pa.concat_tables([schema.empty_table(), *(_fitted(table, schema) for table in tables)])
 
 
 def schema_of(types: Types, others: Iterable[str] = ()) -> pa.Schema:
     """Return the columns of `types`, then the others by name, which are float64."""
     return pa.schema([*types.items(), *((name, pa.float64()) for name in sorted(others))])
+
+
+def _fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with exactly the columns of `schema`; those that it lacks are null."""
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from turnout.record.columns import APPEAL_COLUMNS, JUDGED
+from turnout.record.schema import APPEAL_COLUMNS, JUDGED
 from turnout.reporting.style import label, label_ranges, name_of
 
 

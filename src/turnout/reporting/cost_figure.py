@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from turnout.core.checks import DataError
-from turnout.record.columns import COSTS
+from turnout.record.schema import COSTS
 from turnout.reporting.bands import band
 from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.style import (

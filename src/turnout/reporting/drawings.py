@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from turnout.record.columns import METRICS
+from turnout.record.schema import METRICS
 from turnout.reporting import figures
 from turnout.reporting.column import APPEAL, COLUMNS, column_of
 from turnout.reporting.cost_figure import cost_figure

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, known_name
-from turnout.record.columns import less_is_better
-from turnout.record.history import History
+from turnout.record.query import History
+from turnout.record.schema import less_is_better
 from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.records import RunRecord
 from turnout.reporting.style import name_of, scale_of

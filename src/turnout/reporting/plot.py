@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from turnout.core.checks import ConfigurationError, known_name
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.figures import client_cdf, curves, participation_raster, weights_against_rates
 from turnout.reporting.influence_figure import influence_figure
 from turnout.reporting.progress import BY_IMPORTANCE

@@ -14,7 +14,7 @@ from rich.progress import Progress as RichProgress
 
 from turnout.callbacks import Callback
 from turnout.core.checks import counted
-from turnout.record.columns import METRICS
+from turnout.record.schema import METRICS
 from turnout.reporting import notebook
 
 MINUTE = 60.0

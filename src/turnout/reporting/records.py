@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, counted, refuse
-from turnout.record.history import History
+from turnout.record.query import History
 
 
 @dataclass(frozen=True, eq=False)

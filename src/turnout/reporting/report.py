@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turnout.core.checks import counted
-from turnout.record.columns import METRICS, less_is_better
+from turnout.record.schema import METRICS, less_is_better
 from turnout.reporting.column import COLUMNS, GAP, INFLUENCE, RESULTS, column_of
 from turnout.reporting.drawings import cost, curves, holdings, influence, of_clients, of_labels, split_name, standing
 from turnout.reporting.influence import client_table

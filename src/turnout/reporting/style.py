@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from turnout.core.checks import ConfigurationError
-from turnout.record.columns import JUDGED
+from turnout.record.schema import JUDGED
 from turnout.reporting.records import RunRecord, by_algorithm
 
 if TYPE_CHECKING:

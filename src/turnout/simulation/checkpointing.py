@@ -10,15 +10,13 @@ from turnout.engine.choice import Choice
 from turnout.protocol.tensors import as_arrays, as_tensors
 from turnout.record import checkpoint
 from turnout.record.describe import differences
-from turnout.record.history import History
+from turnout.record.query import History, save_run
 from turnout.simulation.simulation import Simulation
 from turnout.simulation.trained import Trained
 
 
-def save(simulation: Simulation, folder: Path) -> None:
-    """Save what was recorded and a checkpoint; the record first, so that it is never behind the checkpoint."""
-    history, finished = simulation.history, len(simulation.history.clients) > 0
-    history.save(folder) if finished else history.append(folder)
+def save(simulation: Simulation, folder: Path, finished: bool = False) -> None:
+    """Save what was recorded and a checkpoint."""
     groups = simulation.coordinator.state_groups() | {"memory": simulation.memory.state()}
     groups["opt_in"] = simulation.opt_in.state()
     groups |= {f"time.{name}": as_tensors(arrays) for name, arrays in simulation.driver.state().items()}
@@ -30,9 +28,7 @@ def save(simulation: Simulation, folder: Path) -> None:
         "experiment": simulation.description,
         "engine": simulation.objective.engine,
     }
-    checkpoint.save(folder, checkpoint.flatten(groups), facts)
-    if finished:
-        history.close(folder)
+    save_run(folder, simulation.history, checkpoint.flatten(groups), facts, finished)
 
 
 def restore(simulation: Simulation, folder: Path) -> None:
@@ -56,5 +52,7 @@ def restore(simulation: Simulation, folder: Path) -> None:
     simulation.opt_in.restore(checkpoint.unflatten(tensors, "opt_in"))
     groups = simulation.driver.state()
     simulation.driver.restore({name: as_arrays(checkpoint.unflatten(tensors, f"time.{name}")) for name in groups})
-    history = History.resume(folder, simulation.state.version)
-    simulation.history = history if collectives.rank() == 0 else history.in_memory()
+    history = History.load(folder, simulation.state.version)
+    if collectives.rank():  # the log is for process 0 to append to and to delete
+        history.rewind(history.last_round)
+    simulation.recorder.history = history

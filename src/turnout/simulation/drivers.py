@@ -11,7 +11,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.protocol.batch import Stepped
 from turnout.protocol.pace import Ask, BoundRounds, Drop, Gather, Phase, Step
 from turnout.protocol.scheduler import Scheduler
-from turnout.simulation.task_log import OUTCOMES
+from turnout.record.rows import staleness
 from turnout.simulation.virtual_time import VirtualTime
 
 
@@ -100,19 +100,15 @@ class ByTheClock:
 
     def figures(self, stepped: Stepped) -> dict[str, Any]:
         """Return how long the step took, how stale its reports are, what was not used, and the bytes sent meanwhile."""
-        outcomes = np.bincount(self.virtual.log.take()[0]["outcome"], minlength=len(OUTCOMES))
-        reports = stepped.reports
         sent = {phase: now - self._sent[phase] for phase, now in _copy(self.virtual.sent).items()}
         measured = sent.pop("measure", None)
         down, up = np.sum(list(sent.values()), axis=0)
-        staleness = stepped.version - reports.version
         return {
             "simulated_seconds": self.virtual.clock.now - self._before,
-            "staleness_mean": staleness.mean() if len(reports) else None,
-            "staleness_max": staleness.max() if len(reports) else None,
-            "num_unused": int(outcomes[1:].sum()),
+            "num_unused": int((self.virtual.log.take()[0]["stepped"] < 0).sum()),
             "bytes_down": int(down),
             "bytes_up": int(up),
+            **staleness(stepped),
         } | ({} if measured is None else {"bytes_measured": int(measured.sum())})
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from turnout.core.types import Federation, ServerState, Task
 from turnout.data.federated import FederatedData, Shards
 from turnout.engine.loss import metric_of
-from turnout.evaluation.evaluate import Scores, by_labels, evaluate, thinned
+from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.own import OwnScores, evaluate_own
 from turnout.pieces.base import KnownInAdvance
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.population import participation_table
-from turnout.record.history import History
 from turnout.simulation.client_groups import ClientGroup
 from turnout.simulation.models import PresentModels
 from turnout.simulation.unseen import unseen_figures
@@ -57,10 +54,7 @@ class Judge:
             if shards is not None and len(shards.x):
                 some = thinned(shards, most) if most else shards
                 scores = self.scores(some)
-                found = {f"{name}_{figure}": float(value) for figure, value in scores.mean().items()}
-                if np.isnan(found[f"{name}_{scores.metric}"]):  # of outputs that are not like the targets there is none
-                    del found[f"{name}_{scores.metric}"]
-                row |= found
+                row |= columns(scores.mean(), name)
                 if groups and isinstance(scores, Scores):
                     of_groups = by_labels(scores, some.y.cpu().numpy(), groups)
                     row |= {f"{name}_{metric}": value for metric, value in of_groups.items()}
@@ -82,27 +76,13 @@ class Judge:
 
     def by_client(self, data: FederatedData) -> dict[str, np.ndarray]:
         """Return how well each client is served, on its training and its own test examples."""
-        columns: dict[str, np.ndarray] = {}
+        by_client: dict[str, np.ndarray] = {}
         own_test = None if data.client_test is None else self._workspace.data(data.client_test)
         for name, shards in (("train", self._workspace.data.train), ("test", own_test)):
             if shards is not None:
                 scores = self.scores(shards).by_client()
-                columns |= {f"{name}_{figure}": values for figure, values in scores.items()}
-        return columns
-
-
-def participation_columns(data: FederatedData, history: History, version: int) -> dict[str, Any]:
-    """Return what each client holds, and how often it took part."""
-    taken_part = history.participation
-    offsets = np.searchsorted(taken_part["round"].to_numpy(), np.arange(1, version + 2))
-    realised = participation_table((taken_part["client"].to_numpy(), offsets), data.num_clients, version)
-    return {
-        "name": data.client_names,
-        "num_examples": data.train.sizes,
-        "participations": realised["participations"],
-        "realised_rate": realised["rate"],
-        "mean_interval": realised["mean_interval"],
-    }
+                by_client |= {f"{name}_{figure}": values for figure, values in scores.items()}
+        return by_client
 
 
 def client_weights(algorithm: Algorithm, state: ServerState, federation: Federation) -> np.ndarray | None:

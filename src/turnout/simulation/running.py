@@ -36,9 +36,9 @@ def train_to_the_end(
     """Go through the rounds that are left, with checkpoints on the way and at the end."""
     rounds, saved = simulation.experiment.rounds, time.monotonic()
 
-    def save() -> None:
+    def save(finished: bool = False) -> None:
         if folder is not None and collectives.rank() == 0:
-            save_simulation(simulation, folder)
+            save_simulation(simulation, folder, finished)
 
     simulation.workspace.watch = _watch(folder, callbacks, stopped)
     if collectives.world_size() > 1 and not simulation.state.version:
@@ -61,7 +61,7 @@ def train_to_the_end(
             save()
             saved = time.monotonic()
     simulation.finish()
-    save()
+    save(finished=True)
     if simulation.state.version < rounds:
         if spent is not None:
             warnings.warn(spent, RuntimeWarning, stacklevel=2)

@@ -10,7 +10,7 @@ import numpy as np
 from turnout.core.checks import ConfigurationError, count, positive
 from turnout.population.population import Population
 from turnout.protocol.pace import Pace
-from turnout.simulation.task_log import OUTCOMES
+from turnout.record.tasks import OUTCOMES
 from turnout.simulation.virtual_time import VirtualTime, at_random
 from turnout.simulation.work_times import NumSteps, WorkTimes
 
@@ -24,7 +24,7 @@ class Timeline:
         tasks: a row for each task that ended, in the order in which the server used or dropped them: `task` (its number),
             `client`, `version` (trained from), `asked` and `ended` (seconds; when the server asked, and when the report
             arrived or the task was given up), `stepped` (the version whose step used it, -1 if none), `staleness`
-            (stepped - version, -1 if unused), `outcome` (its place in `turnout.protocol.pace.OUTCOMES`).
+            (stepped - version, -1 if unused), `outcome` (its index in `turnout.record.tasks.OUTCOMES`).
         steps: the time of each server step, float64 ``[steps]``.
     """
 

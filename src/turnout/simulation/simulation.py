@@ -16,16 +16,15 @@ from turnout.core.types import Federation, Report, ServerState, State, Task
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
 from turnout.pieces.aggregation import SecureSum
-from turnout.protocol import records
 from turnout.protocol.batch import Stepped, with_repeats
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import SECURE_PHASES, Phase, Step
-from turnout.protocol.published import Published
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.describe import describe
-from turnout.record.history import History
+from turnout.record.query import History
+from turnout.record.rows import Recorder
 from turnout.simulation.async_checks import by_the_clock, check
 from turnout.simulation.device_data import DeviceData
 from turnout.simulation.dispatch import SimulatedClients
@@ -33,7 +32,7 @@ from turnout.simulation.divergence import check_updates
 from turnout.simulation.drivers import ByTheClock, Driver, InStep
 from turnout.simulation.lanes import lanes_per_chunk
 from turnout.simulation.memory import ClientMemory
-from turnout.simulation.metrics import Judge, client_weights, participation_columns
+from turnout.simulation.metrics import Judge, client_weights
 from turnout.simulation.models import PresentModels
 from turnout.simulation.opt_in import OptIn
 from turnout.simulation.presence import Presence
@@ -53,8 +52,7 @@ class Simulation:
     Attributes:
         coordinator: the server; ``coordinator.state`` is the model and all that pieces remember.
         workers: the clients.
-        history: what was recorded so far.
-        published: which of its figures are recorded.
+        recorder: what was recorded so far.
         row: what the last round recorded.
         objective: model and loss, and the engine in use.
 
@@ -76,7 +74,7 @@ class Simulation:
         federation, params, remembered = self._begin()
         self.memory = ClientMemory(n, remembered, experiment.memory_budget)
         self.models = PresentModels(params, self.memory, algorithm.personal)
-        self.history, self.published = History(), Published(algorithm)
+        self.recorder = Recorder(algorithm, experiment.evaluate_every, experiment.record_weights)
         self.row: dict[str, Any] = {}
         self._steps_lost = 0
         self.description = describe(experiment)
@@ -200,6 +198,11 @@ class Simulation:
         return algorithm.broadcast_bytes(state.params, vectors) + 8 + sum(value.nbytes for value in told.values())
 
     @property
+    def history(self) -> History:
+        """What was recorded so far."""
+        return self.recorder.history
+
+    @property
     def state(self) -> ServerState:
         """The server's state; ``state.version`` counts the rounds done."""
         return self.coordinator.state
@@ -234,30 +237,11 @@ class Simulation:
     def _round(self) -> None:
         begin = time.perf_counter()
         stepped = self.step()
-        seconds = time.perf_counter() - begin
-        algorithm, federation, state = self.experiment.algorithm, self.coordinator.federation, self.state
-        row = records.of_round(algorithm, state, federation, stepped.reports, stepped.info, self.experiment.rounds)
-        row["seconds"] = seconds
-        row |= self.driver.figures(stepped) | self._figures(stepped)
-        if stepped.prepared is not None and isinstance(self.driver, InStep):
-            model = algorithm.broadcast_bytes(state.params)
-            more = records.traffic(algorithm, state, federation, stepped.prepared, model)
-            row |= {name: row[name] + extra for name, extra in more.items()}
-        if state.version % self.experiment.evaluate_every == 0 or state.version == self.experiment.rounds:
-            check_agreement(state.params)
-            row |= self.evaluate()
-        cohort = np.unique(stepped.reports.client)
-        weights = records.weights_of(stepped.reports, stepped.info, cohort) if self.experiment.record_weights else None
-        row = self.published.row(row)
-        if not self.published.participation:
-            cohort = weights = None
-        elif not self.published.weights:
-            weights = None
-        self.history.record(round=state.version, participants=cohort, weights=weights, **row)
-        self.row = row
-        if self.published.data:
+        figures = {"seconds": time.perf_counter() - begin} | self.driver.figures(stepped) | self._figures(stepped)
+        self.row = self.recorder.step(self.coordinator, stepped, figures, self.evaluate)
+        if self.recorder.published.data:
             dropped = stepped.info["num_dropped"]
-            self._steps_lost = check_updates(self._steps_lost, len(stepped.reports), dropped, state.version)
+            self._steps_lost = check_updates(self._steps_lost, len(stepped.reports), dropped, self.state.version)
 
     def step(self) -> Stepped:
         """Take one server step, with whatever comes before it."""
@@ -290,6 +274,7 @@ class Simulation:
 
     def evaluate(self) -> dict[str, float]:
         """Return loss and accuracy of the present model, and whatever else is looked at."""
+        check_agreement(self.state.params)
         run, gradients = self.experiment, None
         if run.gradients is not None:
             gradients = run.gradients.share(getattr(run.algorithm.selection, "cohort_size", None), run.data.num_clients)
@@ -302,15 +287,19 @@ class Simulation:
     def finish(self) -> None:
         """Make the table of clients: what each holds, how often it was there, its weight, how well it is served."""
         data, coordinator = self.experiment.data, self.coordinator
-        columns = participation_columns(data, self.history, self.state.version)
-        columns["known_rate"] = self.availability.rates
-        columns["weight"] = client_weights(coordinator.algorithm, coordinator.state, coordinator.federation)
-        columns |= self.judge.by_client(data) | self.opt_in.client_columns()
+        columns = {
+            "name": data.client_names,
+            "num_examples": data.train.sizes,
+            "known_rate": self.availability.rates,
+            "weight": client_weights(coordinator.algorithm, coordinator.state, coordinator.federation),
+            **self.judge.by_client(data),
+            **self.opt_in.client_columns(),
+        }
         if coordinator.influence is not None:
             columns |= coordinator.influence.columns()
         if self.behaviour is not None:
             columns["byzantine"] = self.behaviour.attackers.astype(np.int64)
-        self.history.set_clients(**self.published.clients({"client": np.arange(data.num_clients)} | columns))
+        self.recorder.set_clients(data.num_clients, **columns)
 
 
 def _workspace(experiment: Configuration) -> Workspace:

@@ -19,8 +19,8 @@ from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import AvailableCohorts, RandomCohorts
 from turnout.protocol.pace import Ask, BoundPace, Drop, Gather, Pace, Phase, SetTimer, Step
 from turnout.protocol.scheduler import Scheduler
+from turnout.record.tasks import TaskLog
 from turnout.simulation.clock import Clock
-from turnout.simulation.task_log import TaskLog
 from turnout.simulation.work_times import WorkTimes
 
 REPORT, DEATH, LEAVE, JOIN, TIMER = range(5)
@@ -232,7 +232,11 @@ class VirtualTime:
             self._bear(False)
         self._asked = self.pace.open.asked
         asked = [self._out.pop(task)[2] for task in step.tasks]
-        self.log.used(step, asked, [self._arrived.pop(task) for task in step.tasks], self.clock.now)
+        arrived = [self._arrived.pop(task) for task in step.tasks]
+        self.log.end(
+            step.version, task=step.tasks, client=step.clients, version=step.versions, asked=asked, ended=arrived
+        )
+        self.log.step(self.clock.now)
         self.sent["train"][1] += len(step.tasks) * self.work.efforts["train"].bytes_up
 
     def _gather(self, gather: Gather) -> None:
@@ -246,7 +250,14 @@ class VirtualTime:
         ended = [self._out.pop(task) for task in drop.tasks]
         if drop.reason == "stale":
             self.sent["train"][1] += len(drop.tasks) * self.work.efforts["train"].bytes_up
-        self.log.dropped(drop, [version for _, version, _ in ended], [asked for *_, asked in ended], self.clock.now)
+        self.log.end(
+            reason=drop.reason,
+            task=drop.tasks,
+            client=drop.clients,
+            version=[version for _, version, _ in ended],
+            asked=[asked for *_, asked in ended],
+            ended=[self.clock.now] * len(ended),
+        )
         for task in drop.tasks:
             self._arrived.pop(task, None)
             self.clock.cancel(REPORT, task)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from turnout.comparison.reproduction import Outcome, Reproduction, read
-from turnout.record.history import History
+from turnout.record.query import History
 from turnout.reporting.records import RunRecord
 
 DECLARED = """

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from turnout.record.history import History
+from turnout.record.query import History
 
 _NAMES = ("test_loss", "test_accuracy", "local_loss", "staleness_mean", "num_participants", "seconds")
 _MOST = 200  # points of a curve in a snapshot

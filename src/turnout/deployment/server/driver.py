@@ -36,6 +36,7 @@ from turnout.protocol.secure import ProtocolError
 from turnout.protocol.secure.attendance import disputed
 from turnout.protocol.streaming import ReportBuffer, StreamingSum
 from turnout.record import checkpoint
+from turnout.record.query import save_run
 
 OVER = "the run is over"
 
@@ -333,7 +334,7 @@ class Driver:
         usable = len(stepped.reports) - stepped.info.get("num_dropped", 0)
         self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
         if self.ledger is not None:
-            self.ledger.step(coordinator, stepped, time, coordinator.over is not None)
+            self.ledger.step(coordinator, stepped, time)
         self.stepped(self)
 
     def _forget(self, tasks: Sequence[int]) -> None:
@@ -522,8 +523,9 @@ class Driver:
         tensors = checkpoint.flatten(groups | model_groups) | {"presence": torch.from_numpy(self.presence.there())}
         if self.coordinator is None:
             tensors["model/params"] = self.setting.initial
-        self.ledger.save(self.presence.num_clients, self.names)
-        checkpoint.save(self.ledger.folder, tensors, facts)
+        if self.over is not None:
+            self.ledger.set_clients(self.presence.num_clients, self.names)
+        save_run(self.ledger.folder, self.ledger.history, tensors, facts, finished=self.over is not None)
         if discard:
             self.store.keep_reports(*self._saved)
         self._saved = self.applied, self._held()

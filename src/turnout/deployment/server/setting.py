@@ -40,7 +40,7 @@ class Setting:
     """What a server runs.
 
     Attributes:
-        algorithm, pace, rounds, seed, evaluate_every: of the experiment.
+        algorithm, pace, rounds, seed, evaluate_every, record_weights: of the experiment.
         initial: the first model's shared part, ``[P]``.
         phases: what a round asks for.
         reports: what reports look like, by phase.
@@ -58,6 +58,7 @@ class Setting:
     rounds: int
     seed: int
     evaluate_every: int
+    record_weights: bool
     initial: torch.Tensor
     phases: tuple[Phase, ...]
     reports: dict[Phase, ReportFormat]
@@ -97,6 +98,7 @@ class Setting:
             experiment.rounds,
             experiment.seed,
             experiment.evaluate_every,
+            experiment.record_weights,
             initial,
             phases,
             {phase: _tried(computer, phase, initial, max_norm) for phase in phases if phase not in SECURE_PHASES},

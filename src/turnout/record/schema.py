@@ -1,4 +1,4 @@
-"""The columns of a run's tables: their types, what they cost, and which way they get better."""
+"""Name the columns of the tables of a run: their types, what they cost, and which way they get better."""
 
 from __future__ import annotations
 
@@ -44,6 +44,9 @@ CLIENT_COLUMNS: Mapping[str, pa.DataType] = {
 }
 """The columns every table of clients has, and their types; others may follow, as float64."""
 
+PARTICIPATION_COLUMNS: Mapping[str, pa.DataType] = {"round": _INT, "client": _INT}
+"""The columns every table of participation has, and their types; ``weight`` follows where it was recorded."""
+
 METRICS = ("accuracy", "rmse")
 """How well a model predicts, beside its loss: labels, or numbers."""
 
@@ -69,5 +72,5 @@ SPENT: Mapping[str, tuple[str, ...]] = {**COSTS, "bytes_up": ("bytes_up",)}
 
 
 def less_is_better(metric: str) -> bool:
-    """Whether a column gets better as it falls: losses, errors, norms and what is spent, but not accuracies."""
+    """Return whether lower values of a column are better: true of losses, errors, norms and costs, false of accuracies."""
     return metric.endswith(("loss", "rmse", "norm", "seconds")) or metric.startswith("bytes")

@@ -1,0 +1,240 @@
+"""Append the rounds of a run to a log, which holds the last ones as numbers and moves earlier ones to a file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from turnout.core.checks import CheckpointError
+from turnout.record import storage
+from turnout.record.schema import PARTICIPATION_COLUMNS, ROUND_COLUMNS
+from turnout.record.tables import concatenated, schema_of
+
+FILE = "history.journal"
+"""The file of the log in the folder of a run."""
+
+_LENGTH, _DIGEST = 8, 32  # bytes before the tables of an entry
+_MAX_ROWS = 1024  # rounds that are held as numbers, which take ten times the memory of a table
+
+
+class Rounds(NamedTuple):
+    """Consecutive rounds as tables.
+
+    Attributes:
+        table: one row a round; columns without any number have the type null, which takes no memory.
+        participation: one row (round, client) for each participant of each of them.
+    """
+
+    table: pa.Table
+    participation: pa.Table
+
+    @property
+    def last(self) -> int:
+        """The last of them."""
+        return self.table["round"][-1].as_py()
+
+    def up_to(self, last: int) -> Rounds:
+        """Return those up to the round `last`."""
+        return Rounds(*(part.filter(pa.array(part["round"].to_numpy() <= last)) for part in self))
+
+
+class Log:
+    """Rounds in ascending order, which grow at the end.
+
+    The last rounds are Python numbers, earlier ones Arrow tables in memory or, after `append_to`, entries of a file:
+    ``length (8 bytes) | SHA-256 of the tables (32) | two Arrow IPC streams``. An entry that the file is too short for was
+    being written when the process was killed, and is not read.
+
+    Args:
+        parts: the first rounds, in memory.
+
+    Attributes:
+        last: the last round, 0 if there is none.
+    """
+
+    def __init__(self, parts: Iterable[Rounds] = ()) -> None:
+        self.last = self._length = 0
+        self._columns: set[str] = set()  # that hold a number
+        self._has_weights = False
+        self._path: Path | None = None
+        self._end = 0  # of the entries in the file, in bytes; what the file holds after it is overwritten
+        self._tables: list[Rounds] = []
+        self._rows: list[Mapping[str, Any]] = []
+        self._cohorts: list[tuple[np.ndarray, np.ndarray | None]] = []
+        for part in parts:
+            if len(part.table):
+                self._tables.append(part)
+                self._count(part)
+
+    @classmethod
+    def open(cls, path: Path, last: int | None = None) -> Log:
+        """Open the log in a file, which need not exist, to read it and to append to it.
+
+        Args:
+            path: the file.
+            last: the last round to take; None takes all.
+
+        Raises:
+            CheckpointError: where an entry up to that round is damaged.
+        """
+        log, rest = cls(), None
+        log._path = path
+        for entry, end in _entries(path) if last != 0 else ():
+            if last is not None and entry.last > last:
+                rest = entry.up_to(last)  # the next append writes these rounds again, in place of the whole entry
+                break
+            log._end = end
+            log._count(entry)
+            if entry.last == last:
+                break
+        if rest is not None and len(rest.table):
+            log._tables.append(rest)
+            log._count(rest)
+        return log
+
+    def __len__(self) -> int:
+        """Return how many rounds there are."""
+        return self._length
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table of rounds."""
+        return schema_of(ROUND_COLUMNS, self._columns - ROUND_COLUMNS.keys())
+
+    @property
+    def participation_schema(self) -> pa.Schema:
+        """The columns of the table of participation."""
+        return schema_of(PARTICIPATION_COLUMNS, ("weight",) if self._has_weights else ())
+
+    def add(self, row: Mapping[str, Any], cohort: np.ndarray, weights: np.ndarray | None = None) -> None:
+        """Add a round: its numbers by column, None for what is not known, who took part, and with which weights."""
+        self._columns |= {name for name, value in row.items() if value is not None}
+        self._rows.append(row)
+        self._cohorts.append((cohort, weights))
+        self._has_weights |= weights is not None
+        self.last, self._length = row["round"], self._length + 1
+        if len(self._rows) >= _MAX_ROWS:
+            self._tabulate()
+
+    def up_to(self, last: int) -> Log:
+        """Return the rounds up to `last`, in memory; columns that only later rounds have are left out."""
+        return Log(part.up_to(last) for part in self.parts())
+
+    def append_to(self, path: Path) -> None:
+        """Append the rounds in memory to a file, flush it to the disk, and forget them; another file gets all rounds.
+
+        Raises:
+            CheckpointError: where they cannot be written.
+        """
+        self._tabulate()
+        if self._path != path:
+            self._tables, self._path, self._end = list(self.parts()), path, 0
+        if self._tables:
+            content = _packed(self._joined(self._tables))
+            try:
+                storage.create(path.parent)
+                path.touch()
+                with path.open("r+b") as file:
+                    file.seek(self._end)
+                    file.truncate()
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise CheckpointError(
+                    f"cannot write {path}: {error}. The last checkpoint is unchanged: free some space or give another folder"
+                ) from error
+            self._tables, self._end = [], self._end + len(content)
+
+    def parts(self) -> Iterator[Rounds]:
+        """Yield all rounds, some at a time.
+
+        Raises:
+            CheckpointError: where an entry of the file is damaged.
+        """
+        self._tabulate()
+        if self._path is not None and self._end:
+            for entry, end in _entries(self._path):
+                yield entry
+                if end >= self._end:
+                    break
+        yield from self._tables
+
+    def whole(self) -> Rounds:
+        """Return all rounds at once."""
+        return self._joined(self.parts())
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """Return one column of the table of rounds."""
+        schema = pa.schema([self.schema.field(name)])
+        return concatenated((part.table for part in self.parts()), schema)[name]
+
+    def _joined(self, parts: Iterable[Rounds]) -> Rounds:
+        """Return rounds end to end."""
+        parts = list(parts)
+        table = concatenated((part.table for part in parts), self.schema)
+        return Rounds(table, concatenated((part.participation for part in parts), self.participation_schema))
+
+    def _tabulate(self) -> None:
+        """Turn the rounds that are held as numbers into a table."""
+        rows, cohorts, self._rows, self._cohorts = self._rows, self._cohorts, [], []
+        if not rows:
+            return
+        columns = {}
+        for field in self.schema:
+            values = [row.get(field.name) for row in rows]
+            known = any(value is not None for value in values)
+            columns[field.name] = pa.array(values, field.type, from_pandas=False) if known else pa.nulls(len(values))
+        when = np.repeat([row["round"] for row in rows], [len(cohort) for cohort, _ in cohorts])
+        participation = {"round": when, "client": np.concatenate([cohort for cohort, _ in cohorts])}
+        if self._has_weights:
+            weights = [np.full(len(cohort), np.nan) if values is None else values for cohort, values in cohorts]
+            participation["weight"] = pa.array(np.concatenate(weights), from_pandas=True)  # NaN is null
+        self._tables.append(Rounds(pa.table(columns), pa.table(participation, schema=self.participation_schema)))
+
+    def _count(self, part: Rounds) -> None:
+        """Note which rounds and columns a part holds."""
+        self._length += len(part.table)
+        self.last = part.last
+        names = part.table.column_names
+        self._columns |= {name for name in names if part.table[name].null_count < len(part.table)}
+        self._has_weights |= "weight" in part.participation.column_names
+
+
+def _entries(path: Path) -> Iterator[tuple[Rounds, int]]:
+    """Yield all whole entries of a file, each with the byte behind it."""
+    if path.exists():
+        with path.open("rb") as file:
+            while (entry := _next(path, file)) is not None:
+                yield entry, file.tell()
+
+
+def _next(path: Path, file: BinaryIO) -> Rounds | None:
+    """Read an entry; None at the end."""
+    head = file.read(_LENGTH + _DIGEST)
+    length = int.from_bytes(head[:_LENGTH], "little")
+    if len(head) < _LENGTH + _DIGEST or length > path.stat().st_size - file.tell():
+        return None
+    tables = file.read(length)
+    if hashlib.sha256(tables).digest() != head[_LENGTH:]:
+        raise CheckpointError(
+            f"{path} is damaged (an entry does not have its digest): restore it from a copy, or run again"
+        )
+    source = pa.BufferReader(tables)
+    return Rounds(*(pa.ipc.open_stream(source).read_all() for _ in Rounds._fields))
+
+
+def _packed(entry: Rounds) -> bytes:
+    """Return the bytes of an entry."""
+    sink = pa.BufferOutputStream()
+    for table in entry:
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+    tables = sink.getvalue().to_pybytes()
+    return len(tables).to_bytes(_LENGTH, "little") + hashlib.sha256(tables).digest() + tables

@@ -1,0 +1,346 @@
+"""Read what a run recorded: a table of rounds, a table of clients, and who took part when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from turnout.core.checks import ConfigurationError, count, known_name, refuse
+from turnout.evaluation.fairness import fairness
+from turnout.record import checkpoint, storage
+from turnout.record.log import FILE as LOG
+from turnout.record.log import Log, Rounds
+from turnout.record.schema import (
+    CLIENT_COLUMNS,
+    COSTS,
+    METRICS,
+    PARTICIPATION_COLUMNS,
+    ROUND_COLUMNS,
+    SPENT,
+    less_is_better,
+)  # fmt: skip
+from turnout.record.tables import build, damaged, read, write
+
+_ROUNDS, _CLIENTS, _PARTICIPATION = "rounds.parquet", "clients.parquet", "participation.parquet"
+_LAST = ("epsilon", "poisson_rate", "fixed_size_rate")
+"""Columns whose last value is that of all rounds."""
+_EVALUATIONS = tuple(f"{split}_{figure}" for split in ("train", "test") for figure in ("loss", *METRICS))
+
+
+@dataclass(frozen=True)
+class Reached:
+    """When a run first met a target, and what it had spent until then.
+
+    Attributes:
+        rounds: up to the first evaluated one that met it, that one included.
+        bytes: sent until then, both ways, measurements included; None if that was not recorded.
+        simulated_seconds: gone by until then; None if that was not recorded.
+    """
+
+    rounds: int
+    bytes: float | None = None
+    simulated_seconds: float | None = None
+
+
+class History:
+    """Rounds, clients and participation of a run, growing by one row per recorded round.
+
+    ``record`` adds a round, ``set_clients`` sets the table of clients at the end. A history that was saved, loaded and
+    continued has the same tables as one that was never interrupted.
+
+    Args:
+        log: the rounds recorded so far; None begins with none.
+    """
+
+    def __init__(self, log: Log | None = None) -> None:
+        self._log = Log() if log is None else log
+        self._clients = build({}, CLIENT_COLUMNS)
+
+    def record(self, *, round: int, participants: Any = None, weights: Any = None, **values: Any) -> None:
+        """Add one finished round.
+
+        Args:
+            round: how many server steps are finished, from 1; ascending from call to call.
+            participants: who took part, integers ``[B]``; sets ``num_participants`` unless that is given.
+            weights: how much each of them counted, ``[B]``, NaN for a report that was dropped; None is not recorded.
+            **values: numbers by column, those of `ROUND_COLUMNS` or any other; what is left out is null.
+
+        Raises:
+            ConfigurationError: for a round that does not follow the last one, or a value that is not one number.
+        """
+        count("round", round)
+        if round <= self.last_round:
+            raise refuse(
+                "round", given=round, needed=f"a round after the last recorded one, {self.last_round}",
+                instead=f"To record it again, call rewind({round - 1}) first.",
+            )  # fmt: skip
+        row = {name: _scalar(name, value) for name, value in values.items()}
+        cohort = np.array([] if participants is None else participants, dtype=np.int64)
+        if cohort.ndim != 1:
+            raise refuse("participants", given=cohort.shape, needed="client numbers, an array of shape [B]")
+        if participants is not None:
+            row.setdefault("num_participants", len(cohort))
+        counted = None if weights is None else np.asarray(weights, dtype=np.float64)
+        if counted is not None and counted.shape != cohort.shape:
+            raise refuse("weights", given=counted.shape, needed=f"a weight for each participant, {cohort.shape}")
+        self._log.add(row | {"round": int(round)}, cohort, counted)
+
+    def rewind(self, round: int) -> None:
+        """Forget what was recorded after `round`, e.g. after the round of the checkpoint a run goes on from.
+
+        The rounds are in memory then, and the table of clients, which describes the end of a run, is empty.
+        """
+        self._log, self._clients = self._log.up_to(round), build({}, CLIENT_COLUMNS)
+
+    def set_clients(self, **columns: Any) -> None:
+        """Set the table of clients from arrays ``[N]``: those of `CLIENT_COLUMNS` or any other numbers; None is null.
+
+        Without ``client`` the clients are numbered from 0.
+
+        Raises:
+            ConfigurationError: where columns differ in length or hold something else than their type.
+        """
+        given = {name: column for name, column in columns.items() if column is not None}
+        lengths = {name: len(column) for name, column in given.items()}
+        if len(set(lengths.values())) > 1:
+            raise ConfigurationError(
+                f"columns of the table of clients differ in length: {lengths}; give one value per client"
+            )
+        given.setdefault("client", np.arange(next(iter(lengths.values()), 0)))
+        self._clients = build(given, CLIENT_COLUMNS)
+
+    def append(self, folder: str | Path) -> None:
+        """Append the rounds recorded since the last call to the log of a run that goes on, and forget them.
+
+        Raises:
+            CheckpointError: where they cannot be written.
+        """
+        self._log.append_to(Path(folder) / LOG)
+
+    def save(self, folder: str | Path) -> None:
+        """Write rounds.parquet, clients.parquet and participation.parquet into `folder`, each whole or not at all.
+
+        Raises:
+            CheckpointError: where they cannot be written (a full disk); what was saved before is then still there.
+        """
+        rounds, participation = self._log.schema, self._log.participation_schema
+        # The table of rounds comes last: load() goes by it, so a crash in between leaves nothing that misleads.
+        tables = {
+            _PARTICIPATION: lambda path: write(path, (part.participation for part in self._log.parts()), participation),
+            _CLIENTS: lambda path: write(path, [self._clients], self._clients.schema),
+            _ROUNDS: lambda path: write(path, (part.table for part in self._log.parts()), rounds),
+        }
+        storage.save(Path(folder), tables)
+
+    def close(self, folder: str | Path) -> None:
+        """Delete the log in `folder`, whose rounds `save` has written."""
+        self._log = self._log.up_to(self.last_round)
+        (Path(folder) / LOG).unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, folder: str | Path, last: int | None = None) -> History:
+        """Read the tables that `save` wrote, or the rounds that `append` has written since, ready to be continued.
+
+        Args:
+            folder: of a run.
+            last: the round of its checkpoint: rounds after it do not count. None reads all rounds.
+
+        Raises:
+            CheckpointError: where a file is missing, damaged or something else, or ends before the round `last`.
+        """
+        folder = Path(folder)
+        log = Log.open(folder / LOG, last)
+        wanted, tables = log.last if last is None else last, None
+        if (folder / _ROUNDS).exists() or (last is None and not len(log)):
+            tables = cls._of_tables(folder)
+            if tables.last_round == wanted or (last is None and tables.last_round > wanted):
+                return tables
+        if log.last == wanted:
+            return cls(log)
+        if tables is None or tables.last_round < wanted:
+            raise damaged(folder / LOG, f"it ends before round {wanted}, which the checkpoint is of")
+        tables.rewind(wanted)
+        return tables
+
+    @classmethod
+    def _of_tables(cls, folder: Path) -> History:
+        """Read what `save` wrote."""
+        rounds = read(folder / _ROUNDS, ROUND_COLUMNS)
+        clients = read(folder / _CLIENTS, CLIENT_COLUMNS)
+        participation = read(folder / _PARTICIPATION, PARTICIPATION_COLUMNS)
+        if (np.diff(rounds["round"]) <= 0).any() or (np.diff(participation["round"]) < 0).any():
+            raise damaged(folder, "its rounds do not ascend")
+        # Participation is replaced first: a process that was killed while it saved leaves rows of later rounds.
+        tables = Rounds(rounds, participation)
+        history = cls(Log([tables.up_to(tables.last)] if len(rounds) else []))
+        history._clients = clients
+        return history
+
+    def __len__(self) -> int:
+        """How many rounds are recorded."""
+        return len(self._log)
+
+    @property
+    def last_round(self) -> int:
+        """The last recorded round, 0 if there is none."""
+        return self._log.last
+
+    @property
+    def rounds(self) -> pa.Table:
+        """One row per recorded round: `ROUND_COLUMNS`, then other columns by name."""
+        return self._log.whole().table
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns of the table of rounds, without making the table."""
+        return tuple(self._log.schema.names)
+
+    @property
+    def clients(self) -> pa.Table:
+        """One row per client: `CLIENT_COLUMNS`, then other columns by name; no rows before `set_clients`."""
+        return self._clients
+
+    @property
+    def participation(self) -> pa.Table:
+        """Who took part when: one row (round, client) for each participant of each recorded round.
+
+        Where weights were recorded (`Experiment` with ``record_weights=True``), ``weight`` is by what the client's report
+        was multiplied in the server step, after normalisation: the sum over its reports, if it had several; null where
+        they were dropped.
+        """
+        return self._log.whole().participation
+
+    def column(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rounds in which `name` was recorded, and its values there: two arrays of one length.
+
+        Raises:
+            ConfigurationError: for a column that does not exist; names the nearest one.
+        """
+        values = self._log.column(known_name("column", name, self.column_names))
+        known = values.is_valid().to_numpy()
+        kind = np.int64 if values.type == pa.int64() else np.float64
+        return self._log.column("round").to_numpy()[known], values.drop_null().to_numpy().astype(kind)
+
+    def client_column(self, name: str) -> np.ndarray:
+        """Return a numeric column of the table of clients as float64 ``[N]``, NaN where null."""
+        numeric = [column for column in self._clients.column_names if column != "name"]
+        return self._clients[known_name("client column", name, numeric)].to_numpy().astype(np.float64)
+
+    def final(self, metric: str, window: int | None = None) -> float:
+        """Mean of a metric over its last evaluations, those in the last `window` rounds; NaN if it was never evaluated.
+
+        FedAU reports accuracies with ``window=200`` (20 evaluations, one every 10 rounds). The default is the last 10 %
+        of the rounds. Where no evaluation falls into the window, the last one counts.
+        """
+        if window is not None:
+            count("window", window)
+        rounds, values = self.column(metric)
+        if not len(values):
+            return math.nan
+        first = self.last_round - (window or math.ceil(self.last_round / 10))
+        return float(values[min(int(np.searchsorted(rounds, first, side="right")), len(values) - 1) :].mean())
+
+    def spent(self, cost: str) -> np.ndarray | None:
+        """Return what was spent from the start to the end of each recorded round, float64 ``[len(self)]``; None if unknown.
+
+        Args:
+            cost: one of `SPENT`: ``"bytes"``, ``"bytes_up"`` or ``"simulated_seconds"``.
+        """
+        names = SPENT[known_name("cost", cost, SPENT)]
+        columns = [self._log.column(name) for name in names if name in self.column_names]
+        known = [
+            column.cast(pa.float64()).fill_null(0.0).to_numpy() for column in columns if column.null_count < len(self)
+        ]
+        return np.cumsum(np.sum(known, axis=0)) if known else None
+
+    def reached(self, metric: str, target: float) -> Reached | None:
+        """Return the first evaluated round at which `metric` met `target`, with what was spent until then; None if none did.
+
+        An accuracy meets a target from below, a loss from above (`less_is_better`). NaN meets none.
+
+        Raises:
+            ConfigurationError: for a column that does not exist; names the nearest one.
+        """
+        rounds, values = self.column(metric)
+        met = values <= target if less_is_better(metric) else values >= target
+        if not met.any():
+            return None
+        first = int(rounds[met.argmax()])
+        row = int(np.searchsorted(self._log.column("round").to_numpy(), first))
+        spent = {cost: self.spent(cost) for cost in COSTS}
+        return Reached(first, **{cost: float(sums[row]) for cost, sums in spent.items() if sums is not None})
+
+    def total(self, name: str) -> int | float:
+        """Sum of a column over all recorded rounds; 0 if it was never recorded."""
+        return self.column(name)[1].sum().item()
+
+    def _recorded(self, names: Iterable[str]) -> list[str]:
+        """Return those of some columns that have values."""
+        return [name for name in names if name in self.column_names and len(self.column(name)[1])]
+
+    def summary(self, window: int | None = None) -> dict[str, Any]:
+        """Return final figures as plain numbers; what was never recorded is left out.
+
+        ``rounds``, totals of ``seconds``, ``bytes_up``, ``bytes_down`` and ``num_dropped``, mean ``num_participants``, the
+        most that the server kept (``server_bytes``), the ``epsilon`` of all rounds and by which sampling it was counted
+        (``poisson_rate`` or ``fixed_size_rate``),
+        final losses and accuracies (of numbers to predict root-mean-square errors), and ``fairness`` over clients, of
+        their test accuracy or, if no client has any, of
+        their training accuracy.
+        """
+        figures: dict[str, Any] = {"rounds": self.last_round}
+        for name in ("seconds", "bytes_up", "bytes_down", "num_dropped"):
+            if len(self.column(name)[1]):
+                figures[name] = self.total(name)
+        if len(sizes := self.column("num_participants")[1]):
+            figures["num_participants"] = float(sizes.mean())
+        if "server_bytes" in self.column_names:
+            figures["server_bytes"] = float(self.column("server_bytes")[1].max())
+        last = {name: float(self.column(name)[1][-1]) for name in self._recorded(_LAST)}
+        figures |= last | {name: self.final(name, window) for name in self._recorded(_EVALUATIONS)}
+        for name in ("test_accuracy", "train_accuracy"):
+            if not np.isnan(values := self.client_column(name)).all():
+                return {**figures, "fairness": {"of": name, **fairness(values)}}
+        return figures
+
+
+def save_run(
+    folder: Path, history: History, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], finished: bool
+) -> None:
+    """Save what a run has recorded and a checkpoint; the record first, so that it is never behind the checkpoint.
+
+    Args:
+        folder: of the run.
+        history: what was recorded.
+        tensors, facts: of the checkpoint, see `turnout.record.checkpoint.save`.
+        finished: whether to write the tables of a finished run, in place of appending to the log.
+
+    Raises:
+        CheckpointError: where they cannot be written.
+    """
+    history.save(folder) if finished else history.append(folder)
+    checkpoint.save(folder, tensors, facts)
+    if finished:
+        history.close(folder)
+
+
+def _scalar(name: str, value: Any) -> int | float | None:
+    """One recorded value as a plain number (a NumPy or torch scalar is taken too); None stays None."""
+    if value is None:
+        return None
+    if not isinstance(value, int | float):
+        if getattr(value, "ndim", None) != 0:
+            raise refuse(f"history column {name!r}", given=value, needed="one number, or None")
+        value = value.item()
+    if ROUND_COLUMNS.get(name) == pa.int64():
+        if not math.isfinite(value) or value != int(value):
+            raise refuse(f"history column {name!r}", given=value, needed="a whole number")
+        return int(value)
+    return float(value)

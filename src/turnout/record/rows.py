@@ -1,0 +1,158 @@
+"""Record the server steps of a run, simulated or served: one row a step, and the table of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from turnout.core.device import to_device
+from turnout.core.types import Federation, Info, Report, ServerState
+from turnout.pieces.aggregation import SecureSum
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.population import participation_table
+from turnout.protocol.batch import Stepped
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.published import Published
+from turnout.record.query import History
+
+
+class Recorder:
+    """Write the rows of a run into its history, without what a run with differential privacy keeps to itself.
+
+    Args:
+        algorithm: of the run.
+        evaluate_every: server steps from one evaluation to the next; the last step is evaluated as well.
+        weights: whether to record how much each report counted.
+
+    Attributes:
+        history: the tables.
+        published: which figures are recorded.
+    """
+
+    def __init__(self, algorithm: Algorithm, evaluate_every: int, weights: bool = False) -> None:
+        self.history, self.published = History(), Published(algorithm)
+        self._evaluate_every, self._weights = evaluate_every, weights
+
+    def step(
+        self,
+        coordinator: Coordinator,
+        stepped: Stepped,
+        figures: Mapping[str, Any],
+        evaluate: Callable[[], Mapping[str, float]],
+    ) -> dict[str, Any]:
+        """Record a server step and return its row.
+
+        Args:
+            coordinator: the server after the step.
+            stepped: what the step used and did.
+            figures: columns that the driver measures: ``seconds``, and those of its clock; they replace counted ones.
+            evaluate: scores the present model; called where an evaluation is due.
+        """
+        row = _of_step(coordinator, stepped) | figures
+        version = coordinator.state.version
+        if version % self._evaluate_every == 0 or coordinator.over is not None:
+            row |= evaluate()
+        row = self.published.row({"num_participants": len(clients := np.unique(stepped.reports.client))} | row)
+        record_weights = self._weights and self.published.weights
+        self.history.record(
+            round=version,
+            participants=clients if self.published.participation else None,
+            weights=weights_of(stepped.reports, stepped.info, clients) if record_weights else None,
+            **row,
+        )
+        return row
+
+    def set_clients(self, num_clients: int, **columns: Any) -> None:
+        """Set the table of clients: how often each took part, and other columns ``[N]``."""
+        table, rounds = self.history.participation, self.history.last_round
+        offsets = np.searchsorted(table["round"].to_numpy(), np.arange(1, rounds + 2))
+        realised = participation_table((table["client"].to_numpy(), offsets), num_clients, rounds)
+        participation = {
+            "client": np.arange(num_clients),
+            "participations": realised["participations"],
+            "realised_rate": realised["rate"],
+            "mean_interval": realised["mean_interval"],
+        }
+        self.history.set_clients(**self.published.clients(participation | columns))
+
+
+def staleness(stepped: Stepped) -> dict[str, Any]:
+    """Return how many versions the reports of a step are behind: mean and maximum, None without reports."""
+    values = stepped.version - stepped.reports.version
+    known = len(values) > 0
+    return {"staleness_mean": values.mean() if known else None, "staleness_max": values.max() if known else None}
+
+
+def _of_step(coordinator: Coordinator, stepped: Stepped) -> dict[str, Any]:
+    """Return the columns that every server step has, whatever the pace and the driver."""
+    algorithm, state, federation = coordinator.algorithm, coordinator.state, coordinator.federation
+    reports, info = stepped.reports, stepped.info
+    weights = info["weights"].cpu().numpy()
+    row: dict[str, Any] = {"num_dropped": info["num_dropped"], "weight_sum": float(weights.sum())}
+    if len(weights):
+        row |= {"weight_min": weights.min(), "weight_mean": weights.mean(), "weight_max": weights.max()}
+    if "update_norm" in info:
+        row["update_norm"] = float(info["update_norm"])
+    if len(reports) and "loss" in reports.seen:
+        trained, losses = reports.num_steps > 0, reports.seen["loss"]
+        if trained.any():
+            row["local_loss"] = float(
+                (losses if trained.all() else losses[to_device(trained, losses.device)]).nanmean()
+            )
+    broadcast = algorithm.broadcast_bytes(state.params, 1 + len(algorithm.keeps))
+    row |= traffic(algorithm, state, federation, reports, broadcast)
+    if stepped.prepared is not None:
+        more = traffic(algorithm, state, federation, stepped.prepared, algorithm.broadcast_bytes(state.params))
+        row |= {name: row[name] + extra for name, extra in more.items()}
+    if "num_too_early" in info:
+        row["num_too_early"] = info["num_too_early"]
+    if (plan := algorithm.privacy) is not None:
+        plan = plan.of(state.slots["aggregation"])
+        row |= plan.columns(state.version, coordinator.rounds, federation.lost_releases)
+    slots = (tensor for slot in state.slots.values() for tensor in slot.values())
+    return row | {"server_bytes": state.params.nbytes + sum(tensor.nbytes for tensor in slots)}
+
+
+def weights_of(reports: Report, info: Info, clients: np.ndarray) -> np.ndarray:
+    """Return how much each of these clients counted in a step, float64 ``[n]``: the sum of the weights of its reports.
+
+    Args:
+        reports: of the step, the dropped ones among them.
+        info: of the step.
+        clients: who is in `reports`, each once, ascending.
+
+    Returns:
+        The sums; NaN for a client all of whose reports were dropped.
+    """
+    if info["num_dropped"] == len(reports):
+        return np.full(len(clients), np.nan)
+    weights = info["weights"].cpu().numpy()
+    used = reports.client[reports.finite()] if len(weights) < len(reports) else reports.client
+    rows = np.searchsorted(clients, used)
+    counted = np.bincount(rows, minlength=len(clients)) > 0
+    return np.where(counted, np.bincount(rows, weights, len(clients)), np.nan)
+
+
+def traffic(
+    algorithm: Algorithm, state: ServerState, federation: Federation, reports: Report, broadcast: int
+) -> dict[str, int]:
+    """Count the bytes that a round sent, of a broadcast of so many; ``bytes_measured`` is what measuring cost, both ways.
+
+    The version comes and goes with the model; a report also carries its numbers of examples and of steps. A client that
+    has measured holds the model already, and one that was drawn twice still sends once.
+    """
+    trained = np.unique(reports.client)
+    inputs = algorithm.per_client_inputs(trained, state, federation)
+    alone = 8 * len(trained) + sum(value.nbytes for value in inputs.values())
+    if isinstance(algorithm.aggregation, SecureSum):
+        up, more = algorithm.aggregation.round_bytes(len(trained), len(state.params))
+        reports, alone = replace(reports, vector_bytes=up), alone + len(trained) * more
+    row = {"bytes_down": len(trained) * broadcast + alone, "bytes_up": len(trained) * reports.nbytes}
+    if reports.measured is not None:
+        measuring = np.unique(reports.measured.client)
+        row["bytes_down"] -= len(np.intersect1d(trained, measuring)) * broadcast
+        row["bytes_measured"] = len(measuring) * (broadcast + 8 + reports.measured.nbytes)
+    return row

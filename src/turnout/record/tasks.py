@@ -1,0 +1,46 @@
+"""Log what became of every task in virtual time, in columns that grow."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+
+from turnout.protocol.pace.actions import REASONS, Reason
+
+OUTCOMES = ("used", *REASONS)
+"""What can become of a task, by its code in the column `outcome`."""
+
+_COLUMNS = {"task": "q", "client": "q", "version": "q", "asked": "d", "ended": "d", "stepped": "q", "outcome": "b"}
+
+
+class TaskLog:
+    """Tasks that have ended, in the order in which the server used or dropped them, and times of server steps."""
+
+    def __init__(self) -> None:
+        self._tasks = {name: array(code) for name, code in _COLUMNS.items()}
+        self._steps = array("d")
+
+    def step(self, time: float) -> None:
+        """Log a server step."""
+        self._steps.append(time)
+
+    def end(self, stepped: int = -1, reason: Reason | None = None, **columns: Sequence[float]) -> None:
+        """Log tasks that ended.
+
+        Args:
+            stepped: the version whose step used them; -1 if none did.
+            reason: why they were dropped; None if they were used.
+            **columns: their other columns.
+        """
+        number = len(columns["task"])
+        outcome = 0 if reason is None else OUTCOMES.index(reason)
+        for name, values in {**columns, "stepped": [stepped] * number, "outcome": [outcome] * number}.items():
+            self._tasks[name].extend(values)  # type: ignore[arg-type]
+
+    def take(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return the columns of all tasks and the times of all steps since this was last called."""
+        columns = {name: np.array(column) for name, column in self._tasks.items()}, np.array(self._steps)
+        self.__init__()
+        return columns
