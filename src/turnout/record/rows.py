@@ -51,7 +51,7 @@ class Recorder:
             figures: columns that the driver measures: ``seconds``, and those of its clock; they replace counted ones.
             evaluate: scores the present model; called where an evaluation is due.
         """
-        row = _of_step(coordinator, stepped) | figures
+        row = {**_of_step(coordinator, stepped), **figures}
         version = coordinator.state.version
         if version % self._evaluate_every == 0 or coordinator.over is not None:
             row |= evaluate()
