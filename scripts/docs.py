@@ -30,6 +30,7 @@ BESIDE = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "benchmarks/README.md": "benchmarks.md",
+    "reproductions/README.md": "reproductions/claims.md",
     **{
         page.relative_to(ROOT).as_posix(): f"reproductions/{page.parent.name}.md"
         for page in ROOT.glob("reproductions/*/README.md")

@@ -174,6 +174,39 @@ def appeal_figure(runs: int = 10_000, points: int = 23, seed: int = 0) -> Figure
     return figure
 
 
+def appeal_numbers(seed: int, runs: int = 10_000) -> dict[str, dict[str, dict[str, float]]]:
+    """Return GM-Appeal of two clients at the distances of the declaration's panels, with the bounds of appendix A."""
+    numbers = {}
+    for panel, half in {"g_0": 0.0, "g_1": 1.0, "g_2": 2.0, "g_3": 3.0, "g_sqrt_20": FARTHEST}.items():
+        means = (0.0, 2 * half)
+        estimated = estimates(means, runs, seed=seed)
+        appeals = {method: float(appeal(means, estimated, method).mean()) for method in METHODS}
+        bounds = {"maxfl_bound": least_appeal_of_maxfl(), "fedavg_bound": most_appeal_of_averaging(half)}
+        numbers[panel] = {"GM-Appeal": appeals | bounds}
+    return numbers
+
+
+def three_clients_numbers(seed: int, spread: float = 0.05) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the model of each method for three clients, whose estimates are those of figure 6 with normal noise.
+
+    Args:
+        seed: draws the noise.
+        spread: its standard deviation.
+    """
+    numbers = {}
+    for row, (case, estimated) in enumerate(CASES.items()):
+        noisy = np.array(estimated) + spread * generator("three clients", seed, row).standard_normal(len(estimated))
+        low = np.unique((noisy + minima(noisy[None])[0]).round(6))
+        models = {"maxfl": float(low[objective(low, noisy).argmin()]), "fedavg": float(noisy.mean())}
+        served = {name: float((np.abs(noisy - model) < 0.5).sum()) for name, model in models.items()}
+        numbers[case.replace(" ", "_")] = {
+            "model": models,
+            "clients within 0.5 of the model": served,
+            "minima": {"maxfl": float(len(low)), "fedavg": 1.0},
+        }
+    return numbers
+
+
 def three_clients_figure() -> Figure:
     """MaxFL's objective for three clients who are alike, all different, or two of them alike (figure 6).
 

@@ -40,6 +40,7 @@ def test_settings_are_sound_and_claims_have_panels(name: str) -> None:
         assert plan.seeds
         assert all(settings.algorithm().name == algorithm for algorithm, settings in plan.settings.items())
     assert reproduction.claims
+    assert len({claim.text for claim in reproduction.claims}) == len(reproduction.claims)
     for claim in reproduction.claims:
         where = claim.panels or reproduction.panels
         assert all(set(claim.check.algorithms) <= set(reproduction.of(reproduction.panels[each])) for each in where)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -15,15 +20,21 @@ from rich.text import Text
 from turnout.cli import own, panels
 from turnout.cli.output import announce, say, show, warn_of_dropped
 from turnout.cli.sections import as_table
-from turnout.comparison.reproduction import Drawing, Outcome, Panel, Reproduction, load
+from turnout.cli.variants import seeds_of
+from turnout.comparison.reproduction import Drawing, Outcome, Panel, Reproduction, Tabulated, load
 from turnout.comparison.reproduction import names as known
 from turnout.comparison.reproduction import table as tables
 from turnout.comparison.reproduction.page import write_outcome
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, counted
 from turnout.data.catalogue import inventory
-from turnout.record.storage import replace_files
+from turnout.record.storage import read_json, replace_files
 from turnout.reporting import RunRecord
+from turnout.record.environment import environment
+
+_WITH_VALUE = ("--folder", "--jobs", "-j", "--threads", "--data-dir", "--checkpoint-every", "--declarations")
+_ALONE = ("--quiet", "-q", "--report", "--no-report")
+"""Options that change no figure."""
 
 
 def with_algorithms(reproduction: Reproduction, algorithms: str | None) -> tuple[Reproduction, list[str]]:
@@ -66,17 +77,68 @@ def listed(text: str) -> list[str]:
 
 
 def draw(drawing: Drawing, settings: Sequence[object], folder: Path | None, quiet: bool) -> None:
-    """Draw a figure that needs no runs, and takes no settings."""
+    """Compute a figure that needs no runs and takes no settings: print and write its numbers, and draw its picture."""
     name = drawing.name
     folder = folder or Path("runs") / name.replace("/", "-")
     if given := [setting for setting in settings if setting is not None]:
         raise ConfigurationError(f"{name} is computed without runs and has no settings: leave {given[0]} out")
-    function = own.loaded(drawing.function)
     if not quiet:
         say(f"{drawing.title}. {drawing.reference}")
-    figure, path = function(), folder / f"{name.rpartition('/')[2]}.png"
-    replace_files({path: lambda part: figure.savefig(part, dpi=150, format="png")})
-    typer.echo(f"figure: {path}")
+    if drawing.numbers is not None:
+        assert drawing.declared is not None
+        begun = time.monotonic()
+        outcome = Tabulated.of(drawing.declared, computed(drawing.numbers, seeds_of(drawing.declared.seeds)))
+        write_tables(outcome, folder, run_details(time.monotonic() - begun))
+    if drawing.function is not None:
+        figure, path = own.loaded(drawing.function)(), folder / f"{name.rpartition('/')[2]}.png"
+        replace_files({path: lambda part: figure.savefig(part, dpi=150, format="png")})
+        typer.echo(f"figure: {path}")
+
+
+def computed(numbers: str, seeds: Sequence[int]) -> dict[str, dict[str, dict[str, dict[int, float]]]]:
+    """Return what a function computes for each seed, by panel, measure, algorithm and seed."""
+    function, values = own.loaded(numbers), {}
+    for seed in seeds:
+        for panel, measures in function(seed).items():
+            for measure, figures in measures.items():
+                for algorithm, figure in figures.items():
+                    table = values.setdefault(panel, {}).setdefault(measure, {})
+                    table.setdefault(algorithm, {})[seed] = float(figure)
+    return values
+
+
+def run_details(seconds: float, folder: Path | None = None, rounds: Sequence[int] = ()) -> dict[str, Any]:
+    """Return how figures came about: the command, the version and the commit, the rounds, and the seconds of all runs.
+
+    Args:
+        seconds: what computing took.
+        folder: where a run noted version and commit; without, those of this process.
+        rounds: the different numbers of rounds.
+    """
+    noted = environment() if folder is None else read_json(folder / "environment.json", instead="make the run anew")
+    return {
+        "command": command(sys.argv[1:]),
+        "turnout": noted["turnout"],
+        "commit": noted["turnout_commit"],
+        "rounds": sorted(set(rounds)),
+        "seconds": round(seconds, 1),
+    }
+
+
+def command(arguments: Sequence[str]) -> str:
+    """Return the command line that gives the same figures, without options that change where or how runs are computed.
+
+    Example:
+        >>> command(["reproduce", "fedau/digits", "--seeds", "3", "--jobs", "1", "--quiet", "--folder=runs/x"])
+        'turnout reproduce fedau/digits --seeds 3'
+    """
+    words, skip = ["turnout"], False
+    for word in arguments:
+        name, equals, _ = word.partition("=")
+        if not skip and name not in (*_WITH_VALUE, *_ALONE):
+            words.append(word)
+        skip = not skip and name in _WITH_VALUE and not equals
+    return shlex.join(words)
 
 
 def outcome_of(
@@ -88,24 +150,33 @@ def outcome_of(
     return Outcome(replace(reproduction, panels={**reproduction.panels, **as_run}), records, changes)
 
 
-def report_outcome(outcome: Outcome, folder: Path, report: bool) -> None:
+def report_outcome(outcome: Outcome, runs: Sequence[Run], folder: Path, report: bool) -> None:
     """Print figures and findings, and write them into the folder."""
+    records = [record for panel in outcome.records.values() for record in panel]
+    seconds = sum(float(np.nansum(record.history.column("seconds")[1])) for record in records)
+    warn_of_dropped(records)
+    rounds = [record.history.last_round for record in records]
+    write_tables(outcome, folder, run_details(seconds, runs[0].folder, rounds))
+    typer.echo(f"runs and tables: {folder}")
+    if report:
+        announce(lambda: write_outcome(outcome, folder / "report.html"))
+
+
+def write_tables(outcome: Outcome, folder: Path, details: Mapping[str, Any]) -> None:
+    """Print figures and findings, and write results.csv and findings.json."""
     show(tables.rich_table(outcome))
-    warn_of_dropped(record for records in outcome.records.values() for record in records)
     if findings := outcome.findings():
         show(tables.rich_findings(findings))
     if outcome.changes:
         typer.echo(f"not as declared: {'; '.join(outcome.changes)}")
-    results, plain = tables.csv(outcome), json.dumps(outcome.as_plain(), indent=2, ensure_ascii=False)
+    results = tables.csv(outcome)
+    plain = json.dumps({**outcome.as_plain(), "run": details}, indent=2, ensure_ascii=False)
     replace_files(
         {
             folder / "results.csv": lambda part: part.write_text(results, encoding="utf-8"),
             folder / "findings.json": lambda part: part.write_text(plain, encoding="utf-8"),
         }
     )
-    typer.echo(f"runs and tables: {folder}")
-    if report:
-        announce(lambda: write_outcome(outcome, folder / "report.html"))
 
 
 def listed_all(folder: Path) -> Table:

@@ -139,7 +139,7 @@ def reproduce(
     introduce(reproduction, plans, runs, quiet)
 
     def conclude(done: Mapping[Run, RunRecord], *failures: str) -> None:
-        report_outcome(outcome_of(reproduction, plans, done, (*changes, *failures)), target, report)
+        report_outcome(outcome_of(reproduction, plans, done, (*changes, *failures)), list(done), target, report)
 
     try:
         with watched(len(runs), quiet) as tell:

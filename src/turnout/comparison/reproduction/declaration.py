@@ -34,23 +34,6 @@ class Curve:
         known_name("log", self.log, ("", "x", "y", "xy"))
 
 
-@dataclass(frozen=True)
-class Drawing:
-    """A figure that a function computes without runs.
-
-    Attributes:
-        name: ``"maxfl/figure-5"``.
-        title: what it shows, in a line.
-        reference: the paper, and which figure of it.
-        function: ``"FILE.py:FUNCTION"``, which takes nothing and returns a figure of matplotlib.
-    """
-
-    name: str
-    title: str
-    reference: str
-    function: str
-
-
 @dataclass(frozen=True, eq=False)
 class Panel:
     """One setting in which all algorithms are compared: a data set, a value of mu, a size of cohorts.
@@ -156,3 +139,25 @@ class Reproduction:
         wanted = [known_name("algorithm", name, self.algorithms) for name in names]
         left = {key: tuple(each for each in self.of(panel) if each in wanted) for key, panel in self.panels.items()}
         return replace(self, panels={key: replace(panel, only=left[key]) for key, panel in self.panels.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """A figure or table that functions compute without runs.
+
+    Attributes:
+        name: ``"maxfl/figure-5"``.
+        title: what it shows, in a line.
+        reference: the paper, and which figure of it.
+        function: the picture: ``"FILE.py:FUNCTION"``, which takes nothing and returns a figure of matplotlib; or None.
+        numbers: the figures: ``"FILE.py:FUNCTION"``, which takes a seed and returns ``{panel: {measure: {algorithm:
+            number}}}``; or None.
+        declared: the panels, measures, claims and seeds of the numbers; None without numbers.
+    """
+
+    name: str
+    title: str
+    reference: str
+    function: str | None = None
+    numbers: str | None = None
+    declared: Reproduction | None = None

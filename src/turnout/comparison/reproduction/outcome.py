@@ -130,7 +130,10 @@ class Outcome:
         return Finding(claim.text, tuple(panel.title for panel in panels), *verdict(truths))
 
     def as_plain(self) -> dict[str, Any]:
-        """Everything as plain values, for JSON; infinite figures are None."""
+        """Return everything as plain values for JSON, in which an infinite figure is None.
+
+        ``values`` has the figures of single seeds, by panel, measure and algorithm; `Tabulated.read` reads them back.
+        """
         reproduction = self.reproduction
         return {
             "reproduction": reproduction.name,
@@ -153,7 +156,25 @@ class Outcome:
                 }
                 for line in self.lines()
             ],
+            "values": {panel.name: self._values(panel) for panel in self.panels},
         }
+
+    def _values(self, panel: Panel) -> dict[str, dict[str, dict[str, float | None]]]:
+        """Return the figure of every measure, algorithm and seed in a panel, those of the claims included."""
+        claimed = (claim.measure for claim in self.reproduction.claims if self._concerns(claim, panel))
+        measures = dict.fromkeys([*self.reproduction.measures, *(measure for measure in claimed if measure)])
+        return {
+            str(measure): {
+                name: {str(seed): finite(value) for seed, value in sorted(values.items())}
+                for name, values in self.figures(panel, measure).items()
+                if values
+            }
+            for measure in measures
+        }
+
+    def _concerns(self, claim: Claim, panel: Panel) -> bool:
+        named = claim.panels is None or panel.name in claim.panels
+        return named and set(claim.check.algorithms) <= set(self.reproduction.of(panel))
 
 
 def verdict(truths: Sequence[bool | None]) -> tuple[str, str]:
@@ -171,5 +192,9 @@ def verdict(truths: Sequence[bool | None]) -> tuple[str, str]:
 
 def _plain(ours: Quartiles) -> dict[str, Any]:
     figures = {"low": ours.low, "median": ours.median, "high": ours.high}
-    finite = {name: value if math.isfinite(value) else None for name, value in figures.items()}
-    return {**finite, "reached": ours.num_finite}
+    return {**{name: finite(value) for name, value in figures.items()}, "reached": ours.num_finite}
+
+
+def finite(value: float) -> float | None:
+    """Return a figure for JSON, which has no infinite numbers: None instead of one."""
+    return value if math.isfinite(value) else None

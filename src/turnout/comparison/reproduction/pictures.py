@@ -57,7 +57,7 @@ def curve_figure(outcome: Outcome, curve: Curve) -> Figure:
     drawn: dict[str, Any] = {}
     panels = [panel for panel in outcome.panels if outcome.records[panel.name]]
     titles = _wrapped([panel.title for panel in panels], beside=5)
-    figure, grid = _grid(titles, alike=scale_of(curve.metric) == 100.0)
+    figure, grid = _grid(titles, alike="y" if scale_of(curve.metric) == 100.0 else "")
     for axes, panel, title in zip(grid, panels, titles, strict=True):
         groups = by_algorithm(outcome.records[panel.name])
         drawn |= {name: looks[name] for name, group in groups.items() if _draw(axes, group, curve, looks[name])}
@@ -101,7 +101,7 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
         raise DataError(f"no run has a finite figure of {measure}")
     longest, most = max(len(line.algorithm) for line in lines), max(map(len, map(outcome.reproduction.of, panels)))
     titles = _wrapped([_titled(panel, measure) for panel in panels], beside=longest)
-    figure, grid = _grid(titles, height=0.9 + 0.32 * most)
+    figure, grid = _grid(titles, height=0.9 + 0.32 * most, alike="x" if measure.scale == 100.0 else "")
     for axes, panel, title in zip(grid, panels, titles, strict=True):
         own = [line for line in lines if line.panel is panel]
         _dots(axes, own, place, measure, looks)
@@ -138,8 +138,14 @@ def _line(group: Sequence[RunRecord], curve: Curve) -> tuple[np.ndarray, np.ndar
     return x, low, median, high
 
 
-def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: bool = False) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a set of axes for each title, with the same heights where `alike`; the last row may have fewer."""
+def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: str = "") -> tuple[Figure, list[Axes]]:
+    """Return a figure with a set of axes for each title; the last row may have fewer.
+
+    Args:
+        titles: one for each set of axes.
+        height: of one set of axes, in inches.
+        alike: ``"x"`` or ``"y"`` for one scale in all of them.
+    """
     columns = min(_COLUMNS, max(1, len(titles)))
     rows = max(1, -(-len(titles) // columns))
     lines = max((title.count("\n") for title in titles), default=0)
@@ -147,7 +153,7 @@ def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: bool = False) -
     figure = new_figure(max(SIZE[0], _WIDTH * columns), (height + apart + _LINE * lines) * rows)
     if apart:
         figure.set_layout_engine("constrained", w_pad=apart, h_pad=apart)
-    grid = list(figure.subplots(rows, columns, squeeze=False, sharey=alike).flat)
+    grid = list(figure.subplots(rows, columns, squeeze=False, sharex=alike == "x", sharey=alike == "y").flat)
     for axes in grid[len(titles) :]:
         axes.set_visible(False)
     return figure, grid[: len(titles)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from turnout.comparison.reproduction.declaration import Claim, Curve, Drawing, P
 from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
 from turnout.reporting.measure import Measure
 from turnout.reporting.target import check_accuracy
+from turnout.comparison.reproduction.tabulated import Quantity
 
 FOLDER = Path("reproductions")
 """The folder of declarations in a clone of the repository, as seen from its root."""
@@ -78,19 +79,27 @@ def read(path: Path, name: str) -> Reproduction | Drawing:
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{path}: cannot be read as a TOML file: {error}") from error
     try:
-        return _drawing(path, name, table) if "figure" in table else _reproduction(name, table)
+        computed = "figure" in table or "numbers" in table
+        return _drawing(path, name, table) if computed else _reproduction(name, table, Measure.read)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path.name}: {error}") from error
 
 
 def _drawing(path: Path, name: str, table: dict[str, Any]) -> Drawing:
-    """Return a figure that a function computes without runs; its file is named as seen from the declaration."""
-    fields_of_drawing = ("title", "reference", "figure")
-    _known("the drawing", table, set(fields_of_drawing))
-    for key in fields_of_drawing:
+    """Return a figure that functions compute without runs; their files are named as seen from the declaration."""
+    needed = [
+        key for key in ("title", "reference", "figure", "numbers") if key in table or key in ("title", "reference")
+    ]
+    for key in needed:
         if not isinstance(table.get(key), str):
             raise refuse(key, given=table.get(key), needed="a text")
-    return Drawing(name, table["title"], table["reference"], str(path.parent / table["figure"]))
+    files = {key: str(path.parent / table[key]) for key in ("figure", "numbers") if key in table}
+    if "numbers" not in table:
+        _known("the drawing", table, set(needed))
+        return Drawing(name, table["title"], table["reference"], files["figure"])
+    rest = {key: value for key, value in table.items() if key not in files}
+    declared = _reproduction(name, rest, Quantity.read)
+    return Drawing(name, table["title"], table["reference"], files.get("figure"), files["numbers"], declared)
 
 
 _NEEDED = ("title", "reference", "algorithms", "panels")
@@ -98,12 +107,12 @@ _LISTS = ("algorithms", "panels", "measures")
 _AS_THEY_ARE = ("title", "reference", "about", "seeds")
 
 
-def _reproduction(name: str, table: dict[str, Any]) -> Reproduction:
+def _reproduction(name: str, table: dict[str, Any], measure: Callable[[str], Measure]) -> Reproduction:
     """Everything in its place."""
     wanted = {each.name for each in fields(Reproduction)} | {"algorithms", "to_accuracy"}
     _known("the reproduction", table, wanted - {"name"})
     _complete(table)
-    algorithms, measures = table["algorithms"], tuple(map(Measure.read, table.get("measures", ["final test_accuracy"])))
+    algorithms, measures = table["algorithms"], tuple(map(measure, table.get("measures", ["final test_accuracy"])))
     shared = {key: table[key] for key in ("to_accuracy",) if key in table}
     panels = {each: _panel(each, own, shared, measures, algorithms) for each, own in table["panels"].items()}
     return Reproduction(
@@ -112,7 +121,7 @@ def _reproduction(name: str, table: dict[str, Any]) -> Reproduction:
         panels=panels,
         measures=measures,
         curves=tuple(map(_curve, table.get("curves", ["test_accuracy"]))),
-        claims=tuple(_claim(each, algorithms, panels) for each in table.get("claims", [])),
+        claims=tuple(_claim(each, algorithms, panels, measure) for each in table.get("claims", [])),
         also=tuple(table.get("also", ())),
         **{key: table[key] for key in _AS_THEY_ARE if key in table},
     )
@@ -171,7 +180,12 @@ def _curve(table: Any) -> Curve:
     return Curve(**table)
 
 
-def _claim(table: Mapping[str, Any], algorithms: Mapping[str, Any], panels: Mapping[str, Panel]) -> Claim:
+def _claim(
+    table: Mapping[str, Any],
+    algorithms: Mapping[str, Any],
+    panels: Mapping[str, Panel],
+    read_measure: Callable[[str], Measure],
+) -> Claim:
     """One claim, about algorithms and panels that there are."""
     check = check_of(table)
     _known("claims", table, {"text", "measure", "panels", *CHECKS})
@@ -182,7 +196,7 @@ def _claim(table: Mapping[str, Any], algorithms: Mapping[str, Any], panels: Mapp
     where = table.get("panels")
     for name in where or ():
         known_name(f"panel in the claim {table['text']!r}", name, panels)
-    measure = Measure.read(table["measure"]) if "measure" in table else None
+    measure = read_measure(table["measure"]) if "measure" in table else None
     return Claim(table["text"], check, measure, None if where is None else tuple(where))
 
 

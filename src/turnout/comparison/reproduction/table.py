@@ -92,6 +92,18 @@ def rich_findings(findings: Sequence[Finding]) -> Table:
     return table
 
 
+def markdown(outcome: Outcome) -> str:
+    """Return the figures as a table in Markdown."""
+    head = ["panel", "algorithm", *titles(outcome)]
+    rows = [["---", "---", *["---:"] * (len(head) - 2)]]
+    before = None
+    for line in outcome.lines():
+        panel = panel_title(outcome, line) if line.panel is not before else ""
+        rows.append([panel, f"`{line.algorithm}`", *cells(outcome, line)])
+        before = line.panel
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, *rows))
+
+
 def csv(outcome: Outcome) -> str:
     """All figures at full precision: one line for each panel, algorithm and measure; ``inf`` where it was not reached."""
     out = io.StringIO()

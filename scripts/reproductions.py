@@ -1,0 +1,258 @@
+"""Record finished reproductions beside their READMEs, and write what READMEs and the page of claims say about them.
+
+    python scripts/reproductions.py keep runs/fedau-digits                      # fedau/digits.findings.json, .results.csv
+    python scripts/reproductions.py keep runs/folb-steps --label steps          # folb/table-1.steps.findings.json, ...
+    python scripts/reproductions.py keep runs/robust-grid --picture measure     # and robust/grid.png
+    python scripts/reproductions.py write                                       # every README, and reproductions/README.md
+
+A README shows an artefact between ``<!-- artefact: fedau/digits -->`` and ``<!-- end -->``. Verdicts are computed from the
+artefacts with the checks of today's declarations; ``reproductions/papers.toml`` lists the tables and figures of the papers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnout.comparison.folders import load_records
+from turnout.core.checks import counted
+from turnout.reporting.measure import Measure
+from turnout.reporting.quartiles import Quartiles
+from turnout.comparison.reproduction import Drawing, Finding, Outcome, Reproduction, Tabulated, load
+from turnout.comparison.reproduction.declaration import Claim
+from turnout.comparison.reproduction.pictures import curve_figure, measure_figure
+from turnout.comparison.reproduction.table import csv, markdown
+
+FOLDER = Path(__file__).resolve().parents[1] / "reproductions"
+MARKED = re.compile(r"(<!-- artefact: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+HOLDS, PART, NOT, UNDECIDED, NOT_RUN = "holds", "holds in part", "does not hold", "undecided", "not run"
+VERDICTS = (HOLDS, PART, NOT, UNDECIDED, NOT_RUN)
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """Recorded figures of one command.
+
+    Attributes:
+        name: ``"folb/table-1"``, or with a label ``"folb/table-1.steps"``.
+        run: the command, its version and commit, rounds and seconds.
+        outcome: figures and findings.
+    """
+
+    name: str
+    run: dict[str, Any]
+    outcome: Tabulated
+
+    @classmethod
+    def read(cls, name: str) -> Artefact:
+        """Return the artefact of that name."""
+        path = FOLDER / f"{name}.findings.json"
+        run = json.loads(path.read_text(encoding="utf-8"))["run"]
+        return cls(name, run, Tabulated.read(declared(name.partition(".")[0]), path))
+
+    @property
+    def how(self) -> str:
+        """Return command, size, time and version in a line."""
+        seeds = {
+            seed
+            for panel in self.outcome.values.values()
+            for table in panel.values()
+            for f in table.values()
+            for seed in f
+        }
+        size = [f"{' or '.join(map(str, self.run['rounds']))} rounds"] if self.run["rounds"] else []
+        time = (
+            f"{self.run['seconds']:.0f} s" if self.run["seconds"] < 120 else f"{self.run['seconds'] / 60:.0f} minutes"
+        )
+        parts = [
+            *size,
+            counted(len(seeds), "seed"),
+            f"{time} of one core",
+            f"turnout {self.run['turnout']} at {self.run['commit'][:10]}",
+        ]
+        return f"`{self.run['command']}` ({', '.join(parts)})"
+
+
+def declared(name: str) -> Reproduction:
+    """Return the declaration of that name: panels, measures and claims."""
+    found = load(name, FOLDER)
+    if not isinstance(found, Drawing):
+        return found
+    return found.declared or Reproduction(name, found.title, found.reference, {"algorithms": {}}, {})
+
+
+def artefacts(name: str) -> list[Artefact]:
+    """Return the artefacts of a declaration."""
+    paths = sorted((FOLDER / name).parent.glob(f"{Path(name).name}*.findings.json"))
+    stems = [path.name.removesuffix(".findings.json") for path in paths]
+    return [Artefact.read(f"{Path(name).parent}/{stem}") for stem in stems if stem.partition(".")[0] == Path(name).name]
+
+
+def keep(runs: Path, label: str, picture: str) -> None:
+    """Record the results of a finished `turnout reproduce`."""
+    plain = json.loads((runs / "findings.json").read_text(encoding="utf-8"))
+    name = plain["reproduction"] + (f".{label}" if label else "")
+    (FOLDER / f"{name}.findings.json").write_text(json.dumps(plain), encoding="utf-8")
+    if picture:
+        reproduction = declared(plain["reproduction"])
+        records = {
+            panel: load_records([runs / panel if len(reproduction.panels) > 1 else runs]) for panel in plain["values"]
+        }
+        outcome = Outcome(reproduction, records)
+        drawn = (
+            curve_figure(outcome, reproduction.curves[0])
+            if picture == "curve"
+            else measure_figure(outcome, reproduction.measures[0])
+        )
+        drawn.savefig(FOLDER / f"{name}.png", dpi=100)
+
+
+def refresh(name: str) -> None:
+    """Write findings and results.csv of an artefact as they follow from its figures, with the checks of the declaration."""
+    path = FOLDER / f"{name}.findings.json"
+    outcome = Artefact.read(name).outcome
+    plain = {**json.loads(path.read_text(encoding="utf-8")), **outcome.as_plain()}
+    del plain["figures"]  # results.csv has them
+    text = json.dumps(plain, indent=1, ensure_ascii=False)
+    text = re.sub(r"(?<=\{)\s+(\"-?\d+\": [^{}]*?)\s+(?=\})", lambda found: re.sub(r"\s+", " ", found[1]), text)
+    path.write_text(text + "\n", encoding="utf-8")
+    (FOLDER / f"{name}.results.csv").write_text(csv(outcome), encoding="utf-8")
+
+
+def readme(text: str) -> str:
+    """Return a README with its marked parts written anew."""
+    return MARKED.sub(lambda found: found[1] + shown(Artefact.read(found[2])) + found[3], text)
+
+
+def shown(artefact: Artefact) -> str:
+    """Return how an artefact came about, its figures and its findings, in Markdown."""
+    changes = f"Not as declared: {'; '.join(artefact.outcome.changes)}.\n\n" if artefact.outcome.changes else ""
+    several = len(artefact.outcome.panels) > 1
+    findings = [
+        f"- *{f.claim}*{' (' + ', '.join(f.panels) + ')' if several else ''}: {f.verdict}, {f.reason}."
+        for f in artefact.outcome.findings()
+    ]
+    parts = [f"{artefact.how}\n\n{changes}{markdown(artefact.outcome)}", "\n".join(findings)]
+    return "\n" + "\n\n".join(part for part in parts if part) + "\n\n"
+
+
+def overall(findings: Sequence[Finding]) -> str:
+    """Return what became of a claim over all panels that were run."""
+    verdicts = {finding.verdict for finding in findings if not finding.reason.startswith("not run")}
+    if not verdicts:
+        return NOT_RUN
+    if HOLDS in verdicts:
+        return HOLDS if len(verdicts) == 1 else PART
+    return NOT if NOT in verdicts else UNDECIDED
+
+
+def numbers(outcome: Tabulated, claim: Claim, finding: Finding, paper: bool) -> str:
+    """Return the figures that a claim is about: medians over seeds, or those of the paper."""
+    measure: Measure = claim.measure or outcome.reproduction.measures[0]
+    lines = [
+        line
+        for line in outcome.lines()
+        if line.panel.title in finding.panels and line.algorithm in claim.check.algorithms
+    ]
+    measures = list(outcome.reproduction.measures)
+    texts = []
+    for line in lines:
+        if paper:
+            figure = line.paper[measures.index(measure)] if measure in measures else None
+        else:
+            values = outcome.figures(line.panel, measure)[line.algorithm]
+            figure = measure.shown(Quartiles.over(list(values.values()))) if values else None
+        if figure is not None:
+            texts.append(f"`{line.algorithm}` {figure}")
+    return ", ".join(texts) or "–"
+
+
+def claims(name: str, recorded: Sequence[Artefact]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the verdict of each claim of a declaration, and its rows of the page."""
+    reproduction = declared(name)
+    for claim in reproduction.claims:
+        found = [(each, f) for each in recorded for f in each.outcome.findings() if f.claim == claim.text]
+        found = [(each, f) for each, f in found if not f.reason.startswith("not run")]
+        measure, rows = (claim.measure or reproduction.measures[0]).title, []
+        verdict = overall([f for _, f in found])
+        for each, f in found:
+            first = [claim.text, f"**{verdict}**"] if not rows else ["", ""]
+            figures = [numbers(each.outcome, claim, f, paper) for paper in (True, False)]
+            rows.append(" | ".join([*first, ", ".join(f.panels), f"{f.verdict}, {f.reason}", measure, *figures]))
+        yield verdict, rows or [f"{claim.text} | **{NOT_RUN}** | – | – | {measure} | – | –"]
+
+
+def section(items: Sequence[dict[str, Any]]) -> tuple[str, dict[str, int]]:
+    """Return the tables and figures of one paper, and how many claims have which verdict."""
+    parts: list[str] = []
+    counts: dict[str, int] = dict.fromkeys(VERDICTS, 0)
+    for item in items:
+        parts.append(f"### {item['item']}: {item['about']}")
+        for name in item.get("declared", []):
+            recorded = artefacts(name)
+            runs = [f"- {each.how}" + "".join(f"; {change}" for change in each.outcome.changes) for each in recorded]
+            parts.append(
+                "\n".join(
+                    [f"Declared as `{name}`" + (":" if runs else "; no artefact is recorded."), "", *runs]
+                ).strip()
+            )
+            found = list(claims(name, recorded))
+            for verdict, _ in found:
+                counts[verdict] += 1
+            rows = [f"| {row} |" for _, rows in found for row in rows]
+            head = [
+                "| claim | finding | panel | in that panel | figure | paper | ours |",
+                "|---|---|---|---|---|---|---|",
+            ]
+            parts += ["\n".join([*head, *rows])] if rows else []
+        if "missing" in item:
+            parts.append(("Not run: " if "declared" in item else "Not declared: ") + item["missing"])
+    return "\n\n".join(parts), counts
+
+
+def page() -> str:
+    """Return the page of claims."""
+    contents = tomllib.loads((FOLDER / "papers.toml").read_text(encoding="utf-8"))
+    rows, bodies = [], []
+    for name, paper in contents["papers"].items():
+        text, counts = section(paper["shows"])
+        rows.append(f"| [{paper['title']}](#{name}) | {' | '.join(map(str, counts.values()))} |")
+        bodies.append(f'<a id="{name}"></a>\n\n## {paper["title"]}\n\n{paper["source"]}\n\n{text}')
+    summary = "\n".join([f"| claims | {' | '.join(VERDICTS)} |", "|---|" + "---:|" * len(VERDICTS), *rows])
+    return "\n\n".join([contents["introduction"].strip(), summary, *bodies]) + "\n"
+
+
+def texts() -> dict[Path, str]:
+    """Return everything that is written from artefacts, by its file."""
+    readmes = {path: readme(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*/README.md"))}
+    return {**readmes, FOLDER / "README.md": page()}
+
+
+def main() -> None:
+    """Record a folder, or write READMEs and the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("write", help="write READMEs and the page of claims")
+    recording = commands.add_parser("keep", help="record a finished run")
+    recording.add_argument("runs", type=Path, help="the folder of turnout reproduce")
+    recording.add_argument("--label", default="", help="tells several runs of one declaration apart")
+    recording.add_argument(
+        "--picture", choices=("", "curve", "measure"), default="", help="draw the first curve or measure"
+    )
+    given = parser.parse_args()
+    if given.command == "keep":
+        keep(given.runs, given.label, given.picture)
+    for path in FOLDER.glob("*/*.findings.json"):
+        refresh(path.relative_to(FOLDER).as_posix().removesuffix(".findings.json"))
+    for path, text in texts().items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

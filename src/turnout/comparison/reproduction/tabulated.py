@@ -1,0 +1,133 @@
+"""Outcomes whose figures come from a table instead of runs: recorded artefacts, and figures that a function computes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from turnout.core.checks import ConfigurationError, DataError, known_name
+from turnout.reporting.measure import Measure
+from turnout.comparison.reproduction.checks import Figures
+from turnout.comparison.reproduction.declaration import Panel, Reproduction
+from turnout.comparison.reproduction.outcome import Outcome
+
+Values = Mapping[str, Mapping[str, Figures]]
+"""Figures by panel, measure, algorithm and seed."""
+
+
+@dataclass(frozen=True)
+class Quantity(Measure):
+    """A figure that a function computes, such as an exponent or a bound.
+
+    Args:
+        kind: always ``"computed"``.
+        metric: the name of the quantity.
+        better: ``"more"`` or ``"less"``.
+    """
+
+    better: str = "more"
+
+    def __post_init__(self) -> None:
+        known_name("better", self.better, ("more", "less"))
+
+    @classmethod
+    def read(cls, text: Any) -> Quantity:
+        """Return the quantity that a declaration names: ``"GM-Appeal"`` or ``{name = "error", better = "less"}``.
+
+        Raises:
+            ConfigurationError: for anything else.
+        """
+        table = {"name": text} if isinstance(text, str) else text
+        if (
+            not isinstance(table, dict)
+            or not isinstance(table.get("name"), str)
+            or not table.keys() <= {"name", "better"}
+        ):
+            raise ConfigurationError(f'measures: got {text!r}, needed a name or {{name = "error", better = "less"}}')
+        return cls("computed", table["name"], table.get("better", "more"))
+
+    def __str__(self) -> str:
+        return str(self.metric)
+
+    @property
+    def title(self) -> str:
+        """The name."""
+        return str(self.metric)
+
+    @property
+    def scale(self) -> float:
+        """One: quantities are printed as they are."""
+        return 1.0
+
+    @property
+    def less_is_better(self) -> bool:
+        """Whether a smaller figure is better."""
+        return self.better == "less"
+
+
+@dataclass(frozen=True, eq=False)
+class Tabulated(Outcome):
+    """An outcome without runs.
+
+    Attributes:
+        values: the figures.
+    """
+
+    values: Values = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, reproduction: Reproduction, values: Values, changes: tuple[str, ...] = ()) -> Tabulated:
+        """Return the outcome of figures in the panels of a reproduction.
+
+        Raises:
+            ConfigurationError: for figures of a panel or an algorithm that the reproduction does not declare.
+        """
+        for name, measures in values.items():
+            panel = reproduction.panels[known_name("panel", name, reproduction.panels)]
+            for figures in measures.values():
+                for algorithm in figures:
+                    known_name(f"algorithm in panel {name}", algorithm, reproduction.of(panel))
+        return cls(reproduction, dict.fromkeys(values, ()), changes, values)
+
+    @classmethod
+    def read(cls, reproduction: Reproduction, path: Path) -> Tabulated:
+        """Return the outcome that ``findings.json`` of a reproduction recorded.
+
+        Raises:
+            DataError: where the file is not one, or is of another reproduction.
+            ConfigurationError: where it has figures that the declaration lacks.
+        """
+        try:
+            plain = json.loads(path.read_text(encoding="utf-8"))
+            values = {
+                panel: {measure: _figures(reproduction, measure, table) for measure, table in measures.items()}
+                for panel, measures in plain["values"].items()
+            }
+            name, changes = plain["reproduction"], tuple(plain["changes"])
+        except (OSError, ValueError, LookupError, AttributeError, TypeError) as error:
+            raise DataError(f"{path}: needed findings.json of `turnout reproduce`: {error!r}") from error
+        if name != reproduction.name:
+            raise DataError(f"{path}: holds the figures of {name}, needed those of {reproduction.name}")
+        return cls.of(reproduction, values, changes)
+
+    def figures(self, panel: Panel, measure: Measure) -> Figures:
+        """Return a figure for each algorithm and seed."""
+        table = self.values[panel.name].get(str(measure), {})
+        return {name: table.get(name, {}) for name in self.reproduction.of(panel)}
+
+
+def _figures(
+    reproduction: Reproduction, measure: str, table: Mapping[str, Mapping[str, float | None]]
+) -> dict[str, dict[int, float]]:
+    """Return recorded figures with numbers for seeds, and the worst figure where a run has none."""
+    measures = [*reproduction.measures, *(claim.measure for claim in reproduction.claims if claim.measure)]
+    known = {str(each): each for each in measures}
+    worst = known[measure].worst if measure in known else math.inf
+    return {
+        name: {int(seed): worst if value is None else float(value) for seed, value in values.items()}
+        for name, values in table.items()
+    }

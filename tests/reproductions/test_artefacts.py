@@ -1,0 +1,82 @@
+"""READMEs and the page of claims say what the recorded artefacts say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from turnout.comparison.reproduction import names
+from turnout.comparison.reproduction.table import csv
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "reproductions"
+RECORDED = sorted(
+    path.relative_to(FOLDER).as_posix().removesuffix(".findings.json") for path in FOLDER.glob("*/*.findings.json")
+)
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    """The script that records artefacts and writes the pages."""
+    spec = importlib.util.spec_from_file_location("reproductions_script", ROOT / "scripts" / "reproductions.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_readmes_and_the_page_are_what_the_script_writes(script: ModuleType) -> None:
+    for path, text in script.texts().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path}: run python scripts/reproductions.py write"
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_an_artefact_agrees_with_itself(script: ModuleType, name: str) -> None:
+    """Findings and results.csv follow from the figures of single seeds, with the checks of today's declaration."""
+    artefact = script.Artefact.read(name)
+    path = FOLDER / f"{name}.findings.json"
+    recorded = json.loads(path.read_text(encoding="utf-8"))
+    assert artefact.outcome.as_plain()["findings"] == recorded["findings"]
+    assert csv(artefact.outcome) == (FOLDER / f"{name}.results.csv").read_text(encoding="utf-8")
+    assert path.stat().st_size < 50_000
+    assert recorded["run"]["command"].startswith(f"turnout reproduce {name.partition('.')[0]}")
+    assert len(recorded["run"]["commit"]) == 40
+
+
+def test_every_artefact_is_shown_in_its_readme() -> None:
+    for name in RECORDED:
+        readme = (FOLDER / name).parent / "README.md"
+        assert f"<!-- artefact: {name} -->" in readme.read_text(encoding="utf-8"), f"{readme} does not show {name}"
+
+
+def test_the_page_has_every_declaration(script: ModuleType) -> None:
+    page = script.page()
+    assert all(f"Declared as `{name}`" in page for name in names(FOLDER))
+
+
+def test_a_changed_figure_changes_verdict_and_pages(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page is no copy of the verdicts: it follows from the figures."""
+    name = "fedau/digits"
+    (tmp_path / "fedau").mkdir()
+    for path in (*FOLDER.glob("fedau/digits*"), FOLDER / "fedau" / "README.md"):
+        (tmp_path / "fedau" / path.name).write_bytes(path.read_bytes())
+    before = script.shown(script.Artefact.read(name))
+    path = tmp_path / "fedau" / "digits.findings.json"
+    plain = json.loads(path.read_text(encoding="utf-8"))
+    figures = plain["values"]["digits"]["final train_accuracy"]
+    figures["fedau"] = dict.fromkeys(figures["fedau"], 0.5)
+    path.write_text(json.dumps(plain), encoding="utf-8")
+    monkeypatch.setattr(script, "FOLDER", tmp_path)
+    after = script.shown(script.Artefact.read(name))
+    assert "*A cutoff of K = 50 is better than none*: holds" in before
+    assert "*A cutoff of K = 50 is better than none*: does not hold" in after
+    assert "| `fedau` | 50.0 (50.0 to 50.0)" in after
