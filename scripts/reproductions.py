@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from turnout.comparison.folders import load_records
-from turnout.core.checks import counted
-from turnout.reporting.measure import Measure
-from turnout.reporting.quartiles import Quartiles
-from turnout.comparison.reproduction import Drawing, Finding, Outcome, Reproduction, Tabulated, load
+from turnout.comparison.reproduction import Drawing, Finding, Outcome, Reproduction, Tabulated, read
 from turnout.comparison.reproduction.declaration import Claim
 from turnout.comparison.reproduction.pictures import curve_figure, measure_figure
 from turnout.comparison.reproduction.table import csv, markdown
+from turnout.core.checks import counted
+from turnout.reporting.measure import Measure
+from turnout.reporting.quartiles import Quartiles
 
 FOLDER = Path(__file__).resolve().parents[1] / "reproductions"
 MARKED = re.compile(r"(<!-- artefact: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -81,7 +81,7 @@ class Artefact:
 
 def declared(name: str) -> Reproduction:
     """Return the declaration of that name: panels, measures and claims."""
-    found = load(name, FOLDER)
+    found = read(FOLDER / f"{name}.toml", name)
     if not isinstance(found, Drawing):
         return found
     return found.declared or Reproduction(name, found.title, found.reference, {"algorithms": {}}, {})

@@ -28,9 +28,9 @@ from turnout.comparison.reproduction.page import write_outcome
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, counted
 from turnout.data.catalogue import inventory
+from turnout.record.environment import environment
 from turnout.record.storage import read_json, replace_files
 from turnout.reporting import RunRecord
-from turnout.record.environment import environment
 
 _WITH_VALUE = ("--folder", "--jobs", "-j", "--threads", "--data-dir", "--checkpoint-every", "--declarations")
 _ALONE = ("--quiet", "-q", "--report", "--no-report")

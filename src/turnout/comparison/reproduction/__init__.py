@@ -5,4 +5,17 @@ from turnout.comparison.reproduction.outcome import Finding, Outcome
 from turnout.comparison.reproduction.reading import load, names, read
 from turnout.comparison.reproduction.tabulated import Quantity, Tabulated
 
-__all__ = ["Claim", "Curve", "Drawing", "Finding", "Outcome", "Panel", "Quantity", "Reproduction", "Tabulated", "load", "names", "read"]
+__all__ = [
+    "Claim",
+    "Curve",
+    "Drawing",
+    "Finding",
+    "Outcome",
+    "Panel",
+    "Quantity",
+    "Reproduction",
+    "Tabulated",
+    "load",
+    "names",
+    "read",
+]

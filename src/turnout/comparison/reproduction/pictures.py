@@ -106,6 +106,9 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
         own = [line for line in lines if line.panel is panel]
         _dots(axes, own, place, measure, looks)
         dress(axes, measure.title, "", title=title)
+        axes.xaxis.set_tick_params(
+            labelbottom=True
+        )  # a shared scale would leave them to the last row, which may have fewer
         few_ticks(axes.xaxis)
         axes.set_yticks(range(len(own)), [line.algorithm for line in own])
         axes.set_ylim(len(own) - 0.4, -0.6)

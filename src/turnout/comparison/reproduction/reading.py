@@ -10,10 +10,10 @@ from typing import Any
 
 from turnout.comparison.reproduction.checks import CHECKS, check_of
 from turnout.comparison.reproduction.declaration import Claim, Curve, Drawing, Panel, Reproduction
+from turnout.comparison.reproduction.tabulated import Quantity
 from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
 from turnout.reporting.measure import Measure
 from turnout.reporting.target import check_accuracy
-from turnout.comparison.reproduction.tabulated import Quantity
 
 FOLDER = Path("reproductions")
 """The folder of declarations in a clone of the repository, as seen from its root."""

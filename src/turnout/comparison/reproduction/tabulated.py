@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from turnout.core.checks import ConfigurationError, DataError, known_name
-from turnout.reporting.measure import Measure
 from turnout.comparison.reproduction.checks import Figures
 from turnout.comparison.reproduction.declaration import Panel, Reproduction
 from turnout.comparison.reproduction.outcome import Outcome
+from turnout.core.checks import ConfigurationError, DataError, known_name
+from turnout.reporting.measure import Measure
 
 Values = Mapping[str, Mapping[str, Figures]]
 """Figures by panel, measure, algorithm and seed."""
