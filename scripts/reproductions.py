@@ -99,18 +99,15 @@ def keep(runs: Path, label: str, picture: str) -> None:
     plain = json.loads((runs / "findings.json").read_text(encoding="utf-8"))
     name = plain["reproduction"] + (f".{label}" if label else "")
     (FOLDER / f"{name}.findings.json").write_text(json.dumps(plain), encoding="utf-8")
-    if picture:
+    refresh(name)
+    if picture == "measure":
+        outcome = Artefact.read(name).outcome
+        measure_figure(outcome, outcome.reproduction.measures[0]).savefig(FOLDER / f"{name}.png", dpi=100)
+    if picture == "curve":
         reproduction = declared(plain["reproduction"])
-        records = {
-            panel: load_records([runs / panel if len(reproduction.panels) > 1 else runs]) for panel in plain["values"]
-        }
-        outcome = Outcome(reproduction, records)
-        drawn = (
-            curve_figure(outcome, reproduction.curves[0])
-            if picture == "curve"
-            else measure_figure(outcome, reproduction.measures[0])
-        )
-        drawn.savefig(FOLDER / f"{name}.png", dpi=100)
+        folders = {panel: runs / panel if len(reproduction.panels) > 1 else runs for panel in plain["values"]}
+        outcome = Outcome(reproduction, {panel: load_records([folder]) for panel, folder in folders.items()})
+        curve_figure(outcome, reproduction.curves[0]).savefig(FOLDER / f"{name}.png", dpi=100)
 
 
 def refresh(name: str) -> None:

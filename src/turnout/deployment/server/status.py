@@ -77,7 +77,7 @@ def metrics(figures: dict[str, Any]) -> str:
 @cache
 def page() -> str:
     """Return the page, which asks for the figures by itself."""
-    return files("turnout.deployment.server.process").joinpath("page.html").read_text(encoding="utf-8")
+    return files("turnout.deployment.server").joinpath("page.html").read_text(encoding="utf-8")
 
 
 def _label(text: str) -> str:
