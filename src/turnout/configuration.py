@@ -8,7 +8,6 @@ from numbers import Integral
 
 from torch import nn
 
-from turnout.algorithms import fedavg
 from turnout.core.checks import ConfigurationError, count, known_name, refuse
 from turnout.core.device import check_device
 from turnout.core.display import html_table, short
@@ -20,10 +19,9 @@ from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
 from turnout.models import ModelSpec
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Meta
-from turnout.pieces.selection import AllAvailable
 from turnout.population import Everyone, Population
 from turnout.population.speed import UNEQUAL
+from turnout.protocol.fits import check_pace
 from turnout.protocol.pace import Buffered, Pace, Rounds
 
 
@@ -33,7 +31,7 @@ class Configuration:
 
     data: FederatedData
     model: ModelSpec | nn.Module
-    algorithm: Algorithm = field(default_factory=fedavg)
+    algorithm: Algorithm
     population: Population = field(default_factory=Population)
     pace: Pace = field(default_factory=Rounds)
     rounds: int = 100
@@ -67,6 +65,7 @@ class Configuration:
             count("evaluation_examples", self.evaluation_examples)
         count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
         known_name("engine", self.engine, ENGINES)
+        check_pace(self.pace, self.algorithm)
         self._check_privacy()
         self._check_label_groups()
         check_device(self.device)
@@ -180,7 +179,7 @@ class Configuration:
     @property
     def everyone_available_takes_part(self) -> bool:
         """Tell whether the rate of taking part is the rate of being available."""
-        return isinstance(self.algorithm.selection, AllAvailable) and self.population.opting is None
+        return self.algorithm.selection.takes_all and self.population.opting is None
 
     def build_model(self) -> nn.Module:
         """Return the model with its first parameters."""
@@ -194,8 +193,9 @@ class Configuration:
 
     def _check_normalisation(self, module: nn.Module) -> None:
         """Refuse running statistics where a step is made of several minibatches, at models that nobody keeps."""
-        if isinstance(self.algorithm.local, Meta) and any(isinstance(m, BATCH_NORMS) for m in module.modules()):
+        if (reason := self.algorithm.local.refuses_batch_norm) is not None and any(
+            isinstance(m, BATCH_NORMS) for m in module.modules()
+        ):
             raise ConfigurationError(
-                f"{type(module).__name__} has layers of BatchNorm, and a meta-gradient is of several models that nobody "
-                "keeps, which running statistics could not follow: write to.models.group_norm(model)"
+                f"{type(module).__name__} has layers of BatchNorm, and {reason}: write to.models.group_norm(model)"
             )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from turnout.algorithms import fedavg
 from turnout.algorithms.step_sizes import warn_of_step_sizes
 from turnout.callbacks import Callback, Callbacks
 from turnout.configuration import Configuration
@@ -14,6 +15,7 @@ from turnout.core.checks import CheckpointError, ConfigurationError, count
 from turnout.distributed import collectives
 from turnout.distributed.collectives import ProcessLost
 from turnout.models import ModelSpec
+from turnout.pieces.base.algorithm import Algorithm
 from turnout.record import checkpoint, storage
 from turnout.record.environment import environment
 from turnout.reporting.progress import Progress
@@ -52,6 +54,8 @@ class Experiment(Configuration):
     Raises:
         ConfigurationError: for values that cannot be run.
     """
+
+    algorithm: Algorithm = field(default_factory=fedavg)
 
     def run(
         self,

@@ -202,25 +202,25 @@ def test_two_servers_on_one_folder(folder):
 
 REFUSALS = {
     "time budget": (
-        replace(RUN, algorithm=fedau(Sgd(steps=TimeBudget(10.0)))),
+        {"algorithm": fedau(Sgd(steps=TimeBudget(10.0)))},
         "a time budget counts steps by the simulated speed",
     ),
     "buffered selection": (
-        replace(RUN, algorithm=RECIPES["folb"](LOCAL), pace=Buffered(3)),
+        {"algorithm": RECIPES["folb"](LOCAL), "pace": Buffered(3)},
         "the order of arrival decides who is in a step",
     ),
     "buffered controls": (
-        replace(RUN, algorithm=RECIPES["scaffold"](LOCAL), pace=Buffered(3)),
+        {"algorithm": RECIPES["scaffold"](LOCAL), "pace": Buffered(3)},
         "order of arrival|may mix several",
     ),
     "label groups": (
-        replace(RUN, label_groups=((0, 1), (2, 3))),
+        {"label_groups": ((0, 1), (2, 3))},
         "label_groups: this looks at the data of all clients, and theirs stay with them: leave it out",
     ),
-    "appeal": (replace(RUN, appeal=AppealMetrics()), "appeal: this looks at the data of all clients"),
-    "gradients": (replace(RUN, gradients=GradientMetrics()), "gradients: this looks at the data of all clients"),
+    "appeal": ({"appeal": AppealMetrics()}, "appeal: this looks at the data of all clients"),
+    "gradients": ({"gradients": GradientMetrics()}, "gradients: this looks at the data of all clients"),
     "test examples": (
-        replace(RUN, population=Population(opting=Opting(split="test"))),
+        {"population": Population(opting=Opting(split="test"))},
         "clients at home judge by their training examples",
     ),
 }
@@ -229,9 +229,9 @@ REFUSALS = {
 @pytest.mark.parametrize("what", REFUSALS)
 def test_what_cannot_be_deployed(what):
     """Refused at the start, with the reason."""
-    run, reason = REFUSALS[what]
+    changes, reason = REFUSALS[what]
     with pytest.raises(ConfigurationError, match=reason):
-        Setting.of(run)
+        Setting.of(replace(RUN, **changes))
 
 
 def test_what_does_not_fit(monkeypatch):

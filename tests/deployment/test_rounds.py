@@ -6,7 +6,6 @@ import torch
 from turnout import Everyone, Experiment, Population, Rounds, Uniform, WithReplacement, fedau, fedavg
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.server.replay import replay
-from turnout.deployment.server.setting import Setting
 from turnout.models import Mlp
 
 from ..laws.recipes import DATA, LOCAL
@@ -85,6 +84,5 @@ def test_a_deadline_ends_a_round(world, restarts):
 
 def test_a_cohort_that_cannot_be_larger():
     """Refused at the start, and not when the first round begins."""
-    run = run_with(fedavg(LOCAL, also=(WithReplacement(4),)), Rounds(over_selection=1.5))
     with pytest.raises(ConfigurationError, match="over_selection: WithReplacement cannot be enlarged"):
-        Setting.of(run)
+        run_with(fedavg(LOCAL, also=(WithReplacement(4),)), Rounds(over_selection=1.5))

@@ -238,7 +238,7 @@ def announced(piece=SECURE):
     from turnout.simulation import Simulation
 
     report = Simulation(experiment).train(np.array([0]))
-    masker = Masker(piece)
+    masker = Masker(piece.client_side())
     assert masker.announce(0, 0, report, {}) is not None
     return masker
 

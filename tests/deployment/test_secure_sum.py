@@ -51,7 +51,7 @@ def test_codes_of_the_protocol_are_what_a_simulation_sums():
     rows, factors = rng.normal(size=(6, 9)), rng.uniform(0.2, 1.2, 6)
     values = {i + 1: piece.code.encode(factors[i] * rows[i]) for i in range(6)}
     total, _ = secure_sum(values, bits=32, threshold=3)
-    found = piece.rounded(torch.from_numpy(factors), torch.from_numpy(rows)).sum(dim=0)
+    found = piece.summand(torch.from_numpy(factors), torch.from_numpy(rows)).sum(dim=0)
     np.testing.assert_array_equal(piece.code.decode(total), found.numpy())
 
 
@@ -113,7 +113,7 @@ def test_neighbours_are_counted_as_the_graph_has_them(degree):
 
 def test_what_is_too_large_is_clipped():
     piece = SecureSum(largest=2.0, fraction_bits=4, too_large="clip")
-    found = piece.rounded(torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([[0.3, -5.0], [1.5, -0.5]]))
+    found = piece.summand(torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([[0.3, -5.0], [1.5, -0.5]]))
     assert found.tolist() == [[5 / 16, -2.0], [2.0, -1.0]]
 
 
@@ -121,7 +121,7 @@ def test_a_client_masks_in_the_round_in_which_it_trained():
     """A task of another round finds no update, and is given up."""
     simulation = Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), rounds=1))
     report = simulation.train(np.array([0]))
-    masker = Masker(SecureSum())
+    masker = Masker(SecureSum().client_side())
     assert masker.announce(0, 3, report, {}) is not None
     task = Assignment(1, 4, "share", 0, "", 0, 1.0)
     assert masker.answer(task, {}) is None

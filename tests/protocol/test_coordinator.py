@@ -36,7 +36,7 @@ class Here:
 def server(algorithm, pace, here=None) -> Coordinator:
     """A coordinator as a network has it."""
     here = here or Here()
-    bound = pace.bind(N, algorithm.phases, algorithm.continues)
+    bound = pace.bind(N, algorithm)
     cohorts = SelectedCohorts(
         algorithm.selection,
         lambda version: Candidates(lambda ids: here.available(ids, version), here.num_clients, version, 0),
@@ -114,8 +114,11 @@ def test_all_prepare_before_the_first_round_and_never_again():
 
 @pytest.mark.parametrize("algorithm", [fednu(cohort_size=2), folb_two_set(cohort_size=2), scaffold_p(cohort_size=2)])
 def test_a_buffer_has_no_phases(algorithm):
-    with pytest.raises(ConfigurationError, match=r"Buffered cannot (measure|prepare): .*the pace Rounds\(\)"):
-        Buffered(2).bind(N, algorithm.phases)
+    with pytest.raises(
+        ConfigurationError,
+        match=r"Buffered trains and does nothing else, it cannot (measure|prepare): write the pace Rounds\(\)",
+    ):
+        Buffered(2).bind(N, algorithm)
 
 
 def test_a_restart_between_measuring_and_training_changes_nothing():

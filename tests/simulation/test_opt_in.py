@@ -27,7 +27,7 @@ from turnout.core.types import Task
 from turnout.data.federated import Shards
 from turnout.engine.full_batch import full_scores
 from turnout.engine.objective import Objective
-from turnout.pieces.local.tuning import tuned
+from turnout.pieces.base.tuning import tuned
 from turnout.simulation import Simulation, checkpointing
 from turnout.simulation.client_groups import ClientGroup
 

@@ -10,11 +10,9 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Candidates, Report, State
-from turnout.pieces.base import Selection
-from turnout.pieces.selection import AllAvailable, Uniform
+from turnout.pieces.base import Selection, enlarged_size
 from turnout.protocol.choice import Choice
 from turnout.protocol.pace import Choose
-from turnout.protocol.pace.rounds import enlarged
 
 
 class Cohorts(Protocol):
@@ -69,7 +67,7 @@ class SelectedCohorts:
             candidates = replace(candidates, available=lambda clients: there(clients) & may(clients, version))
         if wanted.phase == "measure":
             return check_cohort(self.selection, self.selection.measuring(candidates), candidates, "measuring")
-        selection = self.selection if wanted.factor == 1.0 else enlarged_selection(self.selection, wanted.factor)
+        selection = self.selection if wanted.factor == 1.0 else self.selection.enlarged(wanted.factor)
         candidates = replace(candidates, measured=self._measured, record=self._record())
         return check_cohort(selection, selection.select(candidates), candidates, "select")
 
@@ -146,22 +144,6 @@ class AvailableCohorts(SelectedCohorts):
         return np.arange(self._choice.availability.num_clients)
 
 
-def enlarged_selection(selection: Selection, factor: float) -> Selection:
-    """Return the selection of cohorts that are larger by `factor`.
-
-    Raises:
-        ConfigurationError: for one that cannot be enlarged without changing what it is.
-    """
-    if isinstance(selection, AllAvailable):
-        return selection
-    if isinstance(selection, Uniform):
-        return Uniform(enlarged(selection.cohort_size, factor))
-    raise ConfigurationError(
-        f"over_selection: {type(selection).__name__} cannot be enlarged without changing what it is: write "
-        "also=(Uniform(10),), or over_selection=1"
-    )
-
-
 class RandomCohorts:
     """Cohorts of so many clients at random, among those who are there and idle.
 
@@ -182,7 +164,7 @@ class RandomCohorts:
         if callable(self._size):
             return self._size(self._choice.there, version, wanted.factor)
         num_clients = self._choice.availability.num_clients
-        return self._choice.choose(num_clients if self._size is None else enlarged(self._size, wanted.factor))
+        return self._choice.choose(num_clients if self._size is None else enlarged_size(self._size, wanted.factor))
 
     def measured(self, reports: Report) -> None:
         """Nothing depends on measurements here."""

@@ -14,18 +14,17 @@ import torch
 from turnout.core.checks import BudgetSpent
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Info, Report, ServerState, State, Task
-from turnout.pieces.aggregation import SecureSum
 from turnout.pieces.base import RecordingSelection
 from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.phases import Attendance
 from turnout.pieces.base.server_step import server_prepares, server_step
 from turnout.protocol.batch import Batch, Order, Stepped, with_repeats
 from turnout.protocol.growth import grown
 from turnout.protocol.influence import Influence
 from turnout.protocol.limits import Participations
-from turnout.protocol.pace import SECURE_PHASES, Ask, Choose, Gather, Phase, Step
+from turnout.protocol.pace import Ask, Choose, Gather, Phase, Step
 from turnout.protocol.repeats import Repeats
 from turnout.protocol.scheduler import Scheduler, Told
-from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.tensors import as_arrays, as_tensors, report_as_tensors, report_of_tensors
 
 
@@ -48,8 +47,8 @@ class Coordinator:
         models: the model of every version that somebody may still report about, ``[P]``.
         influence: what every client has contributed; None if nobody asked for it.
         measured: what those said who were asked before the cohort of the present round was chosen; None without.
-        attendance: who is in the secure sum of the present round; None before one begins.
-        barred: clients that take part in no secure sum any more, because they cheated in one.
+        attendance: who takes part in the extra phases of the present round; None before they begin.
+        barred: clients that take part in no extra phases any more, because they broke the protocol.
     """
 
     def __init__(
@@ -76,10 +75,9 @@ class Coordinator:
             self.scheduler.cohorts.allow(self._took_part.may)
         if isinstance(algorithm.selection, RecordingSelection):
             self.scheduler.cohorts.recall(lambda: self.state.slots["selection"])
-        self._secure = algorithm.aggregation if isinstance(algorithm.aggregation, SecureSum) else None
         self.attendance: Attendance | None = None
         self.barred: set[int] = set()
-        if self._secure is not None:
+        if algorithm.aggregation.phases:
             self.scheduler.through = self._through
         self._enrolled = federation.num_clients
         self._shared: tuple[ServerState | None, State] = (None, {})
@@ -184,14 +182,13 @@ class Coordinator:
         ]  # fmt: skip
 
     def _through(self, wanted: Choose, version: int) -> list[int]:
-        """Return whom to ask for a phase of the secure sum of this round, of all who got through the phase before."""
-        assert self._secure is not None
-        clients = wanted.first
-        if wanted.phase == "share":
-            self.attendance = self._secure.attendance(self.federation.seed, version)
+        """Return whom to ask for an extra phase of this round, of all who completed the phase before."""
+        clients, aggregation = wanted.first, self.algorithm.aggregation
+        if wanted.phase == aggregation.phases[0]:
+            self.attendance = aggregation.attendance(self.federation.seed, version)
             clients = [client for client in clients if client not in self.barred]
         assert self.attendance is not None
-        return getattr(self.attendance, wanted.phase)(clients)
+        return self.attendance.ask(wanted.phase, clients)
 
     def no_reports(self) -> Report:
         """Return the reports of nobody."""
@@ -205,10 +202,9 @@ class Coordinator:
             self.models[self.state.version] = self.state.params
             self._prepared = reports
             return
-        if batch.phase in SECURE_PHASES:
-            if batch.phase == "open":
-                assert self.attendance is not None
-                self.attendance.opened(batch.clients.tolist())
+        if batch.phase in self.algorithm.aggregation.phases:
+            assert self.attendance is not None
+            self.attendance.gathered(batch.phase, batch.clients.tolist())
             return
         self.measured = self._counted(reports)
         self.scheduler.cohorts.measured(self.measured)
@@ -332,11 +328,9 @@ class Coordinator:
         if self.influence is not None:
             self.influence.restore(own)
         self.scheduler.restore({name: as_arrays(group(f"schedule.{name}")) for name in self.scheduler.state()})
-        if self._secure is not None and "sum.dealt" in own:
-            self.attendance = self._secure.attendance(self.federation.seed, self.state.version)
-            self.attendance.restore(
-                {name.removeprefix("sum."): value for name, value in own.items() if name[:4] == "sum."}
-            )
+        if extra := {name.removeprefix("sum."): value for name, value in own.items() if name.startswith("sum.")}:
+            self.attendance = self.algorithm.aggregation.attendance(self.federation.seed, self.state.version)
+            self.attendance.restore(extra)
         self.measured = None
         if measured := group("measured"):
             self.measured = report_of_tensors(measured, device)
@@ -344,8 +338,8 @@ class Coordinator:
 
 
 def _of_sum(step: Step, attendance: Attendance) -> Step:
-    """Return a step with the tasks of those whose updates are in its secure sum; of nobody where it cannot be opened."""
-    summed = set(attendance.masked if attendance.opens else ())
+    """Return a step with the tasks of the clients whose updates are in its sum; of nobody where it cannot be opened."""
+    summed = set(attendance.used())
     rows = [i for i, client in enumerate(step.clients) if client in summed]
     return step._replace(
         **{name: tuple(getattr(step, name)[i] for i in rows) for name in ("tasks", "clients", "versions")}

@@ -11,7 +11,6 @@ from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import Cohorts
 from turnout.protocol.pace import (
     PHASES,
-    SECURE_PHASES,
     Action,
     Ask,
     BoundPace,
@@ -19,6 +18,7 @@ from turnout.protocol.pace import (
     Drop,
     Gather,
     Ignore,
+    Phase,
     SetTimer,
     Step,
 )
@@ -44,7 +44,7 @@ class Scheduler:
         pace: as given.
         cohorts: as given.
         cohort: who was chosen last, ascending, with those who count twice twice, int64 ``[B]``.
-        through: whom to ask for the next phase of a secure sum, at a version; nobody where too few are left.
+        through: whom to ask for an extra phase, after training, at a version; nobody where too few are left.
     """
 
     def __init__(self, pace: BoundPace, cohorts: Cohorts, choice: Choice | None, *, patient: bool) -> None:
@@ -52,6 +52,11 @@ class Scheduler:
         self.cohort = np.zeros(0, dtype=np.int64)
         self._todo: deque[Action] = deque()
         self.through: Callable[[Choose, int], list[int]] = lambda wanted, _: list(wanted.first)
+
+    @property
+    def _phases(self) -> tuple[Phase, ...]:
+        """All phases that a choice can be for, by their numbers in a checkpoint."""
+        return (*PHASES, *self.pace.extra)
 
     def start(self, time: float) -> None:
         """Begin; before anything else, and not after `restore`."""
@@ -103,8 +108,8 @@ class Scheduler:
 
     def _answer(self, time: float, wanted: Choose) -> None:
         """Choose."""
-        if wanted.phase in SECURE_PHASES:
-            self._todo.extend(self.pace.chosen(time, self._of_sum(wanted)))
+        if wanted.phase not in PHASES:
+            self._todo.extend(self.pace.chosen(time, self._of_those(wanted)))
             return
         if wanted.most is None:
             cohort = self.cohorts(wanted, self.pace.version)
@@ -116,8 +121,8 @@ class Scheduler:
         if clients or not self._patient:
             self._todo.extend(self.pace.chosen(time, clients))
 
-    def _of_sum(self, wanted: Choose) -> list[int]:
-        """Return whom to ask for a phase of a secure sum: nobody, or those who are still there."""
+    def _of_those(self, wanted: Choose) -> list[int]:
+        """Return whom to ask for an extra phase: nobody, or those who are still there."""
         clients = np.array(self.through(wanted, self.pace.version), dtype=np.int64)
         return clients.tolist() if self._choice is None else clients[self._choice.there(clients)].tolist()
 
@@ -139,7 +144,7 @@ class Scheduler:
         own = {
             "wanted": np.array(counts).reshape(-1, 2),
             "first": np.array([client for choose in wanted for client in choose.first], dtype=np.int64),
-            "phase": np.array([PHASES.index(choose.phase) for choose in wanted], dtype=np.int64),
+            "phase": np.array([self._phases.index(choose.phase) for choose in wanted], dtype=np.int64),
             "cohort": self.cohort,
         }
         groups = {"pace": self.pace.state(), "scheduler": own}
@@ -154,5 +159,6 @@ class Scheduler:
         first, self.cohort = own["first"].tolist(), own["cohort"]
         wanted = zip(own["wanted"].tolist(), own["phase"].tolist(), strict=True)
         self._todo = deque(
-            Choose(None if most < 0 else int(most), first, factor, PHASES[phase]) for (most, factor), phase in wanted
+            Choose(None if most < 0 else int(most), first, factor, self._phases[phase])
+            for (most, factor), phase in wanted
         )

@@ -12,7 +12,6 @@ from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, ServerState
 from turnout.core.updates import Updates
 from turnout.distributed.updates import LazySum, RunningSum, Summed
-from turnout.pieces.aggregation import SecureSum
 from turnout.pieces.base import Weighting, check_weights
 from turnout.pieces.base.algorithm import Algorithm
 
@@ -49,7 +48,6 @@ class StreamingSum(ReportBuffer):
 
     def __init__(self, algorithm: Algorithm, state: ServerState, federation: Federation, alone: bool = False) -> None:
         super().__init__()
-        self._secure = algorithm.aggregation if isinstance(algorithm.aggregation, SecureSum) else None
         self._algorithm, self._state, self._federation = algorithm, state, federation
         self._alone = alone
         self._factors: list[torch.Tensor] = []
@@ -65,8 +63,8 @@ class StreamingSum(ReportBuffer):
             }
             rows = report.updates.gathered()
             delta = LazySum(rows, factors)
-            if self._secure is not None:
-                delta = LazySum(self._secure.rounded(factors, rows), factors, rows.dtype)
+            if (summand := self._algorithm.aggregation.summand(factors, rows)) is not None:
+                delta = LazySum(summand, factors, rows.dtype)
             super().add(replace(report, delta=delta, extra=extra))
             return
         good = report.finite()
@@ -81,9 +79,9 @@ class StreamingSum(ReportBuffer):
         super().add(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
 
     def _add(self, name: str, factors: torch.Tensor, rows: torch.Tensor) -> None:
-        """Add vectors of one kind to their sum: as they are, or as the whole numbers that masks are added to."""
-        if self._secure is not None and not name and rows.shape[1]:
-            factors, rows = torch.ones_like(factors), self._secure.rounded(factors, rows)
+        """Add vectors of one kind to their sum: as they are, or as the aggregation adds them up."""
+        if not name and rows.shape[1] and (summand := self._algorithm.aggregation.summand(factors, rows)) is not None:
+            factors, rows = torch.ones_like(factors), summand
         self._sums.setdefault(name, RunningSum()).add(factors, rows)
 
     def _of(self, report: Report) -> torch.Tensor:

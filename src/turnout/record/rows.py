@@ -10,7 +10,6 @@ import numpy as np
 
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Info, Report, ServerState
-from turnout.pieces.aggregation import SecureSum
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import participation_table
 from turnout.protocol.batch import Stepped
@@ -147,9 +146,11 @@ def traffic(
     trained = np.unique(reports.client)
     inputs = algorithm.per_client_inputs(trained, state, federation)
     alone = 8 * len(trained) + sum(value.nbytes for value in inputs.values())
-    if isinstance(algorithm.aggregation, SecureSum):
-        up, more = algorithm.aggregation.round_bytes(len(trained), len(state.params))
-        reports, alone = replace(reports, vector_bytes=up), alone + len(trained) * more
+    phases = ("train", *algorithm.aggregation.phases)
+    extra = [algorithm.aggregation.bytes(phase, len(trained), len(state.params)) for phase in phases]
+    if sizes := [size for size in extra if size is not None]:
+        reports = replace(reports, vector_bytes=sum(up for up, _ in sizes))
+        alone += len(trained) * sum(down for _, down in sizes)
     row = {"bytes_down": len(trained) * broadcast + alone, "bytes_up": len(trained) * reports.nbytes}
     if reports.measured is not None:
         measuring = np.unique(reports.measured.client)

@@ -17,7 +17,7 @@ from turnout.engine.loss import metric_of
 from turnout.engine.objective import Objective
 from turnout.evaluation.evaluate import figures
 from turnout.pieces.base import Local
-from turnout.pieces.local.tuning import tuned
+from turnout.pieces.base.tuning import tuned
 from turnout.simulation.workspace import nobody
 
 ClientScores = dict[str, np.ndarray]

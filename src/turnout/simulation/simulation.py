@@ -15,17 +15,16 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, ServerState, State, Task
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
-from turnout.pieces.aggregation import SecureSum
 from turnout.protocol.batch import Stepped, with_repeats
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.pace import SECURE_PHASES, Phase, Step
+from turnout.protocol.fits import by_the_clock, check_clock
+from turnout.protocol.pace import Phase, Step
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.describe import describe
 from turnout.record.query import History
 from turnout.record.rows import Recorder
-from turnout.simulation.async_checks import by_the_clock, check
 from turnout.simulation.device_data import DeviceData
 from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.divergence import check_updates
@@ -66,8 +65,7 @@ class Simulation:
             experiment.data, experiment.algorithm, experiment.population, experiment.seed,
         )  # fmt: skip
         clock, n = by_the_clock(experiment.pace, population), data.num_clients
-        if clock:
-            check(experiment.pace, algorithm, population)
+        check_clock(experiment.pace, population)
         self.workspace = _workspace(experiment)
         self.objective = self.workspace.objective
         self.availability = population.availability.bind(n, data.label_counts() if data.has_labels else None, seed)
@@ -111,9 +109,10 @@ class Simulation:
         if algorithm.local.deadline is not None:  # asked for nobody's steps, it says what is lacking
             self.workers.num_steps(np.zeros(0, dtype=np.int64), task)
         if algorithm.aggregation.phases and self.workers.collude:
+            name = type(algorithm.aggregation).__name__
             raise ConfigurationError(
-                "behaviour: colluding attackers see the updates of all others, and SecureSum lets nobody see any: write "
-                "another attack, or leave SecureSum out"
+                f"behaviour: colluding attackers see the updates of all others, and {name} lets nobody see any: write "
+                f"another attack, or leave {name} out"
             )
 
     def _begin(self) -> tuple[Federation, torch.Tensor, State]:
@@ -133,12 +132,11 @@ class Simulation:
         """Return the pace and whom it asks; by a clock they are drawn from those who are there, by what comes with it."""
         experiment, selection = self.experiment, self.experiment.algorithm.selection
         if clock:
-            phases, seconds = experiment.algorithm.phases, experiment.population.round_seconds
-            continues = experiment.algorithm.continues
-            return at_random(experiment.pace, self.availability, seconds, selection, experiment.seed, phases, continues)
+            seconds, algorithm = experiment.population.round_seconds, experiment.algorithm
+            return at_random(experiment.pace, self.availability, seconds, selection, experiment.seed, algorithm)
         n = experiment.data.num_clients
         cohorts = SelectedCohorts(selection, self.presence.candidates, partial(np.arange, n))
-        pace = experiment.pace.bind(n, experiment.algorithm.phases, experiment.algorithm.continues)
+        pace = experiment.pace.bind(n, experiment.algorithm)
         return Scheduler(pace, cohorts, None, patient=False), None
 
     def _tried(self) -> int:
@@ -163,21 +161,19 @@ class Simulation:
         everyone = np.arange(len(self.workspace.data.train.sizes))
         steps = num_steps if algorithm.local.varies else num_steps(everyone, 0)
         gradient_alone = not any(each.of_training for each in algorithm.selection.measurements)
-        others = self._secure_efforts()
+        others = self._extra_efforts()
         for phase in algorithm.phases:
-            if phase not in ("train", *SECURE_PHASES):
+            if phase not in ("train", *algorithm.aggregation.phases):
                 alone = phase == "measure" and gradient_alone
                 others[phase] = Effort(1 if alone else steps, *self.message_bytes(phase))
         work = WorkTimes(self.speed, dropout, steps, *self.message_bytes("train"), others)
         return ByTheClock(VirtualTime(scheduler, choice, work, population.round_seconds))
 
-    def _secure_efforts(self) -> dict[Phase, Effort]:
-        """Return what the phases of a secure sum take: nothing but messages, as long as with all clients in it."""
+    def _extra_efforts(self) -> dict[Phase, Effort]:
+        """Return what the phases after training take: nothing but messages, as long as with all clients in them."""
         aggregation, num_params = self.experiment.algorithm.aggregation, len(self.state.params)
-        if not isinstance(aggregation, SecureSum):
-            return {}
-        k = aggregation.num_neighbours(self.coordinator.federation.num_clients)
-        return {phase: Effort(0, *aggregation.bytes_of(phase, k, num_params)) for phase in SECURE_PHASES}
+        n = self.coordinator.federation.num_clients
+        return {phase: Effort(0, *(aggregation.bytes(phase, n, num_params) or (0, 0))) for phase in aggregation.phases}
 
     def message_bytes(self, phase: Phase) -> tuple[int, int]:
         """Return the size of a report of a phase, and of what a client receives; one client does its task, to see."""
@@ -186,8 +182,10 @@ class Simulation:
         told = algorithm.per_client_inputs(smallest, state, self.coordinator.federation)
         first = -1 if phase == "prepare" else 0
         report, _ = self.workers.step(smallest, Task(state.params, first, seed, phase, self.coordinator.shared(), told))
-        if isinstance(algorithm.aggregation, SecureSum) and phase == "train":
-            report = replace(report, vector_bytes=algorithm.aggregation.bytes_of("train", 0, len(state.params))[0])
+        if phase == "train":
+            n, num_params = self.coordinator.federation.num_clients, len(state.params)
+            if (sizes := algorithm.aggregation.bytes(phase, n, num_params)) is not None:
+                report = replace(report, vector_bytes=sizes[0])
         return report.nbytes, self.bytes_down(phase)
 
     def bytes_down(self, phase: Phase = "train") -> int:
@@ -248,7 +246,9 @@ class Simulation:
         while True:
             action = self.driver.advance()
             batch = self.coordinator.batch(action)
-            if batch.phase in SECURE_PHASES:  # who is left is all that matters of the messages of a secure sum
+            if (
+                batch.phase in self.experiment.algorithm.aggregation.phases
+            ):  # who is left is all that matters of their messages
                 self.coordinator.gathered(batch, self.coordinator.no_reports())
                 continue
             reports = self.workers.collect(self.coordinator, batch)

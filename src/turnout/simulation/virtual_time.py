@@ -17,7 +17,7 @@ from turnout.population.availability import BoundAvailability
 from turnout.population.everyone import BoundEveryone
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import AvailableCohorts, RandomCohorts
-from turnout.protocol.pace import Ask, BoundPace, Drop, Gather, Pace, Phase, SetTimer, Step
+from turnout.protocol.pace import Ask, BoundPace, Course, Drop, Gather, Pace, Phase, SetTimer, Step, Training
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.tasks import TaskLog
 from turnout.simulation.clock import Clock
@@ -43,8 +43,7 @@ def at_random(
     seconds_per_round: float | None = None,
     cohort: Cohort | Selection | int | None = None,
     seed: int = 0,
-    phases: tuple[Phase, ...] = ("train",),
-    continues: bool = False,
+    course: Course = Training(),  # noqa: B008  # a constant
 ) -> tuple[Scheduler, Choice]:
     """Return a pace in motion that asks clients at random, and who draws them.
 
@@ -54,13 +53,12 @@ def at_random(
         seconds_per_round: how long such a round lasts; None has one begin with every server step.
         cohort: the selection of a synchronous round; None is everyone who is there, a number is so many at random.
         seed: of choices.
-        phases: what a synchronous round asks for.
-        continues: whether clients train from a model that they kept.
+        course: what a synchronous round asks clients for.
 
     Raises:
         ConfigurationError: for availability without a clock where rounds and server steps do not go together.
     """
-    bound, everyone = pace.bind(availability.num_clients, phases, continues), isinstance(availability, BoundEveryone)
+    bound, everyone = pace.bind(availability.num_clients, course), isinstance(availability, BoundEveryone)
     if seconds_per_round is not None:
         positive("seconds_per_round", seconds_per_round)
     elif not everyone and not pace.steps_are_rounds:

@@ -24,7 +24,7 @@ from turnout import (
     models,
 )
 from turnout.deployment.server.setting import Setting
-from turnout.protocol.pace import BoundRounds
+from turnout.protocol.pace import BoundRounds, Training
 from turnout.simulation import Simulation
 
 DATA = classification(features=4, classes=3)
@@ -45,9 +45,8 @@ def test_what_needs_one_model_for_a_cohort_is_refused(piece, message):
 
 
 def test_a_buffer_is_refused():
-    run = Experiment(DATA, models.Logistic(), fedawe(), Population(speed=Speed()), Buffered(2))
     with pytest.raises(ConfigurationError, match="KeptModels has them go on from the one that they kept"):
-        Simulation(run)
+        Experiment(DATA, models.Logistic(), fedawe(), Population(speed=Speed()), Buffered(2))
 
 
 def test_a_server_on_a_network_refuses_it():
@@ -92,7 +91,7 @@ def test_only_models_that_somebody_keeps_are_held():
 
 
 def test_who_enrols_later_begins_with_the_present_model():
-    pace = Rounds().bind(2, continues=True)
+    pace = Rounds().bind(2, Training(continues=True))
     pace.start(0.0)
     pace.chosen(0.0, [0])
     pace.all_reported(0.0)

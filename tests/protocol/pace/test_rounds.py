@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from tests.protocol.pace.ledger import Ledger, N
 
+from turnout.pieces.base import enlarged_size
 from turnout.protocol.pace import Ask, Choose, Drop, Ignore, Rounds, SetTimer, Step
-from turnout.protocol.pace.rounds import enlarged
 
 
 class RoundsLedger(Ledger):
@@ -90,7 +90,7 @@ def test_over_selection_takes_the_fastest():
 @pytest.mark.parametrize("factor", [1.0, 1.1, 1.3, 1.5, 2.0, 3.7])
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 10, 100, 1000])
 def test_an_enlarged_cohort_needs_as_many_reports_as_the_cohort_would(size, factor):
-    asked = enlarged(size, factor)
+    asked = enlarged_size(size, factor)
     assert size * factor - 1e-6 <= asked < size * factor + 1
     pace = Rounds(over_selection=factor).bind(10_000)
     pace.chosen(0.0, list(range(asked)))

@@ -18,12 +18,10 @@ from turnout.engine.choice import Choice
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores
 from turnout.engine.objective import Objective
-from turnout.pieces.aggregation import SecureSum
 from turnout.pieces.base.client_step import client_step
-from turnout.pieces.local.tuning import tuned
+from turnout.pieces.base.tuning import tuned
 from turnout.population.behaviour import BoundAttack
 from turnout.population.requirement import BoundRequirement, WarmUp
-from turnout.protocol.pace import SECURE_PHASES
 
 _WORST = np.finfo(np.float64).max  # of an own model that has diverged: any other is better
 
@@ -85,8 +83,8 @@ class Worker:
     def __init__(self, computer: Computer, row: int = 0, behaviour: BoundAttack | None = None) -> None:
         self._computer, self._row, self._behaviour = computer, row, behaviour
         self._requirement: BoundRequirement | None = None
-        aggregation = computer.experiment.algorithm.aggregation
-        self._masker = Masker(aggregation) if isinstance(aggregation, SecureSum) else None
+        side = computer.experiment.algorithm.aggregation.client_side()
+        self._masker = None if side is None else Masker(side)
 
     @property
     def model(self) -> Manifest:
@@ -99,7 +97,7 @@ class Worker:
 
     def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
         """Do a task: the report as bytes, and what the client remembers if the server takes it; None gives the task up."""
-        if self._masker is not None and task.phase in SECURE_PHASES:
+        if self._masker is not None and task.phase in self._computer.experiment.algorithm.aggregation.phases:
             return self._masker.answer(task, memory)
         computer, repeat = self._computer, np.array([task.repeat], dtype=np.int64)
         params, shared = split_model(computer.received(model))

@@ -29,8 +29,8 @@ from turnout.deployment.server.uploads import Uploads
 from turnout.deployment.server.verdicts import Refused, Verdict
 from turnout.deployment.wire.edge import Malformed, number, text, whole
 from turnout.deployment.wire.format import PROTOCOL, Assignment, WireError
-from turnout.deployment.wire.masked_sum import MaskedFormat
 from turnout.deployment.wire.messages import ReportFormat
+from turnout.deployment.wire.phases import PhaseFormat
 
 log = logging.getLogger("turnout.http")
 
@@ -233,7 +233,7 @@ class Http:
         self._waiting.wake(clients)
 
 
-async def _checked(expected: ReportFormat | MaskedFormat, file: Path, client: int, assignment: Assignment) -> None:
+async def _checked(expected: ReportFormat | PhaseFormat, file: Path, client: int, assignment: Assignment) -> None:
     """Read a report once, a large one in a thread of its own.
 
     Raises:

@@ -7,7 +7,7 @@ and the entries behind it, and `replay` recomputes a run from nothing but its jo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import compress
@@ -19,21 +19,19 @@ import torch
 
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Candidates, Report
+from turnout.deployment.server.extra_phases import ExtraPhases
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.noise import Noise
 from turnout.deployment.server.presence import Presence
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Entry, Outcome, ReportLost, Store
 from turnout.deployment.wire.format import Assignment, digest, encode, is_finite, model_tensors, told
-from turnout.deployment.wire.masked_sum import MaskedSum
 from turnout.protocol.batch import Batch
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.pace import SECURE_PHASES, Ask, Drop, Gather, SetTimer, Step
+from turnout.protocol.pace import Ask, Drop, Gather, SetTimer, Step
 from turnout.protocol.scheduler import Scheduler
-from turnout.protocol.secure import ProtocolError
-from turnout.protocol.secure.attendance import disputed
 from turnout.protocol.streaming import ReportBuffer, StreamingSum
 from turnout.record import checkpoint
 from turnout.record.query import save_run
@@ -84,7 +82,6 @@ class Driver:
         over: why the run has ended; None while it has not.
         started: whether the first task may be given.
         applied: the number of the last entry that was applied.
-        barred: clients that take part in no secure sum any more, and why.
         stepped: called after every server step.
         finite: whether the last model that was published holds neither NaN nor infinity, as clients get it.
         empty_steps: server steps in a row that had no report, or none that could be used; since this process started.
@@ -102,10 +99,7 @@ class Driver:
         self._lost = store.lost()
         self._tasks: dict[int, Assignment] = {}
         self._bodies: dict[int, str] = {}
-        self.barred: dict[int, str] = {}
-        self._sum: dict[
-            str, dict[int, tuple[str, Assignment]]
-        ] = {}  # of a secure sum: bodies and tasks by phase and client
+        self._extra = ExtraPhases(setting, self._body)
         self._timers: dict[int, float] = {}
         self._published: tuple[Any, Any, str, int] | None = None
         self._choice: Choice | None = None
@@ -126,6 +120,11 @@ class Driver:
     def params(self) -> torch.Tensor:
         """The present model, ``[P]``."""
         return self.setting.initial if self.coordinator is None else self.coordinator.state.params
+
+    @property
+    def barred(self) -> dict[int, str]:
+        """Clients that take part in no extra phases any more, and why."""
+        return self._extra.barred
 
     @property
     def digest(self) -> str | None:
@@ -223,7 +222,7 @@ class Driver:
         """Make the coordinator of N clients."""
         setting = self.setting
         federation = setting.federation(n)
-        pace = setting.pace.bind(n, setting.phases)
+        pace = setting.pace.bind(n, setting.algorithm)
         self._choice = Choice(self.presence, pace, setting.seed)
         cohorts = SelectedCohorts(setting.algorithm.selection, self._candidates, self.presence.there)
         scheduler = Scheduler(pace, cohorts, self._choice, patient=True)
@@ -259,8 +258,7 @@ class Driver:
         scheduler.reported(time, client, task, held.version)
         del self._tasks[client]
         self._bodies[task] = body
-        if self.setting.algorithm.aggregation.phases:
-            self._sum.setdefault(held.phase, {})[client] = body, held
+        self._extra.take(client, body, held)
         applied.outcomes.append(Outcome(task, client, "taken", body))
 
     def _go_on(self, time: float, applied: Applied) -> None:
@@ -306,15 +304,14 @@ class Driver:
         """
         coordinator = self.coordinator
         assert coordinator is not None
-        secret = isinstance(action, Step) and bool(self.setting.algorithm.aggregation.phases)
+        secret = isinstance(action, Step) and self._extra.declared
         reports = coordinator.no_reports()
         if secret and action.tasks:
             with _blaming(action.tasks):
-                reports = self._summed()  # before the batch, which is empty where there is no sum
+                reports = self._extra.report(coordinator)  # before the batch, which is empty where there is no sum
         batch = coordinator.batch(action)
-        if batch.phase in SECURE_PHASES:
-            if batch.phase == "mask":
-                self._settle_disputes(batch.clients.tolist())
+        if batch.phase in self.setting.algorithm.aggregation.phases:
+            self._extra.gathered(coordinator, batch.phase, batch.clients.tolist())
             coordinator.gathered(batch, reports)
             self._forget(action.tasks)
             return
@@ -330,7 +327,7 @@ class Driver:
         self.noise = noise
         self._forget(action.tasks)
         if secret:
-            self._sum.clear()
+            self._extra.clear()
         usable = len(stepped.reports) - stepped.info.get("num_dropped", 0)
         self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
         if self.ledger is not None:
@@ -341,51 +338,6 @@ class Driver:
         """Forget reports that were used."""
         for task in tasks:
             self._bodies.pop(task, None)
-
-    def _masked(self) -> MaskedSum:
-        """Return the secure sum of the present round."""
-        assert self.coordinator is not None
-
-        def read(phase: str, client: int) -> bytes:
-            body, task = self._sum[phase][client]
-            return self._body(task.task, body)
-
-        return MaskedSum(self.coordinator, self.setting.reports["train"], read)
-
-    def _summed(self) -> Report:
-        """Open the secure sum of the present round, if enough clients have helped."""
-        coordinator = self.coordinator
-        assert coordinator is not None
-        reports, attendance = coordinator.no_reports(), coordinator.attendance
-        if attendance is not None and attendance.opens:
-            masked = self._masked()
-            try:
-                reports = masked.report({client: task for client, (_, task) in self._sum["open"].items()})
-            except ProtocolError as error:
-                attendance.opens = False
-                log.warning("a secure sum cannot be opened", extra={"version": self.version, "reason": str(error)})
-            self._bar(masked.culprits)
-        elif attendance is not None:
-            log.warning("a secure sum has too few clients", extra={"version": self.version})
-        return reports
-
-    def _settle_disputes(self, clients: Sequence[int]) -> None:
-        """Leave out of the present sum, of two clients of whom one cannot read the shares of the other, the one at fault."""
-        assert self.coordinator is not None
-        attendance = self.coordinator.attendance
-        assert attendance is not None
-        attendance.refused = self._masked().refused(clients)
-        if out := sorted(disputed(attendance.refused)):
-            log.warning("clients are left out of a secure sum, for shares that cannot be read", extra={"clients": out})
-        self._bar(dict.fromkeys(attendance.cheats(), "its neighbours and it cannot read the shares of each other"))
-
-    def _bar(self, culprits: Mapping[int, str]) -> None:
-        """Leave clients that cheated out of all later secure sums."""
-        assert self.coordinator is not None
-        for client, how in culprits.items():
-            log.warning("a client takes part in no secure sum any more", extra={"client": client, "reason": how})
-        self.barred |= culprits
-        self.coordinator.barred |= culprits.keys()
 
     def _body(self, task: int, name: str) -> bytes:
         """Read the report on a task.
@@ -452,7 +404,7 @@ class Driver:
         """Give clients their tasks."""
         assert self.coordinator is not None
         try:
-            secrets = self._masked().told(ask.phase, ask.clients) if ask.phase in SECURE_PHASES else {}
+            secrets = self._extra.told(self.coordinator, ask.phase, ask.clients)
         except Exception as error:
             if _is_of_the_machine(error):
                 raise
@@ -506,18 +458,13 @@ class Driver:
             "started": 0 if self.coordinator is None else self.coordinator.federation.num_clients,
             "noise": vars(self.noise),
             "over": self.over,
-            "barred": {str(client): why for client, why in self.barred.items()},
             "num_clients": self.presence.num_clients,
             "names": {str(client): name for client, name in self.names.items() if name},
             "tasks": [[client, held.json()] for client, held in self._tasks.items()],
             "bodies": list(self._bodies.items()),
-            "sum": [
-                [phase, client, body, task.json()]
-                for phase, found in self._sum.items()
-                for client, (body, task) in found.items()
-            ],
             "timers": list(self._timers.items()),
             "ledger": self.ledger.facts(),
+            **self._extra.facts(),
         }
         groups = {} if self.coordinator is None else self.coordinator.state_groups()
         tensors = checkpoint.flatten(groups | model_groups) | {"presence": torch.from_numpy(self.presence.there())}
@@ -532,7 +479,7 @@ class Driver:
 
     def _held(self) -> list[str]:
         """Return the reports that are still to be used."""
-        return [*self._bodies.values(), *(body for found in self._sum.values() for body, _ in found.values())]
+        return [*self._bodies.values(), *self._extra.bodies()]
 
     def restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, Any], folder: Path) -> None:
         """Take over a checkpoint.
@@ -553,13 +500,11 @@ class Driver:
         self._tasks = {client: Assignment.read(table) for client, table in facts["tasks"]}
         self._bodies, self._timers = dict(facts["bodies"]), dict(facts["timers"])
         self.noise = Noise(**{**facts["noise"], "lost": tuple(map(tuple, facts["noise"]["lost"]))})
-        for phase, client, body, task in facts["sum"]:
-            self._sum.setdefault(phase, {})[client] = body, Assignment.read(task)
+        self._extra.restore(facts)
         self._saved = self.applied, self._held()
         if facts["started"]:
             self._bind(facts["started"])
             assert self.coordinator is not None
-            self.barred = {int(client): why for client, why in facts.get("barred", {}).items()}
             self.coordinator.barred |= self.barred.keys()
             self.coordinator.restore(lambda group: checkpoint.unflatten(tensors, group))
             self._publish()

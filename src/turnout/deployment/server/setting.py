@@ -17,19 +17,14 @@ from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.wire.format import Assignment, model_tensors, read_manifest, told
-from turnout.deployment.wire.masked_sum import MaskedFormat
 from turnout.deployment.wire.messages import Coding, ReportFormat
+from turnout.deployment.wire.phases import PhaseFormat
 from turnout.deployment.wire.privacy import Visible, visible
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
-from turnout.pieces.aggregation import SecureSum
-from turnout.pieces.base import InformsClients
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.guard import NoiseShare
-from turnout.pieces.selection import AllAvailable
-from turnout.protocol.cohorts import enlarged_selection
-from turnout.protocol.pace import SECURE_PHASES, Buffered, Pace, Rounds
-from turnout.protocol.pace.actions import Phase
+from turnout.protocol.fits import check_machines
+from turnout.protocol.pace import Pace, Phase
 from turnout.protocol.published import Published
 from turnout.record.describe import describe
 from turnout.simulation.trained import Trained
@@ -42,7 +37,6 @@ class Setting:
     Attributes:
         algorithm, pace, rounds, seed, evaluate_every, record_weights: of the experiment.
         initial: the first model's shared part, ``[P]``.
-        phases: what a round asks for.
         reports: what reports look like, by phase.
         objective: model and loss.
         test: what the server judges the model by, and the transforms of its examples; None where it has nothing, or where
@@ -60,7 +54,6 @@ class Setting:
     evaluate_every: int
     record_weights: bool
     initial: torch.Tensor
-    phases: tuple[Phase, ...]
     reports: dict[Phase, ReportFormat]
     objective: Objective
     test: tuple[Shards, tuple[Transform, ...]] | None
@@ -89,7 +82,6 @@ class Setting:
         measures = bool(algorithm.measurements or algorithm.selection.measurements)
         try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
         initial = objective.initial[: objective.layout.num_shared].clone()
-        phases = algorithm.phases
         if max_norm == "auto":
             max_norm = 100.0 * max(initial.double().norm().item(), math.sqrt(len(initial)))
         return cls(
@@ -100,8 +92,11 @@ class Setting:
             experiment.evaluate_every,
             experiment.record_weights,
             initial,
-            phases,
-            {phase: _tried(computer, phase, initial, max_norm) for phase in phases if phase not in SECURE_PHASES},
+            {
+                phase: _tried(computer, phase, initial, max_norm)
+                for phase in algorithm.phases
+                if phase not in algorithm.aggregation.phases
+            },
             objective,
             _test(experiment),
             heartbeat,
@@ -110,12 +105,11 @@ class Setting:
             Trained.of_parts(experiment, objective, initial),
         )
 
-    def expected(self, task: Assignment) -> ReportFormat | MaskedFormat:
+    def expected(self, task: Assignment) -> ReportFormat | PhaseFormat:
         """Return what a report on a task looks like."""
-        if task.phase in SECURE_PHASES:
-            assert isinstance(self.algorithm.aggregation, SecureSum)
-            return MaskedFormat(task, self.algorithm.aggregation, len(self.initial))
-        return self.reports[task.phase]  # type: ignore[index]
+        if task.phase in self.algorithm.aggregation.phases:
+            return PhaseFormat(task, self.algorithm.aggregation, len(self.initial))
+        return self.reports[task.phase]
 
     def federation(self, num_clients: int) -> Federation:
         """Return what the server knows of so many clients."""
@@ -134,7 +128,7 @@ class Setting:
         """
         algorithm = self.algorithm
         algorithm.selection.check(min_clients)
-        self.pace.bind(min_clients, self.phases)
+        self.pace.bind(min_clients, algorithm)
         first = _bytes(algorithm, self.initial, self.federation(min_clients))
         try:
             each = _bytes(algorithm, self.initial, self.federation(min_clients + 1)) - first
@@ -168,18 +162,7 @@ def check(experiment: Configuration) -> None:
     Raises:
         ConfigurationError: with the reason.
     """
-    algorithm, pace = experiment.algorithm, experiment.pace
-    if algorithm.local.deadline is not None:
-        raise ConfigurationError(
-            "local.steps: a time budget counts steps by the simulated speed of clients, and of real ones nobody knows it: "
-            "write a number of steps or epochs, and Rounds(deadline=...) for how long a round lasts"
-        )
-    _check_privacy(algorithm)
-    if algorithm.continues:
-        raise ConfigurationError(
-            f"{type(algorithm.aggregation).__name__}: clients go on from models that they keep, and what a client gets "
-            "with a task is the present one: simulate it"
-        )
+    check_machines(experiment.algorithm)
     for name in ("appeal", "gradients", "label_groups"):
         if getattr(experiment, name) is not None:
             raise ConfigurationError(
@@ -188,46 +171,6 @@ def check(experiment: Configuration) -> None:
     opting = experiment.population.opting
     if opting is not None and opting.split == "test":
         raise ConfigurationError("opting: clients at home judge by their training examples: write split='train'")
-    if isinstance(pace, Rounds) and pace.over_selection != 1.0:
-        enlarged_selection(algorithm.selection, pace.over_selection)
-    if isinstance(pace, Buffered):
-        _check_buffered(algorithm, type(pace).__name__)
-
-
-def _check_buffered(algorithm: Algorithm, name: str) -> None:
-    """Refuse what needs rounds, or one version of the model for all who are at work."""
-    if algorithm.selection.measurements or not isinstance(algorithm.selection, AllAvailable):
-        raise ConfigurationError(
-            f"{type(algorithm.selection).__name__} chooses the cohort of a round, and with {name} the order of arrival "
-            "decides who is in a step: write also=(AllAvailable(),), or Rounds()"
-        )
-    if algorithm.keeps:
-        raise ConfigurationError(
-            f"clients correct their steps by the server's mean of what they keep ({', '.join(algorithm.keeps)}) minus their "
-            f"own; these cancel over all clients where the mean is of one version, and {name} may mix several: write Rounds()"
-        )
-    if piece := next(
-        (type(w).__name__ for w in algorithm.weighting if isinstance(w, InformsClients)),
-        None,
-    ):
-        raise ConfigurationError(
-            f"{piece} tells clients what depends on all reports so far, and with {name} some are still under way when a task "
-            "is given: write Rounds()"
-        )
-
-
-def _check_privacy(algorithm: Algorithm) -> None:
-    """Refuse what hides nothing from clients, who are told the run's seed. The server's own noise does not follow from it."""
-    if (plan := algorithm.privacy) is not None and plan.sampling is not None:
-        raise ConfigurationError(
-            "private_sum: whom the server draws follows from the run's seed, which clients are told, and they come when they "
-            "like, so that sampling hides nobody: leave sampling_rate and sampled_from out"
-        )
-    if any(isinstance(guard, NoiseShare) for guard in algorithm.guard):
-        raise ConfigurationError(
-            "NoiseShare: the noise of a client follows from the run's seed, which all are told, so that they could take it "
-            "off: simulate it, or leave it and noise_shares out, so that the server adds noise"
-        )
 
 
 def _within_delta(algorithm: Algorithm, most: int, given: bool) -> int:

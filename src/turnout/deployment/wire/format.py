@@ -21,7 +21,7 @@ from turnout.deployment.wire.edge import Malformed, read_object
 PROTOCOL = 1
 """The version of the protocol; a client and a server of different versions refuse each other."""
 
-_NAMES = {
+NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -33,7 +33,7 @@ _NAMES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-_TYPES = {name: dtype for dtype, name in _NAMES.items()}
+_TYPES = {name: dtype for dtype, name in NAMES.items()}
 
 
 class WireError(TurnoutError, ValueError):
@@ -62,7 +62,7 @@ def manifest(tensors: Mapping[str, torch.Tensor]) -> Manifest:
     >>> manifest({"delta": torch.zeros(1, 3)})
     {'delta': Spec(dtype='F32', shape=(1, 3))}
     """
-    return {name: Spec(_NAMES[tensor.dtype], tuple(tensor.shape)) for name, tensor in tensors.items()}
+    return {name: Spec(NAMES[tensor.dtype], tuple(tensor.shape)) for name, tensor in tensors.items()}
 
 
 def size_limit(expected: Manifest) -> int:
@@ -266,7 +266,7 @@ def told(state: State, row: int) -> dict[str, tuple[str, tuple[int, ...], str]]:
     """Return one row of ``[B, ...]`` tensors as plain values, to the last bit."""
     rows = {name: value[row].cpu().contiguous() for name, value in state.items()}
     return {
-        n: (_NAMES[v.dtype], tuple(v.shape), v.reshape(-1).view(torch.uint8).numpy().tobytes().hex())
+        n: (NAMES[v.dtype], tuple(v.shape), v.reshape(-1).view(torch.uint8).numpy().tobytes().hex())
         for n, v in rows.items()
     }
 

@@ -11,7 +11,7 @@ from turnout.core.types import Report, State, Task
 from turnout.deployment.wire.format import Manifest, WireError, decode, encode, is_finite, size_limit
 from turnout.engine.objective import Objective
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.guard.compression import Compression, code_bytes, nth
+from turnout.pieces.base.compression import Compression, code_bytes, nth
 from turnout.protocol.secure.masks import check_public
 from turnout.protocol.secure.messages import KEY_BYTES, ProtocolError
 

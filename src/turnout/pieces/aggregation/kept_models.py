@@ -40,6 +40,14 @@ class KeptModels(Aggregation):
     only_sums: ClassVar[bool] = True
     continues: ClassVar[bool] = True
 
+    needs_rounds: ClassVar[str | None] = (
+        "{pace} gives clients the model of the moment, and {piece} has them go on from the one that they kept"
+    )
+
+    needs_simulation: ClassVar[str | None] = (
+        "clients go on from models that they keep, and what a client gets with a task is the present one"
+    )
+
     max_norm: float | None = None
 
     def __post_init__(self) -> None:

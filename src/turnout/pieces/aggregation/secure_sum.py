@@ -9,12 +9,15 @@ from typing import ClassVar, Literal
 import torch
 
 from turnout.core.checks import ConfigurationError, count, refuse
-from turnout.core.types import Federation, State
+from turnout.core.types import Federation, ServerState, State
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
-from turnout.pieces.base import SecurePhase, Slots, Weighting
+from turnout.pieces.base import Slots, Weighting
+from turnout.pieces.base.phases import Form, Messages, Shapes
 from turnout.protocol.secure import shamir
 from turnout.protocol.secure.attendance import Attendance
 from turnout.protocol.secure.fixed_point import FixedPoint
+from turnout.protocol.secure.masked_sum import MaskedSum, form_of
+from turnout.protocol.secure.masker import Masker
 from turnout.protocol.secure.masks import word
 from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES
 
@@ -62,7 +65,14 @@ class SecureSum(WeightedSum):
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020.
     """
 
-    phases: ClassVar[tuple[SecurePhase, ...]] = ("share", "mask", "open")
+    phases: ClassVar[tuple[str, ...]] = ("share", "mask", "open")
+
+    sends_in: ClassVar[str] = "mask"
+
+    needs_rounds: ClassVar[str | None] = (
+        "{pace} cannot share: {piece} masks updates among the clients of a round, who are there at the same time, and {pace} "
+        "has no rounds"
+    )
 
     bits: int = 32
     fraction_bits: int = 16
@@ -144,7 +154,26 @@ class SecureSum(WeightedSum):
         """Follow the sum of the round from `version`."""
         return Attendance(self.threshold, self.degree, self.min_clients, (seed, version))
 
-    def rounded(self, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def server_side(
+        self,
+        weighting: Sequence[Weighting],
+        state: ServerState,
+        federation: Federation,
+        attendance: Attendance,
+        messages: Messages,
+    ) -> MaskedSum:
+        """Return the sum of a round, of the messages of its clients."""
+        return MaskedSum(self, weighting, state, federation, attendance, messages)
+
+    def client_side(self) -> Masker:
+        """Return what masks the updates of one client."""
+        return Masker(self)
+
+    def form(self, phase: str, told: Shapes, num_params: int) -> Form:
+        """Return the tensors of a message."""
+        return form_of(phase, self.bits, told, num_params)
+
+    def summand(self, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Return ``q(f_b Delta_b)``, float64 ``[B, P]``: what fixed-point codes stand for.
 
         Raises:
@@ -159,24 +188,18 @@ class SecureSum(WeightedSum):
             raise self.code.overflow(float(top))
         return (weighted * unit).round() / unit
 
-    def bytes_of(self, phase: str, num_neighbours: int, num_params: int) -> tuple[int, int]:
-        """Return the bytes that a client sends and receives in a phase, beside what any task takes.
+    def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int]:
+        """Return the bytes that each of so many clients sends and receives in a phase, beside what any task takes.
 
         In ``"train"`` it sends keys in place of its update.
         """
-        k, number = num_neighbours, _NUMBER
+        k, number = self.num_neighbours(num_clients), _NUMBER
         return {
             "train": (_KEYS, 0),
             "share": (k * SEALED_BYTES, k * (number + _KEYS) + number),
             "mask": (num_params * word(self.bits).itemsize + k, k * (number + SEALED_BYTES)),
             "open": (k * shamir.SHARE_BYTES, k * number),
         }[phase]
-
-    def round_bytes(self, num_clients: int, num_params: int) -> tuple[int, int]:
-        """Return what a client of so many sends in place of its update, and receives beside the model, in all phases."""
-        k = self.num_neighbours(num_clients)
-        both: Sequence[tuple[int, int]] = [self.bytes_of(phase, k, num_params) for phase in ("train", *self.phases)]
-        return sum(up for up, _ in both), sum(down for _, down in both)
 
     def num_neighbours(self, num_clients: int) -> int:
         """Return k among so many clients."""

@@ -3,12 +3,12 @@
 Slots in the order data flows: selection -> local -> guard -> weighting -> aggregation -> server.
 """
 
-from turnout.pieces.base.aggregation import Aggregation, ParticipationLimit, SecurePhase
+from turnout.pieces.base.aggregation import Aggregation, ParticipationLimit
 from turnout.pieces.base.guard import Guard
 from turnout.pieces.base.local import Correction, Local, Measurement
 from turnout.pieces.base.personalization import Personalization
 from turnout.pieces.base.piece import Piece, Slots
-from turnout.pieces.base.selection import RecordingSelection, Selection
+from turnout.pieces.base.selection import RecordingSelection, Selection, enlarged_size
 from turnout.pieces.base.server import Server
 from turnout.pieces.base.smoothed_rates import SmoothedRates
 from turnout.pieces.base.stateful import Stateful
@@ -35,7 +35,6 @@ __all__ = [
     "Personalization",
     "Piece",
     "RecordingSelection",
-    "SecurePhase",
     "Selection",
     "Server",
     "Slots",
@@ -45,4 +44,5 @@ __all__ = [
     "Weights",
     "Whose",
     "check_weights",
+    "enlarged_size",
 ]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from turnout.core.types import Federation, Report, State
+from turnout.core.types import Federation, Report, ServerState, State
 from turnout.core.updates import Updates
+from turnout.pieces.base.phases import Attendance, ClientSide, Form, Messages, ServerSide, Shapes
 from turnout.pieces.base.stateful import Stateful
-from turnout.pieces.base.weighting import Weights
-
-SecurePhase = Literal["share", "mask", "open"]
-"""What a client does, once it has trained, for a sum in which its update cannot be seen."""
+from turnout.pieces.base.weighting import Weighting, Weights
 
 
 class ParticipationLimit(NamedTuple):
@@ -89,8 +88,53 @@ class Aggregation(Stateful):
     """Whether a client trains from the model that the last step it took part in led to, which it keeps, and not from the
     present one."""
 
-    phases: ClassVar[tuple[SecurePhase, ...]] = ()
-    """What a round asks for after training, where updates are summed in secret."""
+    phases: ClassVar[tuple[str, ...]] = ()
+    """What a round asks for after training. Where there is any phase, `attendance` says who takes part in them, and
+    `server_side`, `client_side` and `form` what is sent between machines."""
+
+    sends_in: ClassVar[str] = "train"
+    """The phase in which an update leaves its client: a client that does not complete it is not in the step."""
+
+    def attendance(self, seed: int, version: int) -> Attendance:
+        """Return who takes part in the extra phases of the round from `version`."""
+        raise NotImplementedError(f"{type(self).__name__} declares phases: it has to define attendance()")
+
+    def server_side(
+        self,
+        weighting: Sequence[Weighting],
+        state: ServerState,
+        federation: Federation,
+        attendance: Any,
+        messages: Messages,
+    ) -> ServerSide:
+        """Return the server's side of the extra phases of a round; `attendance` is what `attendance` returned."""
+        raise NotImplementedError(f"{type(self).__name__} declares phases: it has to define server_side()")
+
+    def client_side(self) -> ClientSide | None:
+        """Return one client's side of the extra phases; None where there are none."""
+        return None
+
+    def form(self, phase: str, told: Shapes, num_params: int) -> Form:
+        """Return the tensors of a client's message in an extra phase, by the shapes of what it was told."""
+        raise NotImplementedError(f"{type(self).__name__} declares phases: it has to define form()")
+
+    def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int] | None:
+        """Return the bytes that each of so many clients sends and receives in a phase, beside what any task takes.
+
+        In ``"train"`` they are sent in place of the update. None where that is the update as it is.
+        """
+        del phase, num_clients, num_params
+        return None
+
+    def summand(self, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return what is added up in place of ``f_b Delta_b``, float64 ``[B, P]``; None where it is that.
+
+        Args:
+            factors: the products of the weighting chain's factors, ``[B]``.
+            rows: updates, ``[B, P]``.
+        """
+        del factors, rows
+        return None
 
     of_models: ClassVar[bool] = False
     """Whether it reads ``report.model_offset``: how far the models behind stale reports are from the present one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from turnout.pieces.base import (
     Measurement,
     Normaliser,
     Personalization,
-    SecurePhase,
     Selection,
     Server,
     Stateful,
@@ -160,12 +159,17 @@ class Algorithm:
         return dtype
 
     @property
-    def phases(self) -> tuple[Literal["prepare", "measure", "train"] | SecurePhase, ...]:
+    def phases(self) -> tuple[str, ...]:
         """What a round asks clients for, in this order; ``"prepare"`` before the first round only."""
         prepares = any(correction.asks_everyone for correction in self.corrections)
         measures = bool(self.selection.measurements)
-        secure: tuple[SecurePhase, ...] = self.aggregation.phases
-        return (*(("prepare",) if prepares else ()), *(("measure",) if measures else ()), "train", *secure)
+        before = (*(("prepare",) if prepares else ()), *(("measure",) if measures else ()))
+        return (*before, "train", *self.aggregation.phases)
+
+    @property
+    def sends_in(self) -> str:
+        """The phase in which updates leave their clients."""
+        return self.aggregation.sends_in
 
     @property
     def continues(self) -> bool:

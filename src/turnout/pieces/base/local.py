@@ -22,6 +22,9 @@ class Local(Piece, ABC):
     gives: ClassVar[tuple[str, ...]] = ()
     """What the server sees of it, by the names in ``report.seen``."""
 
+    refuses_batch_norm: ClassVar[str | None] = None
+    """Why running statistics of BatchNorm layers mean nothing with this rule; None where they do."""
+
     @abstractmethod
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
         """Train B clients, starting from the task's parameters, and report. Changes `memory` (rows ``[B, ...]``)."""

@@ -64,5 +64,14 @@ class Piece:
 
     slot: ClassVar[str]
 
+    needs_rounds: ClassVar[str | None] = None
+    """Why this piece needs synchronous rounds, in which all reports of a step are of one version; None where it does not.
+
+    A pace without rounds is refused with this reason, in which ``{piece}`` and ``{pace}`` stand for the two classes; without
+    them the message begins with the name of the piece."""
+
+    needs_simulation: ClassVar[str | None] = None
+    """Why this piece means nothing between real machines; None where it does."""
+
     def fits(self, algorithm: Slots) -> None:
         """Refuse an algorithm in which this piece means nothing, with the mathematical reason."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import numpy as np
 
+from turnout.core.checks import ConfigurationError
 from turnout.core.types import Candidates, Report, State
 from turnout.pieces.base.local import Measurement
 from turnout.pieces.base.piece import Piece
@@ -18,14 +20,34 @@ class Selection(Piece, ABC):
 
     slot: ClassVar[str] = "selection"
 
+    needs_rounds: ClassVar[str | None] = (
+        "{piece} chooses the cohort of a round, and with {pace} the order of arrival decides who is in a step (with "
+        "AllAvailable() everyone works, and concurrency says how many at a time)"
+    )
+
     measurements: ClassVar[tuple[Measurement, ...]] = ()
     """What those are asked for who only measure."""
 
     repeats: ClassVar[bool] = False
     """Whether a client may be in a cohort twice, and counts twice then."""
 
+    takes_all: ClassVar[bool] = False
+    """Whether the cohort is every client who is there, so that the rate of taking part is the rate of being available."""
+
     def check(self, num_clients: int) -> None:
         """Refuse a federation that this selection cannot serve."""
+
+    def enlarged(self, factor: float) -> Selection:
+        """Return the selection of cohorts that are larger by `factor`, > 1 (``Rounds(over_selection=...)``).
+
+        Raises:
+            ConfigurationError: unless a selection defines it, because a larger cohort may change what the selection is.
+        """
+        del factor
+        raise ConfigurationError(
+            f"over_selection: {type(self).__name__} cannot be enlarged without changing what it is: write "
+            "also=(Uniform(10),), or over_selection=1"
+        )
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
         """Who is asked for `measurements` before anyone is selected: ascending client numbers, int64."""
@@ -46,3 +68,8 @@ class RecordingSelection(Selection, Stateful):
 
         As a weighting, it may change rows of tensors with one row a client in place.
         """
+
+
+def enlarged_size(cohort_size: int, factor: float) -> int:
+    """Return how many clients to ask so that `cohort_size` are enough: the product, rounded up."""
+    return math.ceil(cohort_size * factor - 1e-9)

@@ -66,6 +66,12 @@ class Normaliser(Weighting):
 class InformsClients(ABC):
     """A weighting that tells clients something of its state with their task."""
 
+    informs: ClassVar[str] = (
+        "{piece} tells clients what depends on all reports so far, and with {pace} some of those are still under way when a "
+        "task is given"
+    )
+    """Why such a weighting needs rounds."""
+
     @abstractmethod
     def per_client_inputs(self, clients: np.ndarray, state: State, federation: Federation) -> State:
         """Return what each of `clients` (int64 ``[B]``) is told, and it alone: ``[B]`` by name."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from turnout.core.types import State, Task
-from turnout.pieces.guard.compression import Compression
+from turnout.pieces.base.compression import Compression
 
 
 @dataclass(frozen=True)

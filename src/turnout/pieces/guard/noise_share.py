@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
@@ -38,6 +39,11 @@ class NoiseShare(Guard):
         ConfigurationError: for numbers out of range, where another guard comes after it, or for a sum that does not
             count it.
     """
+
+    needs_simulation: ClassVar[str | None] = (
+        "the noise of a client follows from the run's seed, which all are told, so that they could take it off (without "
+        "it and noise_shares the server adds noise)"
+    )
 
     norm: float = 1.0
     noise_multiplier: float = 1.0

@@ -15,7 +15,7 @@ from turnout.core.checks import count
 from turnout.core.random import fold, uniform
 from turnout.core.types import State
 from turnout.engine.cohort import Clients
-from turnout.pieces.guard.compression import Compression
+from turnout.pieces.base.compression import Compression
 
 Shapes = tuple[tuple[int, ...], ...]
 

@@ -10,7 +10,8 @@ import torch
 from turnout.core.checks import count, refuse
 from turnout.core.random import fold, uniform
 from turnout.core.types import State
-from turnout.pieces.guard.compression import Compression, pack, unpack
+from turnout.pieces.base.compression import Compression
+from turnout.pieces.guard.compression import pack, unpack
 
 
 @dataclass(frozen=True)

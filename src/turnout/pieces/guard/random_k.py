@@ -10,7 +10,8 @@ import torch
 
 from turnout.core.random import fold
 from turnout.core.types import State
-from turnout.pieces.guard.compression import Compression, check_share, share_of
+from turnout.pieces.base.compression import Compression
+from turnout.pieces.guard.compression import check_share, share_of
 
 
 @dataclass(frozen=True)

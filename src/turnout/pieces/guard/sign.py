@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from turnout.core.types import State
-from turnout.pieces.guard.compression import Compression, pack, unpack
+from turnout.pieces.base.compression import Compression
+from turnout.pieces.guard.compression import pack, unpack
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from turnout.core.types import State
-from turnout.pieces.guard.compression import Compression, check_share, share_of
+from turnout.pieces.base.compression import Compression
+from turnout.pieces.guard.compression import check_share, share_of
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from turnout.core.types import State
 from turnout.engine.cohort import Start
 from turnout.engine.full_batch import full_gradient
 from turnout.pieces.base import Correction, Measurement
+from turnout.pieces.base.tuning import tuned
 from turnout.pieces.local.sgd import Sgd
-from turnout.pieces.local.tuning import tuned
 
 
 @dataclass(frozen=True)

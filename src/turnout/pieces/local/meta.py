@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -36,6 +36,10 @@ class Meta(Sgd):
     Reference: Fallah, Mokhtari and Ozdaglar, "Personalized federated learning with theoretical guarantees: a model-agnostic
     meta-learning approach", NeurIPS 2020.
     """
+
+    refuses_batch_norm: ClassVar[str | None] = (
+        "a meta-gradient is of several models that nobody keeps, which running statistics could not follow"
+    )
 
     alpha: float = 0.01
     hessian: Hessian = "none"

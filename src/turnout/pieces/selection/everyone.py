@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,6 +14,15 @@ from turnout.pieces.base import Selection
 @dataclass(frozen=True)
 class AllAvailable(Selection):
     """The cohort is every available client. It asks all N of them, as its cohort grows with N anyway."""
+
+    needs_rounds: ClassVar[str | None] = None
+
+    takes_all: ClassVar[bool] = True
+
+    def enlarged(self, factor: float) -> AllAvailable:
+        """Return the same selection: there is nobody else."""
+        del factor
+        return self
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """All available clients, ascending, int64 ``[B]``."""

@@ -10,7 +10,7 @@ import numpy as np
 from turnout.core.checks import count, refuse
 from turnout.core.random import stream
 from turnout.core.types import Candidates
-from turnout.pieces.base import Selection
+from turnout.pieces.base import Selection, enlarged_size
 from turnout.pieces.selection.random_order import RandomOrder
 
 
@@ -49,6 +49,10 @@ class Uniform(Selection):
                 needed=f"at most the number of clients, {num_clients}",
                 instead=f"Write cohort_size={num_clients}, or AllAvailable() to take everyone who is there",
             )
+
+    def enlarged(self, factor: float) -> Uniform:
+        """Return the selection of ``cohort_size * factor`` clients, rounded up."""
+        return Uniform(enlarged_size(self.cohort_size, factor))
 
     def select(self, candidates: Candidates) -> np.ndarray:
         """Return the cohort, ascending, int64 ``[B]``."""

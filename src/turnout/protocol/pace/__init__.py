@@ -3,10 +3,10 @@
 from turnout.protocol.pace.actions import (
     PHASES,
     REASONS,
-    SECURE_PHASES,
     Action,
     Ask,
     Choose,
+    Course,
     Drop,
     Gather,
     Ignore,
@@ -14,6 +14,7 @@ from turnout.protocol.pace.actions import (
     Reason,
     SetTimer,
     Step,
+    Training,
 )
 from turnout.protocol.pace.buffered import BoundBuffered, Buffered
 from turnout.protocol.pace.pace import BoundPace, Pace
@@ -22,7 +23,6 @@ from turnout.protocol.pace.rounds import BoundRounds, Rounds
 __all__ = [
     "PHASES",
     "REASONS",
-    "SECURE_PHASES",
     "Action",
     "Ask",
     "BoundBuffered",
@@ -30,6 +30,7 @@ __all__ = [
     "BoundRounds",
     "Buffered",
     "Choose",
+    "Course",
     "Drop",
     "Gather",
     "Ignore",
@@ -39,4 +40,5 @@ __all__ = [
     "Rounds",
     "SetTimer",
     "Step",
+    "Training",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 Reason = Literal["stale", "late", "died", "left", "wrong version", "unsummed"]
 """Why a task ended without being used: its report was older than allowed, or would have come too late; its client dropped
@@ -13,15 +13,39 @@ into the secure sum of its round."""
 REASONS: tuple[Reason, ...] = ("stale", "late", "died", "left", "wrong version", "unsummed")
 
 
-Phase = Literal["prepare", "measure", "train", "share", "mask", "open"]
-"""What a task asks for: what corrections keep, before the first round; measurements alone, before a cohort is chosen;
-training; or, of those who trained, what a secure sum of their updates takes: shares of secrets, the masked update, and what
-takes the masks off the sum."""
+Phase = str
+"""What a task asks for: ``"prepare"``, what corrections keep, before the first round; ``"measure"``, measurements alone,
+before a cohort is chosen; ``"train"``; or a phase after training that the aggregation declares."""
 
-PHASES: tuple[Phase, ...] = ("prepare", "measure", "train", "share", "mask", "open")
+PHASES: tuple[Phase, ...] = ("prepare", "measure", "train")
+"""The phases up to training."""
 
-SECURE_PHASES: tuple[Phase, ...] = ("share", "mask", "open")
-"""The phases of a secure sum, after ``"train"``."""
+
+class Course(Protocol):
+    """What a round asks clients for; an algorithm says it of its rounds."""
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases of a round in their order; ``"prepare"`` comes before the first round only."""
+        ...
+
+    @property
+    def sends_in(self) -> Phase:
+        """The phase in which an update leaves its client; a client that does not complete it is not in the step."""
+        ...
+
+    @property
+    def continues(self) -> bool:
+        """Whether a client trains from the model of the last step that it took part in."""
+        ...
+
+
+class Training(NamedTuple):
+    """The course of rounds that train and do nothing else."""
+
+    phases: tuple[Phase, ...] = ("train",)
+    sends_in: Phase = "train"
+    continues: bool = False
 
 
 class Choose(NamedTuple):
@@ -30,7 +54,7 @@ class Choose(NamedTuple):
     Attributes:
         most: at most so many; None leaves it to the selection.
         first: of these, all who are there come first, in this order; anyone else who is there and idle, after them. In a
-            phase of a secure sum: who got through the phase before, of whom whoever is still there is asked.
+            phase after training: the clients who completed the phase before, of whom those still there are asked.
         factor: by how much the selection should enlarge its cohort, >= 1.
         phase: what they will be asked for.
     """

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, counted, known_name, refuse
-from turnout.protocol.pace.actions import Action, Choose, Drop, Ignore, Phase, Step
+from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, Step, Training
 from turnout.protocol.pace.pace import BoundPace, Pace
 
 Waits = Literal["never", "if_current", "always"]
@@ -69,17 +69,13 @@ class Buffered(Pace):
             count("max_staleness", self.max_staleness, least=0, instead="Write None to use all reports")
         known_name("rule for waits", self.waits, ("never", "if_current", "always"))
 
-    def bind(self, num_clients: int, phases: tuple[Phase, ...] = ("train",), continues: bool = False) -> BoundBuffered:
+    def bind(self, num_clients: int, course: Course = Training()) -> BoundBuffered:  # noqa: B008  # a constant
         """Return the state machine for N clients, which trains and does nothing else."""
         count("num_clients", num_clients)
-        if continues:
+        if extra := [phase for phase in course.phases if phase != "train"] or ["continue"] * course.continues:
             raise ConfigurationError(
-                "Buffered gives clients the model of the moment, and KeptModels has them go on from the one that they kept: "
-                "write the pace Rounds()"
+                f"Buffered trains and does nothing else, it cannot {extra[0]}: write the pace Rounds()"
             )
-        for phase in phases:
-            if phase != "train":
-                raise ConfigurationError(f"Buffered cannot {phase}: {_WHY_NOT[phase]}")
         concurrency = num_clients if self.concurrency is None else self.concurrency
         if self.buffer_size > _MOST_REPORTS * concurrency:
             raise ConfigurationError(
@@ -105,15 +101,6 @@ class Buffered(Pace):
 
 _MOST_REPORTS = 1_000
 """Of a client at work in one step. Steps of more are mistakes, and nothing is seen of a run before its first step."""
-
-_WHY_NOT = {
-    "prepare": "what all clients keep must be of one model, and by the time all have reported, Buffered would have stepped: "
-    "write initial='zeros', or the pace Rounds()",
-    "measure": "whoever measures reports on the model of a round before its cohort is chosen, and Buffered has no rounds and "
-    "chooses no cohorts: write also=(AllAvailable(),), or the pace Rounds()",
-    "share": "SecureSum masks updates among the clients of a round, who are there at the same time, and Buffered has no "
-    "rounds: write the pace Rounds()",
-}
 
 
 class BoundBuffered(BoundPace):

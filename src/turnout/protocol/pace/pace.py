@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from turnout.protocol.pace.actions import Action, Drop, Ignore, Phase
+from turnout.protocol.pace.actions import Action, Course, Drop, Ignore, Phase, Training
 from turnout.protocol.pace.tasks import OpenTasks
 
 
@@ -26,16 +26,15 @@ class Pace(ABC):
     """Whether a cohort is chosen for every step, so that a round of availability can be one of the server."""
 
     @abstractmethod
-    def bind(self, num_clients: int, phases: tuple[Phase, ...] = ("train",), continues: bool = False) -> BoundPace:
+    def bind(self, num_clients: int, course: Course = Training()) -> BoundPace:  # noqa: B008  # a constant
         """Return the state machine for N clients, before anything happened.
 
         Args:
             num_clients: N.
-            phases: what a round asks for, in this order; ``"prepare"`` before the first round only.
-            continues: whether a client trains from the model of the last step that it took part in, as `KeptModels` has it.
+            course: what a round asks clients for: an algorithm, or rounds that only train.
 
         Raises:
-            ConfigurationError: where the options do not fit so many clients, or have no place for a phase.
+            ConfigurationError: where the options do not fit so many clients, or the pace has no place for a phase.
         """
 
 
@@ -46,6 +45,9 @@ class BoundPace(ABC):
         version: server steps taken so far.
         open: the tasks that are out with clients.
     """
+
+    extra: tuple[Phase, ...] = ()
+    """The phases after training."""
 
     mixes_versions: bool = True
     """Whether a step may use reports of several versions."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, positive, refuse
-from turnout.protocol.pace.actions import SECURE_PHASES, Action, Choose, Drop, Gather, Ignore, Phase, SetTimer, Step
+from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Gather, Ignore, Phase, SetTimer, Step, Training
 from turnout.protocol.pace.pace import BoundPace, Pace
 
 
@@ -22,8 +22,8 @@ class Rounds(Pace):
     more; it may end without a report, as an empty step. A report that arrives exactly at the deadline counts.
 
     Where an algorithm measures before it chooses a cohort, or prepares before the first round, a round has that many phases:
-    each chooses whom to ask, waits for all of them as long as the deadline allows, and gathers what they say. Where updates
-    are summed in secret, those who trained are asked three times more, and whoever sends a masked update is in the step.
+    each chooses whom to ask, waits for all of them as long as the deadline allows, and gathers what they say. Where the
+    aggregation declares further phases, those who trained are asked for them, and whoever sends its update is in the step.
 
     Attributes:
         deadline: greatest length of a phase in seconds from the moment its clients are asked; None waits for everybody.
@@ -57,14 +57,9 @@ class Rounds(Pace):
                 "over_selection", given=self.over_selection, needed="a factor >= 1", instead="1.3 asks 30% more"
             )
 
-    def bind(self, num_clients: int, phases: tuple[Phase, ...] = ("train",), continues: bool = False) -> BoundRounds:
+    def bind(self, num_clients: int, course: Course = Training()) -> BoundRounds:  # noqa: B008  # a constant
         """Return the state machine; any number of clients will do."""
-        return BoundRounds(self, phases, [0] * num_clients if continues else None)
-
-
-def enlarged(cohort_size: int, over_selection: float) -> int:
-    """How many clients are asked so that `cohort_size` are enough: the product, rounded up."""
-    return math.ceil(cohort_size * over_selection - 1e-9)
+        return BoundRounds(self, course, [0] * num_clients if course.continues else None)
 
 
 class BoundRounds(BoundPace):
@@ -73,21 +68,24 @@ class BoundRounds(BoundPace):
     Attributes:
         options: the options.
         phases: what a round asks for.
+        extra: the phases after training.
         phase: what is asked for now, or next.
         running: whether somebody was asked for it; if not, they are still to be chosen.
         kept: the version that each client keeps and trains from, by client; None has all train from the present one.
     """
 
-    def __init__(self, options: Rounds, phases: tuple[Phase, ...] = ("train",), kept: list[int] | None = None) -> None:
+    def __init__(self, options: Rounds, course: Course = Training(), kept: list[int] | None = None) -> None:  # noqa: B008
         super().__init__()
-        self.options, self.phases, self.kept = options, phases, kept
+        self.options, self.phases, self.kept = options, course.phases, kept
+        self.extra = self.phases[self.phases.index("train") + 1 :]
+        self._sends_in = course.sends_in
         self.mixes_versions = kept is not None
-        self.phase: Phase = phases[0]
+        self.phase: Phase = self.phases[0]
         self.running = False
         self._begun = 0  # phases that are over: the number of the present one's timer
         self._needed = 0
         self._reports: list[tuple[int, int]] = []  # task, client
-        self._trained: list[tuple[int, int]] = []  # the same of those whose updates are to be summed in secret
+        self._trained: list[tuple[int, int]] = []  # the same of those who trained, in the extra phases
 
     def start(self, time: float) -> list[Action]:
         """Ask for those of the first phase."""
@@ -99,7 +97,7 @@ class BoundRounds(BoundPace):
         if self.running:
             raise ConfigurationError(f"round {self.version} is running: choose a cohort when it is over")
         deadline, trains = self.options.deadline, self.phase == "train"
-        if not clients and self.phase in SECURE_PHASES:
+        if not clients and self.phase in self.extra:
             return self._finish([])
         if not clients and (deadline is None or not trains):
             return self._close()
@@ -166,7 +164,7 @@ class BoundRounds(BoundPace):
         reports = np.array(self._reports, dtype=np.int64).reshape(-1, 2)
         place = self.phases.index(self.phase)
         kept = {} if self.kept is None else {"kept": np.array(self.kept, dtype=np.int64)}
-        if self._sums_in_secret:
+        if self.extra:
             kept["trained"] = np.array(self._trained, dtype=np.int64).reshape(-1, 2)
         return (
             self.open.state()
@@ -184,12 +182,8 @@ class BoundRounds(BoundPace):
         self.running, self.phase = bool(running), self.phases[place]
         self._reports = [(task, client) for task, client in state["reports"].tolist()]
         self.kept = None if self.kept is None else state["kept"].tolist()
-        if self._sums_in_secret:
+        if self.extra:
             self._trained = [(task, client) for task, client in state["trained"].tolist()]
-
-    @property
-    def _sums_in_secret(self) -> bool:
-        return self.phases[-1] in SECURE_PHASES
 
     def _choose(self) -> Choose:
         return Choose(None, factor=self.options.over_selection if self.phase == "train" else 1.0, phase=self.phase)
@@ -210,27 +204,26 @@ class BoundRounds(BoundPace):
         self.running = False
         if self.phase == "train":
             self._trained = arrived
-            secret = self._sums_in_secret and bool(arrived)
-            return [*late, *(self._next_of_sum(by) if secret else self._finish(arrived))]
+            goes_on = bool(self.extra and arrived)
+            return [*late, *(self._ask_next(by) if goes_on else self._finish(arrived))]
         gathered = Gather(self.phase, reported, by, version)
-        if self.phase in SECURE_PHASES:
-            return [*late, *self._summed(gathered)]
+        if self.phase in self.extra:
+            return [*late, *self._after_extra(gathered)]
         self.phase = self.phases[self.phases.index(self.phase) + 1]
         return [*late, gathered, self._choose()]
 
-    def _summed(self, gathered: Gather) -> list[Action]:
-        """Go on after a phase of a secure sum: without those who sent no masked update, and after the last with the step."""
-        if gathered.phase == "open":
-            return [gathered, *self._finish(self._trained)]
+    def _after_extra(self, gathered: Gather) -> list[Action]:
+        """Go on after an extra phase: without those who did not send their update, and after the last one with the step."""
         lost: list[Action] = []
-        if gathered.phase == "mask":
-            masked = set(gathered.clients)
-            lost = _unsummed([report for report in self._trained if report[1] not in masked])
-            self._trained = [report for report in self._trained if report[1] in masked]
-        return [*lost, gathered, *self._next_of_sum(gathered.clients)]
+        if gathered.phase == self._sends_in:
+            sent = set(gathered.clients)
+            lost = _unsummed([report for report in self._trained if report[1] not in sent])
+            self._trained = [report for report in self._trained if report[1] in sent]
+        last = gathered.phase == self.extra[-1]
+        return [*lost, gathered, *(self._finish(self._trained) if last else self._ask_next(gathered.clients))]
 
-    def _next_of_sum(self, clients: Sequence[int]) -> list[Action]:
-        """Ask those who got through a phase of a secure sum for the next one."""
+    def _ask_next(self, clients: Sequence[int]) -> list[Action]:
+        """Ask those who completed a phase for the next one."""
         self.phase = self.phases[self.phases.index(self.phase) + 1]
         return [Choose(None, clients, phase=self.phase)]
 

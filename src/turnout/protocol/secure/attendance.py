@@ -107,6 +107,19 @@ class Attendance:
         """Whether each of these clients has t neighbours who hold its shares among the helpers."""
         return all(len(self._holders(client, helpers)) >= self.threshold for client in whose)
 
+    def ask(self, phase: str, clients: Sequence[int]) -> list[int]:
+        """Return whom to ask for a phase, of the clients who completed the phase before."""
+        return {"share": self.share, "mask": self.mask, "open": self.open}[phase](clients)
+
+    def gathered(self, phase: str, clients: Sequence[int]) -> None:
+        """Note who completed a phase."""
+        if phase == "open":
+            self.opened(clients)
+
+    def used(self) -> list[int]:
+        """Return the clients whose updates are in the sum; nobody where it cannot be opened."""
+        return self.masked if self.opens else []
+
     def state(self) -> dict[str, np.ndarray]:
         """Return who got through which phase, as arrays."""
         lists = {"dealt": sorted(self.neighbours), "shared": self.shared, "masked": self.masked}

@@ -1,0 +1,148 @@
+"""The extra phases of an aggregation on the server: the messages of the present round, and the clients that are barred."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from turnout.core.types import Report, State
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.wire.format import Assignment, decode
+from turnout.pieces.base.phases import ServerSide
+from turnout.protocol.coordinator import Coordinator
+
+log = logging.getLogger("turnout.server")
+
+
+class ExtraPhases:
+    """Collect what clients send in the phases of a round, where the aggregation declares phases after training.
+
+    All follows from the messages, which are files, so that a server that died goes on in the middle of a round.
+
+    Args:
+        setting: what is run.
+        read: the body of a report, by its task and its name.
+
+    Attributes:
+        declared: whether there are any extra phases.
+        barred: clients that take part in no extra phases any more, and why.
+    """
+
+    def __init__(self, setting: Setting, read: Callable[[int, str], bytes]) -> None:
+        self._setting, self._read = setting, read
+        self._aggregation = setting.algorithm.aggregation
+        self._messages: dict[str, dict[int, tuple[str, Assignment]]] = {}  # bodies and tasks, by phase and client
+        self.declared = bool(self._aggregation.phases)
+        self.barred: dict[int, str] = {}
+
+    def take(self, client: int, body: str, task: Assignment) -> None:
+        """Take the message of a client on a task of the present round."""
+        if self.declared:
+            self._messages.setdefault(task.phase, {})[client] = body, task
+
+    def bodies(self) -> list[str]:
+        """Return the names of the messages of the present round."""
+        return [body for messages in self._messages.values() for body, _ in messages.values()]
+
+    def clear(self) -> None:
+        """Forget the messages of a round that is over."""
+        self._messages.clear()
+
+    def told(self, coordinator: Coordinator, phase: str, clients: Sequence[int]) -> dict[int, State]:
+        """Return what clients are told with their task of a phase; nothing in another phase."""
+        return self._side(coordinator).told(phase, clients) if phase in self._aggregation.phases else {}
+
+    def gathered(self, coordinator: Coordinator, phase: str, clients: Sequence[int]) -> None:
+        """Read the messages of a phase that is over, and leave out of the sum whoever has to be."""
+        left_out, culprits = self._side(coordinator).gathered(phase, clients)
+        if left_out:
+            log.warning(
+                "clients are left out of a secure sum, for shares that cannot be read", extra={"clients": left_out}
+            )
+        self._bar(coordinator, culprits)
+
+    def report(self, coordinator: Coordinator) -> Report:
+        """Compute the sum of the present round, if enough clients have helped; the reports of nobody without one."""
+        attendance = coordinator.attendance
+        if attendance is None:
+            return coordinator.no_reports()
+        if not attendance.opens:
+            log.warning("a secure sum has too few clients", extra={"version": coordinator.state.version})
+            return coordinator.no_reports()
+        last = self._messages.get(self._aggregation.phases[-1], {})
+        report, culprits, why = self._side(coordinator).report(list(last))
+        if report is None:
+            attendance.opens = False
+            log.warning("a secure sum cannot be opened", extra={"version": coordinator.state.version, "reason": why})
+        self._bar(coordinator, culprits)
+        return coordinator.no_reports() if report is None else report
+
+    def _side(self, coordinator: Coordinator) -> ServerSide:
+        """Return the server's side of the present round."""
+        federation, attendance = coordinator.federation, coordinator.attendance
+        weighting = coordinator.algorithm.weighting
+        return self._aggregation.server_side(
+            weighting, coordinator.state, federation, attendance, self._of(coordinator)
+        )
+
+    def _of(self, coordinator: Coordinator) -> StoredMessages:
+        return StoredMessages(self._setting, coordinator.state.version, self._messages, self._read)
+
+    def _bar(self, coordinator: Coordinator, culprits: Mapping[int, str]) -> None:
+        """Leave clients that broke the protocol out of all later sums."""
+        for client, how in culprits.items():
+            log.warning("a client takes part in no secure sum any more", extra={"client": client, "reason": how})
+        self.barred |= culprits
+        coordinator.barred |= culprits.keys()
+
+    def facts(self) -> dict[str, Any]:
+        """Return what it carries, as plain values."""
+        messages = [
+            [phase, client, body, task.json()]
+            for phase, of_phase in self._messages.items()
+            for client, (body, task) in of_phase.items()
+        ]
+        return {"sum": messages, "barred": {str(client): why for client, why in self.barred.items()}}
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Restore what `facts` returned."""
+        self.barred = {int(client): why for client, why in facts.get("barred", {}).items()}
+        for phase, client, body, task in facts["sum"]:
+            self._messages.setdefault(phase, {})[client] = body, Assignment.read(task)
+
+
+class StoredMessages:
+    """The messages of a round, each read from the store when it is asked for.
+
+    Args:
+        setting: what is run.
+        version: of the round.
+        messages: names of bodies and tasks, by phase and client.
+        read: the body of a report, by its task and its name.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        version: int,
+        messages: Mapping[str, Mapping[int, tuple[str, Assignment]]],
+        read: Callable[[int, str], bytes],
+    ) -> None:
+        self._setting, self._version, self._messages, self._read = setting, version, messages, read
+
+    def report(self, client: int) -> Report:
+        """Return what a client reported of its training, without its update."""
+        return self._setting.reports["train"].read(self._body("train", client), client, self._version, checked=True)
+
+    def tensors(self, phase: str, client: int) -> State:
+        """Return the tensors of a message."""
+        return decode(self._body(phase, client), self._setting.expected(self._messages[phase][client][1]).manifest)
+
+    def told(self, phase: str, client: int) -> State:
+        """Return what a client was told with its task."""
+        return self._messages[phase][client][1].tensors()
+
+    def _body(self, phase: str, client: int) -> bytes:
+        body, task = self._messages[phase][client]
+        return self._read(task.task, body)

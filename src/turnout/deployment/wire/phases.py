@@ -1,0 +1,34 @@
+"""The messages of the extra phases of an aggregation (see `turnout.pieces.base.phases`) as bytes."""
+
+from __future__ import annotations
+
+from turnout.core.types import State
+from turnout.deployment.wire.format import NAMES, Assignment, Manifest, Spec, decode, size_limit
+from turnout.pieces.base import Aggregation
+
+
+class PhaseFormat:
+    """Read a message of one extra phase, whose form depends on what its client was told.
+
+    Attributes:
+        manifest: the tensors of the message.
+    """
+
+    def __init__(self, task: Assignment, aggregation: Aggregation, num_params: int) -> None:
+        shapes = {name: tuple(shape) for name, (_, shape, _) in task.told.items()}
+        form = aggregation.form(task.phase, shapes, num_params)
+        self.manifest: Manifest = {name: Spec(NAMES[dtype], shape) for name, (dtype, shape) in form.items()}
+
+    @property
+    def size_limit(self) -> int:
+        """The most bytes that such a message can have."""
+        return size_limit(self.manifest)
+
+    def read(self, body: bytes, client: int = 0, version: int = 0, repeat: int = 0) -> State:
+        """Return the tensors of a message.
+
+        Raises:
+            WireError: where they are others than were asked for.
+        """
+        del client, version, repeat
+        return decode(body, self.manifest)

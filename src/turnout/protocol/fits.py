@@ -1,0 +1,101 @@
+"""Refuse algorithms that do not go with a pace, with clocks or with real machines: asked by simulation and deployment alike.
+
+What a piece needs it declares itself (`Piece.needs_rounds`, `Piece.needs_simulation`); what follows from the structure of an
+algorithm, such as measurements before a choice, is derived here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from turnout.core.checks import ConfigurationError
+from turnout.pieces.base import Correction, InformsClients, Selection
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.population import Population
+from turnout.protocol.pace import Pace, Rounds
+
+_MEASURES = "{piece} measures before it chooses, for which the server would have to wait for everyone"
+_KEEPS = (
+    "clients correct their steps by the server's mean of what they keep ({keeps}) minus their own; these cancel over all "
+    "clients where the mean is of one version, and {pace} may mix several (leave {piece} out)"
+)
+
+
+def check_pace(pace: Pace, algorithm: Algorithm) -> None:
+    """Refuse pieces that need synchronous rounds where the pace has none, and a cohort that cannot be enlarged.
+
+    Raises:
+        ConfigurationError: with the reason that the piece gives.
+    """
+    if pace.steps_are_rounds:
+        if isinstance(pace, Rounds) and pace.over_selection != 1.0:
+            algorithm.selection.enlarged(pace.over_selection)
+        return
+    for piece, reason in _needs_rounds(algorithm):
+        raise ConfigurationError(f"{_of(piece, reason, pace)}: write a pace with rounds, such as Rounds()")
+
+
+def check_clock(pace: Pace, population: Population) -> None:
+    """Refuse a simulation by the clock of clients that have none, or that decide by the model of every round.
+
+    Raises:
+        ConfigurationError: with the reason.
+    """
+    if not by_the_clock(pace, population):
+        return
+    if population.speed is None:
+        raise ConfigurationError(
+            f"pace: {type(pace).__name__} goes by the clock, and the population has no speed, so nothing takes time: write "
+            "Population(speed=Speed(compute=delay.Uniform(1, 2)))"
+        )
+    if population.opting is not None:
+        raise ConfigurationError(
+            "opting: clients judge the model of every round, and by the clock there are no rounds: leave it out, or write "
+            "Rounds() without deadline and dropout"
+        )
+
+
+def check_machines(algorithm: Algorithm) -> None:
+    """Refuse what means nothing between real machines.
+
+    Raises:
+        ConfigurationError: with the reason that the piece gives.
+    """
+    if algorithm.local.deadline is not None:
+        raise ConfigurationError(
+            "local.steps: a time budget counts steps by the simulated speed of clients, and of real ones nobody knows it: "
+            "write a number of steps or epochs, and Rounds(deadline=...) for how long a round lasts"
+        )
+    if (plan := algorithm.privacy) is not None and plan.sampling is not None:
+        raise ConfigurationError(
+            "private_sum: whom the server draws follows from the run's seed, which clients are told, and they come when they "
+            "like, so that sampling hides nobody: leave sampling_rate and sampled_from out"
+        )
+    for piece in algorithm.pieces().values():
+        if piece.needs_simulation is not None:
+            raise ConfigurationError(f"{_of(piece, piece.needs_simulation)}: simulate it")
+
+
+def by_the_clock(pace: Pace, population: Population) -> bool:
+    """Return whether a run needs virtual time, rather than one whole cohort after the other."""
+    return pace != Rounds() or population.dropout is not None
+
+
+def _needs_rounds(algorithm: Algorithm) -> Iterator[tuple[Any, str]]:
+    """Yield the pieces that need rounds, and why."""
+    for piece in algorithm.pieces().values():
+        if isinstance(piece, Selection) and piece.measurements:
+            yield piece, _MEASURES
+        elif piece.needs_rounds is not None:
+            yield piece, piece.needs_rounds
+        elif isinstance(piece, Correction) and piece.keeps:
+            yield piece, _KEEPS.replace("{keeps}", ", ".join(algorithm.keeps))
+        elif isinstance(piece, InformsClients):
+            yield piece, piece.informs
+
+
+def _of(piece: Any, reason: str, pace: Pace | None = None) -> str:
+    """Return the reason of a piece, which begins with its name unless the reason has it elsewhere."""
+    text = reason if "{piece}" in reason else f"{{piece}}: {reason}"
+    return text.replace("{piece}", type(piece).__name__).replace("{pace}", type(pace).__name__)

@@ -1,0 +1,261 @@
+"""The server's side of a secure sum between machines: what its clients sent, phase by phase, and what each is told next.
+
+It keeps no secret and no state of its own: all follows from the messages that arrived, so that a server which died goes on
+in the middle of a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from turnout.core.types import Federation, Report, ServerState, State
+from turnout.distributed.updates import Summed
+from turnout.pieces.base import Weighting
+from turnout.pieces.base.phases import Form, Messages, Shapes
+from turnout.protocol.secure import shamir
+from turnout.protocol.secure.attendance import Attendance, disputed
+from turnout.protocol.secure.fixed_point import FixedPoint
+from turnout.protocol.secure.masks import word
+from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES, Keys, Opening, ProtocolError
+from turnout.protocol.secure.server import SecureServer
+from turnout.protocol.streaming import product_of_factors
+
+CODES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""As which type masked numbers travel, by their bytes."""
+
+
+_OPENED = (("there", "self_masks"), ("gone", "masking_keys"))
+"""Lists of clients in the task of the last phase, and the shares that are sent of them."""
+
+
+class Masking(Protocol):
+    """The options of a secure sum (see `turnout.pieces.aggregation.SecureSum`)."""
+
+    @property
+    def bits(self) -> int:
+        """Bits of the modulus."""
+        ...
+
+    @property
+    def degree(self) -> int | None:
+        """Neighbours of a client; None joins all to all."""
+        ...
+
+    @property
+    def threshold(self) -> float:
+        """The share of a client's neighbours whose help it takes to take off its masks."""
+        ...
+
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        """The least and the largest weight that a client accepts; None allows all that are not negative."""
+        ...
+
+    @property
+    def min_clients(self) -> int:
+        """Fewest clients of a sum."""
+        ...
+
+    @property
+    def code(self) -> FixedPoint:
+        """How numbers are written."""
+        ...
+
+    def num_neighbours(self, num_clients: int) -> int:
+        """Return k among so many clients."""
+        ...
+
+
+def form_of(phase: str, bits: int, told: Shapes, num_params: int) -> Form:
+    """Return the tensors of a client's message in a phase, whose shapes depend on what the client was told."""
+
+    def length(name: str) -> int:
+        return told[name][-1]
+
+    match phase:
+        case "share":
+            return {"sealed": (torch.uint8, (1, length("neighbours"), SEALED_BYTES))}
+        case "mask":
+            code = CODES[word(bits).itemsize]
+            return {"masked": (code, (1, num_params)), "refused": (torch.uint8, (1, length("senders")))}
+        case _:
+            sizes = {"self_masks": length("there"), "masking_keys": length("gone")}
+            return {name: (torch.uint8, (1, number, shamir.SHARE_BYTES)) for name, number in sizes.items()}
+
+
+class MaskedSum:
+    """The sum of one round.
+
+    Args:
+        masking: the options of the sum.
+        weighting: the chain of weightings, whose factors updates are multiplied by.
+        state: the server's, before the step.
+        federation: as ever.
+        attendance: who takes part.
+        messages: what clients sent.
+    """
+
+    def __init__(
+        self,
+        masking: Masking,
+        weighting: Sequence[Weighting],
+        state: ServerState,
+        federation: Federation,
+        attendance: Attendance,
+        messages: Messages,
+    ) -> None:
+        self._masking, self._weighting, self._attendance = masking, weighting, attendance
+        self._state, self._federation, self._messages = state, federation, messages
+        self._dealt = sorted(attendance.neighbours)
+
+    def told(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
+        """Return what clients are told with their task of a phase, ``[1, ...]`` by name."""
+        server, neighbours = self._begun()
+        if phase == "share":
+            factors = dict(zip(self._dealt, self._factors().tolist(), strict=True))
+            return {client: _row(_keys(neighbours[client + 1]), weight=factors[client]) for client in clients}
+        sealed = self._shared(server)
+        if phase == "mask":
+            return {client: _row(_texts(sealed[client + 1])) for client in clients}
+        self._add_masked(server)
+        requests = server.requests()
+        return {
+            client: _row({name: sorted(getattr(requests[client + 1], name)) for name in ("there", "gone")})
+            for client in clients
+        }
+
+    def gathered(self, phase: str, clients: Sequence[int]) -> tuple[list[int], dict[int, str]]:
+        """Leave out of the sum, of two clients of whom one cannot read the shares of the other, the one at fault."""
+        if phase != "mask":
+            return [], {}
+        attendance = self._attendance
+        attendance.refused = self._refused(clients)
+        why = "its neighbours and it cannot read the shares of each other"
+        return sorted(disputed(attendance.refused)), dict.fromkeys(attendance.cheats(), why)
+
+    def _refused(self, clients: Sequence[int]) -> dict[int, list[int]]:
+        """Return whose shares these clients, who have masked their updates, could not read."""
+        refused = {}
+        for client in clients:
+            flags = self._messages.tensors("mask", client)["refused"][0].tolist()
+            refused[client] = [sender for sender, flag in zip(self._senders(client), flags, strict=True) if flag]
+        return {client: senders for client, senders in refused.items() if senders}
+
+    def report(self, clients: Sequence[int]) -> tuple[Report | None, dict[int, str], str]:
+        """Open the sum, if enough clients have helped to take off the masks."""
+        if not self._attendance.opens:
+            return None, {}, "too few clients are left"
+        try:
+            server = self._opened(clients)
+        except ProtocolError as error:
+            return None, {}, str(error)
+        try:
+            total = torch.from_numpy(self._masking.code.decode(server.total())).to(self._state.params.device)
+        except ProtocolError as error:
+            return None, _culprits(server), str(error)
+        return self._in_the_sum(total), _culprits(server), ""
+
+    def _opened(self, clients: Sequence[int]) -> SecureServer:
+        """Return a server that has all messages of the round."""
+        server, _ = self._begun()
+        self._shared(server)
+        self._add_masked(server)
+        server.requests()
+        for client in clients:
+            message = self._messages.tensors("open", client)
+            told = {name: value[0].tolist() for name, value in self._messages.told("open", client).items()}
+            there, gone = (_shares(told[side], message[of]) for side, of in _OPENED)
+            server.opened(client + 1, Opening(there, gone))
+        return server
+
+    def _in_the_sum(self, total: torch.Tensor) -> Report:
+        """Return the reports of the clients in the sum, with the sum in place of their updates."""
+        rows = np.searchsorted(self._dealt, self._attendance.masked)
+        reports, factors = self._announcements().take(rows), self._factors()[torch.from_numpy(rows)]
+        delta = Summed(total, factors, self._state.params.dtype)
+        return Report(
+            reports.client,
+            reports.version,
+            reports.num_examples,
+            reports.num_steps,
+            delta,
+            seen=reports.seen,
+            good=np.ones(len(rows), dtype=bool),
+        )
+
+    def _announcements(self) -> Report:
+        """Return what all who are in the graph said of their training: numbers alone."""
+        return Report.cat(self._messages.report(client) for client in self._dealt)
+
+    def _factors(self) -> torch.Tensor:
+        """Return what the update of each of them is multiplied by, float64 ``[n]``."""
+        return product_of_factors(self._weighting, self._state, self._federation, self._announcements())
+
+    def _begun(self) -> tuple[SecureServer, dict[int, dict[int, Keys]]]:
+        """Return a server that has dealt the keys, and those of each client's neighbours."""
+        masking, seed = self._masking, (self._federation.seed, self._state.version)
+        num_params, threshold = len(self._state.params), self._attendance.threshold
+        server = SecureServer(num_params, masking.bits, threshold, masking.degree, seed)
+        for client in self._dealt:
+            both = self._messages.tensors("train", client)["keys"][0].numpy().tobytes()
+            server.advertised(client + 1, Keys(both[:KEY_BYTES], both[KEY_BYTES:]))
+        return server, server.keys()
+
+    def _shared(self, server: SecureServer) -> dict[int, dict[int, bytes]]:
+        """Pass on the shares of secrets."""
+        for client in self._attendance.shared:
+            others = self._attendance.neighbours[client]
+            rows = self._messages.tensors("share", client)["sealed"][0].numpy()
+            server.shared(client + 1, {other + 1: row.tobytes() for other, row in zip(others, rows, strict=True)})
+        return server.sealed()
+
+    def _add_masked(self, server: SecureServer) -> None:
+        """Add up the masked updates."""
+        kind = word(self._masking.bits)
+        for client in self._attendance.masked:
+            values = self._messages.tensors("mask", client)["masked"][0].numpy().view(kind)
+            refused = frozenset(other + 1 for other in self._attendance.refused.get(client, ()))
+            server.masked(client + 1, values, refused)
+
+    def _senders(self, client: int) -> list[int]:
+        """Return whose shares a client was sent, ascending."""
+        return sorted(set(self._attendance.neighbours[client]).intersection(self._attendance.shared))
+
+
+def _culprits(server: SecureServer) -> dict[int, str]:
+    """Return the clients that provably broke the protocol, and how."""
+    return {number - 1: how for number, how in server.culprits.items()}
+
+
+def _keys(neighbours: Mapping[int, Keys]) -> dict[str, object]:
+    """Return neighbours and their public keys, ascending."""
+    order = sorted(neighbours)
+    keys = [list(neighbours[other].sealing + neighbours[other].masking) for other in order]
+    return {"neighbours": order, "keys": torch.tensor(keys, dtype=torch.uint8)}
+
+
+def _texts(sealed: Mapping[int, bytes]) -> dict[str, object]:
+    """Return who encrypted something for a client, and what."""
+    order = sorted(sealed)
+    return {
+        "senders": order,
+        "sealed": torch.tensor([list(sealed[other]) for other in order], dtype=torch.uint8).view(-1, SEALED_BYTES),
+    }
+
+
+def _row(values: Mapping[str, object], weight: float | None = None) -> State:
+    """Return lists of clients and tensors with a leading axis of 1."""
+    found = {
+        name: value[None] if isinstance(value, torch.Tensor) else torch.tensor([value], dtype=torch.int64)
+        for name, value in values.items()
+    }
+    return found if weight is None else found | {"weight": torch.tensor([weight], dtype=torch.float64)}
+
+
+def _shares(clients: Sequence[int], rows: torch.Tensor) -> dict[int, bytes]:
+    """Return one share by client."""
+    return {client: row.tobytes() for client, row in zip(clients, rows[0].numpy(), strict=True)}
