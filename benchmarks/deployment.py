@@ -32,10 +32,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from turnout import Buffered, Experiment, Rounds, Sgd, fedavg, fedbuff
+from turnout import Experiment, Sgd, fedavg, fedbuff
 from turnout.data.federated import FederatedData, Shards
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.process import Options, Server
+from turnout.protocol.pace import Buffered, Rounds
 
 KEEP = 120.0
 

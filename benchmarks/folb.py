@@ -47,7 +47,9 @@ WORKLOADS = {
     # MNIST as plain_loop.py has it
     "mnist": Workload(784, 10, 1000, (60, 60), to.Sgd(lr=0.01, steps=20, batch_size=10)),
     # the paper's work: 1 to 20 epochs, drawn anew for each client and round
-    "epochs": Workload(60, 10, 30, (50, 300), to.Sgd(lr=0.01, steps=None, epochs=to.UniformWork(1, 20), batch_size=10)),
+    "epochs": Workload(
+        60, 10, 30, (50, 300), to.Sgd(lr=0.01, steps=None, epochs=to.local.UniformWork(1, 20), batch_size=10)
+    ),
     # the command line's defaults
     "digits": Workload(64, 10, 100, (8, 22), to.Sgd(lr=0.1, steps=5, batch_size=16)),
     # one step on all data: the gradient is FOLB's and the step's
@@ -55,7 +57,7 @@ WORKLOADS = {
     # one step on a sixth of the data: nothing to share, and the least work beside which a gradient can be
     "one minibatch": Workload(784, 10, 1000, (60, 60), to.Sgd(lr=0.01, steps=1, batch_size=10)),
 }
-PROX = to.Prox(1.0)
+PROX = to.local.Prox(1.0)
 ALGORITHMS = {
     "fedprox": lambda local: to.fedprox(local, mu=PROX.mu, weighted=False),
     "folb": lambda local: to.folb(local, also=(PROX,)),

@@ -56,7 +56,8 @@ def simulation_of(workload: Workload) -> Simulation:
         data=random_data(workload.clients, workload.examples, workload.shape),
         model=workload.model,
         algorithm=to.average_participating(
-            to.Sgd(lr=0.01, steps=workload.steps, batch_size=workload.batch_size), also=(to.Uniform(workload.cohort),)
+            to.Sgd(lr=0.01, steps=workload.steps, batch_size=workload.batch_size),
+            also=(to.selection.Uniform(workload.cohort),),
         ),
         rounds=10**6,
         evaluate_every=10**6,

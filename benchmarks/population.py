@@ -48,13 +48,13 @@ def federation(shards: Shards, asynchronous: bool) -> Simulation:
         speed = Speed(delay.Uniform(0.5, 1.5), per="task", spread=1.0)
         options = {
             "algorithm": to.fedstaleweight(local),
-            "pace": to.Buffered(buffer_size=100, concurrency=1000, reselect=True),
+            "pace": to.pace.Buffered(buffer_size=100, concurrency=1000, reselect=True),
             "population": to.Population(speed=speed),
         }
     else:
         options = {
-            "algorithm": to.fedau(local, also=(to.Uniform(100),)),
-            "population": to.Population(to.Markov(mean=0.1, correlated_with_labels=0.1)),
+            "algorithm": to.fedau(local, also=(to.selection.Uniform(100),)),
+            "population": to.Population(to.availability.Markov(mean=0.1, correlated_with_labels=0.1)),
         }
     data = FederatedData("random", shards, 10)
     return Simulation(to.Experiment(data, to.models.Mlp(hidden=(64,)), **options, rounds=10**6, evaluate_every=10**6))

@@ -40,9 +40,11 @@ class Workload:
 
 LOGISTIC, CNN = to.Sgd(lr=0.01, steps=20, batch_size=10), to.Sgd(lr=0.01, steps=5, batch_size=16)
 WORKLOADS = {
-    "logistic": Workload(to.models.Logistic(), (784,), to.fedau(LOGISTIC, also=(to.Uniform(10),)), 10, 200),
-    "logistic_100": Workload(to.models.Logistic(), (784,), to.fedau(LOGISTIC, also=(to.Uniform(100),)), 100, 40),
-    "cnn": Workload(to.models.Cnn.cifar10(), (3, 32, 32), to.fedau(CNN, also=(to.Uniform(24),)), 24, 5),
+    "logistic": Workload(to.models.Logistic(), (784,), to.fedau(LOGISTIC, also=(to.selection.Uniform(10),)), 10, 200),
+    "logistic_100": Workload(
+        to.models.Logistic(), (784,), to.fedau(LOGISTIC, also=(to.selection.Uniform(100),)), 100, 40
+    ),
+    "cnn": Workload(to.models.Cnn.cifar10(), (3, 32, 32), to.fedau(CNN, also=(to.selection.Uniform(24),)), 24, 5),
     "cnn_folb": Workload(to.models.Cnn.cifar10(), (3, 32, 32), to.folb(CNN, cohort_size=24), 24, 3),
     "cnn_scaffold": Workload(to.models.Cnn.cifar10(), (3, 32, 32), to.scaffold(CNN, cohort_size=24), 24, 4),
 }

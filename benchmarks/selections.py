@@ -25,19 +25,19 @@ def selections(num_clients: int) -> dict[str, Selection]:
     """Return the selections, with cohorts of 10."""
     even = tuple([1.0 / num_clients] * num_clients)
     return {
-        "Uniform": to.Uniform(10),
-        "WithReplacement": to.WithReplacement(10),
-        "Poisson": to.Poisson(100 / num_clients),
-        "LeastServed": to.LeastServed(10),
-        "LeastServed, shares": to.LeastServed(10, shares=even),
-        "LongestAbsent": to.LongestAbsent(10),
-        "AllAvailable": to.AllAvailable(),
+        "Uniform": to.selection.Uniform(10),
+        "WithReplacement": to.selection.WithReplacement(10),
+        "Poisson": to.selection.Poisson(100 / num_clients),
+        "LeastServed": to.selection.LeastServed(10),
+        "LeastServed, shares": to.selection.LeastServed(10, shares=even),
+        "LongestAbsent": to.selection.LongestAbsent(10),
+        "AllAvailable": to.selection.AllAvailable(),
     }
 
 
 def milliseconds(selection: Selection, num_clients: int, rounds: int) -> float:
     """Return the median time of a round's choice."""
-    bound = to.Markov(mean=0.1).bind(num_clients)
+    bound = to.availability.Markov(mean=0.1).bind(num_clients)
     state = selection.init(Federation(num_clients, 1)) if isinstance(selection, RecordingSelection) else {}
     taken = []
     for version in range(rounds):

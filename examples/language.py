@@ -49,7 +49,7 @@ def main() -> None:
         data=source.split(test_fraction=0.0, client_test_fraction=0.2),
         model=to.models.HuggingFace(base, lora=options.rank, frozen=frozen, dtype=options.dtype),
         algorithm=RULES[options.rule](local),
-        population=to.Population(availability=to.Bernoulli(mean=0.8)),
+        population=to.Population(availability=to.availability.Bernoulli(mean=0.8)),
         rounds=options.rounds,
         evaluate_every=max(1, options.rounds // 5),
         device=options.device,
@@ -111,7 +111,7 @@ def _tiny_base(local: to.Sgd) -> str:
     texts = [f"the {animal} {deed} today" for animal in ANIMALS for deed in DEEDS] * 4
     data = to.data.from_tokens({"input_ids": [list(text.encode()) for text in texts]}, num_classes=256)
     experiment = to.Experiment(
-        data=data.split(to.Iid(), 1, test_fraction=0.0),
+        data=data.split(to.partition.Iid(), 1, test_fraction=0.0),
         model=to.models.HuggingFace(json.dumps(TINY), lora=None),
         algorithm=to.fedavg(to.Sgd(lr=local.lr, steps=100, batch_size=16)),
         rounds=2,

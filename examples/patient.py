@@ -25,4 +25,4 @@ class Patience(Weighting):
 
 def patient(local: to.Sgd | None = None, power: float = 1.0, also: tuple[Piece, ...] = ()) -> to.Algorithm:
     """Weights by `Patience`, divided by their sum."""
-    return to.compose(local or to.Sgd(), Patience(power), to.DivideBySum(), *also)
+    return to.compose(local or to.Sgd(), Patience(power), to.weighting.DivideBySum(), *also)

@@ -80,15 +80,11 @@ def public() -> Iterator[tuple[str, Any]]:
     """Yield the page and the object of everything public that has a docstring of its own."""
     things = [getattr(to, name) for name in to.__all__]
     modules = [thing for thing in things if inspect.ismodule(thing)]
-    things += [getattr(module, name) for module in modules for name in getattr(module, "__all__", ())]
+    things += [getattr(module, name) for module in modules for name in module.__all__]
     for thing in things:
-        if inspect.isclass(thing) or inspect.isfunction(thing):
+        if (inspect.isclass(thing) or inspect.isfunction(thing)) and thing.__module__.startswith("turnout"):
             yield page_of(thing.__module__), thing
     yield "experiment", RunRecord
-    for page, module in {"data": to.data, "models": to.models, "pieces": to.pieces, "population": to.delay}.items():
-        names = getattr(module, "__all__", [name for name in vars(module) if name[0].isupper()])
-        found = [getattr(module, name) for name in names]
-        yield from ((page, thing) for thing in found if getattr(thing, "__module__", "").startswith("turnout"))
     for module in (types, updates):
         yield from (
             ("types", thing) for thing in vars(module).values() if getattr(thing, "__module__", "") == module.__name__

@@ -20,8 +20,10 @@ import torch
 from tests.deployment.world import World
 from tests.laws.recipes import RECIPES, experiment, standard, trained
 
-from turnout import Buffered, Everyone, Population, TurnoutError
+from turnout import Population, TurnoutError
 from turnout.population import Speed, delay
+from turnout.population.availability import Everyone
+from turnout.protocol.pace import Buffered
 
 
 def simulated(name: str) -> Iterator[bytes]:

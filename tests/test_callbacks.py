@@ -93,7 +93,7 @@ class Told(Callback):
 
 def own_models() -> Experiment:
     """Twenty-four clients who train models of their own before the first round."""
-    data = to.data.digits().split(to.Iid(), num_clients=24)
+    data = to.data.digits().split(to.partition.Iid(), num_clients=24)
     return Experiment(data, models.Logistic(), to.maxfl(to.Sgd(steps=1), cohort_size=3), rounds=1)
 
 

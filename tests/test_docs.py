@@ -186,6 +186,11 @@ def test_the_reference_has_everything_public(site):
         f"{each.__module__}.{each.__qualname__}" for each in things if isinstance(each, type | types.FunctionType)
     }
     assert public <= set(shown)
+    pages = {name: page for page, names in site.reference().items() for name in names}
+    assert pages["turnout.pieces.selection.uniform.Uniform"] == "selection"
+    assert pages["turnout.population.availability.markov.Markov"] == "population"
+    assert pages["turnout.pieces.server_optimizer.adam.ServerAdam"] == "server_optimizer"
+    assert pages["turnout.protocol.pace.buffered.Buffered"] == "pace"
     assert {"turnout.result.Result", "turnout.pieces.base.weighting.Weighting", "turnout.core.types.Report"} <= set(
         shown
     )

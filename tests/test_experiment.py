@@ -13,20 +13,18 @@ from torch import nn
 from turnout import (
     ALGORITHMS,
     AfterRound,
-    AllAvailable,
-    Bernoulli,
     CheckpointError,
     ConfigurationError,
     Experiment,
     Interrupted,
-    Markov,
     Population,
     Sgd,
-    Uniform,
     fedau,
     fedavg,
     models,
 )
+from turnout.pieces.selection import AllAvailable, Uniform
+from turnout.population.availability import Bernoulli, Markov
 from turnout.record import checkpoint
 from turnout.record.query import History
 from turnout.simulation import Simulation

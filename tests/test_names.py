@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import turnout as to
+from turnout import _MODULES
 from turnout.cli.spelling import on_command_line
 from turnout.trackers import TRACKERS
 
@@ -40,8 +41,8 @@ def test_everything_that_a_message_advises_can_be_imported() -> None:
     missing = []
     for name in named:
         module, _, own = name.rpartition(".")
-        places = [to.delay] if module == "delay" else [to, to.models, to.data]
-        missing += [] if any(hasattr(place, own) for place in places) else [name]
+        places = [getattr(to, module)] if module else [getattr(to, each) for each in to.__all__ if each in _MODULES]
+        missing += [] if own in to.__all__ or any(hasattr(place, own) for place in places) else [name]
     assert not missing
 
 

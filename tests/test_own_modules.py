@@ -190,7 +190,7 @@ def test_models_larger_than_memory_are_refused_with_their_size():
 
 def test_a_function_may_choose_what_is_personal():
     def chosen(choose):
-        return to.Personal(choose).chosen(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+        return to.personalization.Personal(choose).chosen(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
 
     assert chosen(lambda name: name.endswith("bias")) == {"0.bias", "1.bias"}
     for choose, what in ((lambda _: True, "all"), (lambda _: False, "none")):

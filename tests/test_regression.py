@@ -26,11 +26,16 @@ LOCAL = to.Sgd(lr=0.05, steps=5)
 
 
 def numbers(x: Any = X, y: Any = Y, **options: Any):
-    return to.data.from_arrays(x, y).split(to.Iid(), num_clients=6, **options)
+    return to.data.from_arrays(x, y).split(to.partition.Iid(), num_clients=6, **options)
 
 
 def experiment(data, **options):
-    given = {"algorithm": to.fedavg(local=LOCAL), "model": to.models.Logistic(), "loss": to.squared_error, "rounds": 20}
+    given = {
+        "algorithm": to.fedavg(local=LOCAL),
+        "model": to.models.Logistic(),
+        "loss": to.loss.squared_error,
+        "rounds": 20,
+    }
     return to.Experiment(data=data, **(given | options))
 
 
@@ -103,11 +108,11 @@ def test_partitions_by_class_are_refused():
     with pytest.raises(
         to.DataError, match=r"Dirichlet goes by class labels.* write Iid\(\), or ById\(\) with client ids"
     ):
-        source.split(to.Dirichlet(alpha=0.1), num_clients=3)
+        source.split(to.partition.Dirichlet(alpha=0.1), num_clients=3)
     with pytest.raises(
         to.ConfigurationError, match=r"flip_labels: got 0\.5, needed 0, because the targets of arrays are no"
     ):
-        source.split(to.Iid(), num_clients=3, flip_labels=0.5)
+        source.split(to.partition.Iid(), num_clients=3, flip_labels=0.5)
     natural = to.data.from_arrays(X, Y, client_ids=np.arange(240) % 4).split()
     assert natural.num_clients == 4
     with pytest.raises(to.DataError, match="are no class labels, so there are no classes to count"):
@@ -117,10 +122,10 @@ def test_partitions_by_class_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"loss": cross_entropy}, r"cross-entropy is about class labels: write loss=to.squared_error"),
+        ({"loss": cross_entropy}, r"cross-entropy is about class labels: write loss=to.loss.squared_error"),
         ({"label_groups": ((0, 1),)}, "label_groups: .* which are no class labels: leave it out"),
         (
-            {"population": to.Population(requirement=to.WarmUp(measure="accuracy"))},
+            {"population": to.Population(requirement=to.requirement.WarmUp(measure="accuracy"))},
             "requirement: .* which have no accuracy: write measure='loss'",
         ),
     ],

@@ -18,7 +18,7 @@ from turnout.algorithms import fedbuff, fedstaleweight
 from turnout.core.checks import count, refuse
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Population, Speed, delay
-from turnout.population.groups import Group
+from turnout.population.speed.groups import Group
 from turnout.protocol.pace import Buffered
 from turnout.reporting.style import INK, SIZE, dress, legend, looks_of, new_figure
 from turnout.simulation.schedule import schedule

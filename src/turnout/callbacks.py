@@ -22,7 +22,7 @@ class Callback:
         >>> class GoodEnough(to.Callback):
         ...     def on_round(self, row):
         ...         return row.get("test_accuracy", 0) > 0.5
-        >>> data = to.data.digits().split(to.Iid(), num_clients=10)
+        >>> data = to.data.digits().split(to.partition.Iid(), num_clients=10)
         >>> experiment = to.Experiment(data=data, model=to.models.Logistic(), rounds=100, evaluate_every=1)
         >>> experiment.run(callbacks=[GoodEnough()]).rounds.num_rows < 100
         True
@@ -44,7 +44,7 @@ class Callback:
             ...     def on_round(self, row):
             ...         weights = self.current_result().state_dict().values()
             ...         self.norms.append(sum(float(each.square().sum()) for each in weights) ** 0.5)
-            >>> data, norms = to.data.digits().split(to.Iid(), num_clients=10), Norms()
+            >>> data, norms = to.data.digits().split(to.partition.Iid(), num_clients=10), Norms()
             >>> result = to.Experiment(data=data, model=to.models.Logistic(), rounds=3).run(callbacks=[norms])
             >>> norms.norms[0] < norms.norms[1] < norms.norms[2]
             True
@@ -132,7 +132,7 @@ class EarlyStopping(Callback):
 
     Example:
         >>> import turnout as to
-        >>> data = to.data.digits().split(to.Iid(), num_clients=10)
+        >>> data = to.data.digits().split(to.partition.Iid(), num_clients=10)
         >>> experiment = to.Experiment(data=data, model=to.models.Logistic(), rounds=100, evaluate_every=1)
         >>> experiment.run(callbacks=[to.EarlyStopping(target=0.5)]).rounds["test_accuracy"][-1].as_py() >= 0.5
         True

@@ -20,7 +20,7 @@ from turnout.evaluation.gradients import GradientMetrics
 from turnout.models import ModelSpec
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Everyone, Population
-from turnout.population.speed import UNEQUAL
+from turnout.population.speed.distributions import UNEQUAL
 from turnout.protocol.fits import check_pace
 from turnout.protocol.pace import Buffered, Pace, Rounds
 
@@ -155,7 +155,7 @@ class Configuration:
         if self.loss is cross_entropy:
             raise ConfigurationError(
                 f"loss: {numbers}, and cross-entropy is about class labels: write "
-                "loss=to.squared_error, or a function of (outputs, targets) that gives one loss for each example"
+                "loss=to.loss.squared_error, or a function of (outputs, targets) that gives one loss for each example"
             )
         if getattr(self.population.requirement, "measure", None) == "accuracy":
             raise ConfigurationError(f"requirement: {numbers}, which have no accuracy: write measure='loss'")

@@ -41,7 +41,7 @@ class Result:
 
     Example:
         >>> import turnout as to
-        >>> data = to.data.digits().split(to.Iid(), num_clients=10)
+        >>> data = to.data.digits().split(to.partition.Iid(), num_clients=10)
         >>> result = to.Experiment(data=data, model=to.models.Logistic(), rounds=2).run()
         >>> list(result.state_dict())
         ['output.weight', 'output.bias']

@@ -1,27 +1,20 @@
 import pytest
 import torch
 
-from turnout import (
-    AllAvailable,
+from turnout import ConfigurationError, Sgd, compose, fedau, fedavg
+from turnout.pieces.aggregation import FedVarp, Mifa, WeightedSum
+from turnout.pieces.base import Guard, Weighting
+from turnout.pieces.local import Prox
+from turnout.pieces.selection import AllAvailable, Uniform
+from turnout.pieces.server_optimizer.sgd import ServerSgd
+from turnout.pieces.weighting import (
     ByExamples,
-    ConfigurationError,
     DivideByClients,
     DivideByParticipants,
     DivideBySum,
-    FedVarp,
     KnownRates,
-    Mifa,
     Participation,
-    Prox,
-    ServerSgd,
-    Sgd,
-    Uniform,
-    WeightedSum,
-    compose,
-    fedau,
-    fedavg,
 )
-from turnout.pieces.base import Guard, Weighting
 
 from ..tiny import federation, report
 

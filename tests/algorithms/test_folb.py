@@ -4,40 +4,32 @@ from dataclasses import dataclass
 
 import pytest
 
-from turnout import (
-    Alignment,
+from turnout import ConfigurationError, Sgd, compose, fednova, fednu, fedprox, folb, folb_heterogeneous, folb_two_set
+from turnout.pieces.aggregation import WeightedSum
+from turnout.pieces.base import Weighting
+from turnout.pieces.guard import Clip
+from turnout.pieces.local import Inexactness, Prox, StartGradient
+from turnout.pieces.selection import (
     AllAvailable,
     ByAlignment,
     ByAlignmentAndInexactness,
-    ByExamples,
     ByGradientNorm,
-    Clip,
-    ConfigurationError,
+    TwoCohorts,
+    Uniform,
+    WithReplacement,
+)
+from turnout.pieces.server_optimizer.sgd import ServerSgd
+from turnout.pieces.weighting import (
+    Alignment,
+    ByExamples,
     DivideByAbsoluteSum,
     DivideByLocalSteps,
     DivideByParticipants,
     DivideBySecondCohort,
     DivideBySum,
-    Inexactness,
     Participation,
-    Prox,
-    ServerSgd,
-    Sgd,
     SignOfAlignment,
-    StartGradient,
-    TwoCohorts,
-    Uniform,
-    WeightedSum,
-    WithReplacement,
-    compose,
-    fednova,
-    fednu,
-    fedprox,
-    folb,
-    folb_heterogeneous,
-    folb_two_set,
 )
-from turnout.pieces.base import Weighting
 
 FOLB, EXAMPLES = (Alignment(), DivideByAbsoluteSum()), (ByExamples(),)
 

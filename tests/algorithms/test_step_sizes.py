@@ -5,23 +5,12 @@ import warnings
 
 import pytest
 
-from turnout import (
-    ConfigurationError,
-    Experiment,
-    Halving,
-    Prox,
-    Sgd,
-    UniformWork,
-    ditto,
-    fedalt,
-    fedavg,
-    fedavg_p,
-    fedper,
-    scaffold_p,
-)
+from turnout import ConfigurationError, Experiment, Sgd, ditto, fedalt, fedavg, fedavg_p, fedper, scaffold_p
 from turnout.algorithms.step_sizes import StepSizeWarning, unmet_conditions, warn_of_step_sizes
+from turnout.core.schedule import Halving
 from turnout.data.binary import digits_binary
 from turnout.models import SplitLogistic
+from turnout.pieces.local import Prox, UniformWork
 
 N, M, K, L, T = 10, 9, 25, 2.0, 100
 ROOT_M, ROOT_NM = math.sqrt(M), math.sqrt(N / M)

@@ -154,7 +154,7 @@ def test_all_of_a_comparison_with_late_reports_go_by_the_clock() -> None:
             r"own.py:mine is no recipe: write def mine\(local: Sgd \| None = None, also=\(\)\)",
         ),
         (
-            "import turnout as to\ndef mine(local: to.Sgd | None = None, also=()): return to.DivideBySum()",
+            "import turnout as to\ndef mine(local: to.Sgd | None = None, also=()): return to.weighting.DivideBySum()",
             "own.py:mine",
             r"own.py:mine: got DivideBySum\(\), needed an algorithm. return what to.compose\(...\) makes",
         ),

@@ -2,10 +2,10 @@
 
 import pytest
 
-from turnout import Personal
 from turnout.algorithms import ALGORITHMS
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
+from turnout.pieces.personalization import Personal
 
 PERSONAL = ("fedavg_p", "scaffold_p", "fedsim", "fedalt", "fedrep", "fedper", "fedbn", "ditto")
 

@@ -16,8 +16,8 @@ from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.core.checks import ConfigurationError
 from turnout.population import Everyone, Markov, Speed, delay
-from turnout.population.groups import Group
-from turnout.population.speed import UNEQUAL
+from turnout.population.speed.distributions import UNEQUAL
+from turnout.population.speed.groups import Group
 from turnout.protocol.pace import Buffered, Rounds
 from turnout.record.query import History
 from turnout.simulation.simulation import Simulation

@@ -9,7 +9,7 @@ from turnout.cli.variants import Layers, seeds_of
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.local import Prox, Sgd
 from turnout.pieces.selection import Uniform
-from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import Participation
 
 FILE: dict[str, Any] = {

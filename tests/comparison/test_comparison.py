@@ -204,7 +204,7 @@ def experiment(seed, lr=0.1):
     torch.manual_seed(seed)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 4)).astype("float32")
-    data = to.data.from_arrays(x, (x[:, 0] > 0).astype(int)).split(to.Iid(), num_clients=4, seed=seed)
+    data = to.data.from_arrays(x, (x[:, 0] > 0).astype(int)).split(to.partition.Iid(), num_clients=4, seed=seed)
     return to.Experiment(data, Own(), to.fedavg(local=to.Sgd(lr=lr)), rounds=2, seed=seed)
 
 

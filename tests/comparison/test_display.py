@@ -48,9 +48,12 @@ def texts(html):
 
 
 def test_pieces_show_the_options_that_were_changed():
-    assert short(to.Participation()) == "Participation()"
-    assert short(to.Participation(cutoff=None, rate=0.5)) == "Participation(cutoff=None, rate=0.5)"
-    assert short(to.Population(availability=to.Markov(mean=0.2))) == "Population(availability=Markov(mean=0.2))"
+    assert short(to.weighting.Participation()) == "Participation()"
+    assert short(to.weighting.Participation(cutoff=None, rate=0.5)) == "Participation(cutoff=None, rate=0.5)"
+    assert (
+        short(to.Population(availability=to.availability.Markov(mean=0.2)))
+        == "Population(availability=Markov(mean=0.2))"
+    )
     assert short(torch.zeros(1000)).endswith("...") or len(short(torch.zeros(1000))) <= 80
     assert short(list(range(1000))).endswith("...")
     assert short(1) == "1"

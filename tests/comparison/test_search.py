@@ -10,11 +10,12 @@ from sqlalchemy import Engine, event
 from tests.comparison.test_sweep import experiment
 
 import turnout as to
-from turnout import ConfigurationError, Range
+from turnout import ConfigurationError
 from turnout.comparison import RunsFailed
 from turnout.comparison.study import FILE, Study, corners, space_of
 from turnout.core.checks import CheckpointError
 from turnout.reporting.measure import Measure
+from turnout.reporting.range import Range
 from turnout.reporting.search import Search
 from turnout.reporting.sweep_page import edge_note, write_sweep
 

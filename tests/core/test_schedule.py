@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from turnout import ConfigurationError, Cosine, Halving, InverseRoot
-from turnout.core.schedule import check_step_size, step_size
+from turnout import ConfigurationError
+from turnout.core.schedule import Cosine, Halving, InverseRoot, check_step_size, step_size
 
 
 def test_fedaus_schedule_for_cifar_100():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from turnout import ConfigurationError, LabelGroups
+from turnout import ConfigurationError
+from turnout.data.partition import LabelGroups
 
 LABELS = np.repeat(np.arange(10), 47)
 

@@ -105,7 +105,7 @@ def test_padding_changes_nothing_of_a_run():
         data = from_tokens({"input_ids": texts}, test={"input_ids": [[1] * longest]}, num_classes=10)
         assert data.x.shape[1] == longest - 1
         torch.manual_seed(0)
-        clients = data.split(to.Iid(), 6)
+        clients = data.split(to.partition.Iid(), 6)
         assert not clients.has_labels
         result = to.Experiment(data=clients, model=Bigrams(), rounds=3, evaluate_every=3).run()
         assert 0 <= result.history.final("test_accuracy") <= 1
@@ -117,9 +117,9 @@ def test_padding_changes_nothing_of_a_run():
 def test_what_needs_a_label_for_each_text_is_refused():
     source = from_tokens({"input_ids": TEXTS * 9})
     with pytest.raises(DataError, match=r"targets are numbers of shape \[22, 3\]: write Iid"):
-        source.split(to.Dirichlet(alpha=0.1), 3)
+        source.split(to.partition.Dirichlet(alpha=0.1), 3)
     with pytest.raises(ConfigurationError, match=r"flip_labels: got 0\.5, needed 0"):
-        source.split(to.Iid(), 3, flip_labels=0.5)
-    data = source.split(to.Iid(), 3)
+        source.split(to.partition.Iid(), 3, flip_labels=0.5)
+    data = source.split(to.partition.Iid(), 3)
     with pytest.raises(ConfigurationError, match=r"label_groups: .* no class labels"):
         to.Experiment(data=data, model=Bigrams(), label_groups=((1,),))

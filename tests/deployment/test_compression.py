@@ -4,34 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import (
-    BFloat16,
-    Buffered,
-    Byzantine,
-    Clip,
-    ClipControls,
-    ConfigurationError,
-    DivideByClients,
-    Everyone,
-    Experiment,
-    Participation,
-    Population,
-    PowerSgd,
-    Qsgd,
-    RandomK,
-    Scaffold,
-    Sign,
-    TopK,
-    compose,
-    fedbuff,
-)
+from turnout import ConfigurationError, Experiment, Population, compose, fedbuff
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.wire.format import Assignment, WireError, decode, encode, model_tensors
 from turnout.models import Mlp
 from turnout.pieces import Guard
 from turnout.pieces import guard as guards
+from turnout.pieces.guard import BFloat16, Clip, ClipControls, PowerSgd, Qsgd, RandomK, Sign, TopK
+from turnout.pieces.local import Scaffold
+from turnout.pieces.weighting import DivideByClients, Participation
 from turnout.population import Speed, delay
+from turnout.population.availability import Everyone
+from turnout.population.behaviour import Byzantine
+from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL

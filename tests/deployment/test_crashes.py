@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from turnout import DivideByClients, Everyone, Participation, Population, Scaffold, compose
+from turnout import Population, compose
 from turnout.deployment.client import state
 from turnout.deployment.client.join import Connection, send
 from turnout.deployment.client.session import Answer, Call, Sleep, Work
@@ -19,6 +19,9 @@ from turnout.deployment.server.process import Options, Server
 from turnout.deployment.server.replay import replay
 from turnout.experiment import Experiment
 from turnout.models import Mlp
+from turnout.pieces.local import Scaffold
+from turnout.pieces.weighting import DivideByClients, Participation
+from turnout.population.availability import Everyone
 from turnout.record import checkpoint
 from turnout.simulation import Simulation
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load, load_file
 
 import turnout as to
-from turnout import Buffered, Everyone, Experiment, Population, Rounds, fedau
+from turnout import Experiment, Population, fedau
 from turnout.cli.serve import norm_bound, task_seconds
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
 from turnout.deployment.server import driver as drivers
@@ -23,6 +23,8 @@ from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Entry, Store, StoreLost, StoreUnavailable
 from turnout.deployment.wire.format import encode
 from turnout.models import Mlp
+from turnout.population.availability import Everyone
+from turnout.protocol.pace import Buffered, Rounds
 from turnout.record import checkpoint
 from turnout.simulation import Simulation
 

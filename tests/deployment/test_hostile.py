@@ -10,12 +10,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from turnout import Everyone, Population, fedau
+from turnout import Population, fedau
 from turnout.deployment.server.app import Http
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.wire.format import digest, encode
 from turnout.experiment import Experiment
 from turnout.models import Mlp
+from turnout.population.availability import Everyone
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL

@@ -5,10 +5,12 @@ import shutil
 import pytest
 import torch
 
-from turnout import Everyone, Experiment, Population, Rounds, fedau
+from turnout import Experiment, Population, fedau
 from turnout.core.checks import CheckpointError
 from turnout.deployment.server.replay import replay
 from turnout.models import Mlp
+from turnout.population.availability import Everyone
+from turnout.protocol.pace import Rounds
 from turnout.record import storage
 from turnout.simulation import Simulation
 

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import Buffered, Everyone, Population, ace, area, fedau, fedbuff, fedstaleweight, models
+from turnout import Population, ace, area, fedau, fedbuff, fedstaleweight, models
 from turnout.deployment.client.session import Work
 from turnout.deployment.server.replay import replay, write_trace
 from turnout.experiment import Experiment
 from turnout.population import RecordedSpeed, Speed, Trace, delay
+from turnout.population.availability import Everyone
+from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL, RECIPES, experiment

@@ -2,11 +2,12 @@
 
 import pytest
 
-from turnout import Everyone, Experiment, Population, fedau
+from turnout import Experiment, Population, fedau
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.server.leases import Attendance, Leases
 from turnout.deployment.server.replay import replay
 from turnout.models import Mlp
+from turnout.population.availability import Everyone
 
 from ..laws.recipes import DATA, LOCAL
 from .world import Clock

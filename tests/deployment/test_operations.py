@@ -14,19 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import (
-    Appeal,
-    AppealGap,
-    Buffered,
-    DivideBySumPlus,
-    Everyone,
-    Opting,
-    Population,
-    Sgd,
-    TimeBudget,
-    compose,
-    fedau,
-)
+from turnout import Population, Sgd, compose, fedau
 from turnout.core.checks import CheckpointError, ConfigurationError
 from turnout.deployment.server import setting as settings_of
 from turnout.deployment.server import store as stores
@@ -40,7 +28,12 @@ from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
 from turnout.experiment import Experiment
 from turnout.models import Mlp
+from turnout.pieces.local import AppealGap, TimeBudget
+from turnout.pieces.weighting import Appeal, DivideBySumPlus
 from turnout.population import GivenRequirement, WarmUp
+from turnout.population.availability import Everyone
+from turnout.population.behaviour import Opting
+from turnout.protocol.pace import Buffered
 
 from ..laws.recipes import DATA, LOCAL, RECIPES
 from .test_crashes import free_port

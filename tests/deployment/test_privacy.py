@@ -10,20 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from turnout import (
-    BandedSquareRoot,
-    BufferedToeplitz,
-    ConfigurationError,
-    Everyone,
-    NoiseShare,
-    Poisson,
-    Population,
-    PrivateSum,
-    average_all,
-    average_participating,
-    fedau,
-    privacy,
-)
+from turnout import ConfigurationError, Population, average_all, average_participating, fedau, privacy
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Federation
 from turnout.deployment.server.noise import RELEASES, Noise
@@ -33,8 +20,11 @@ from turnout.deployment.server.setting import Setting, check
 from turnout.deployment.wire.format import encode
 from turnout.experiment import Experiment
 from turnout.models import Logistic
-from turnout.pieces.aggregation import private_sum
-from turnout.privacy import Release, buffered_toeplitz
+from turnout.pieces.aggregation import PrivateSum, private_sum
+from turnout.pieces.guard import NoiseShare
+from turnout.pieces.selection import Poisson
+from turnout.population.availability import Everyone
+from turnout.privacy import BandedSquareRoot, BufferedToeplitz, Release, buffered_toeplitz
 from turnout.privacy.noise import gaussian
 from turnout.privacy.plan import _together
 from turnout.simulation import Simulation

@@ -3,10 +3,13 @@
 import pytest
 import torch
 
-from turnout import Everyone, Experiment, Population, Rounds, Uniform, WithReplacement, fedau, fedavg
+from turnout import Experiment, Population, fedau, fedavg
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.server.replay import replay
 from turnout.models import Mlp
+from turnout.pieces.selection import Uniform, WithReplacement
+from turnout.population.availability import Everyone
+from turnout.protocol.pace import Rounds
 
 from ..laws.recipes import DATA, LOCAL
 

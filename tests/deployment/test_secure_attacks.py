@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import turnout as to
-from turnout import SecureSum
 from turnout.cli.status import rows_of
 from turnout.deployment.client.masker import Masker
 from turnout.deployment.client.session import Call
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.status import status
 from turnout.deployment.wire.format import Assignment, decode, digest, encode, read_manifest, told
+from turnout.pieces.aggregation import SecureSum
 from turnout.protocol.secure import SecureClient, shamir
 from turnout.protocol.secure.masks import new_key, public
 
@@ -26,7 +26,7 @@ SECURE = SecureSum(largest=64.0)
 @pytest.fixture
 def deployed(world):
     algorithm = to.fedau(LOCAL, also=(SECURE,))
-    population = to.Population(to.Everyone())
+    population = to.Population(to.availability.Everyone())
     return world(to.Experiment(DATA, to.models.Logistic(), algorithm, population, rounds=ROUNDS, evaluate_every=2))
 
 

@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import turnout as to
-from turnout import ConfigurationError, SecureSum
+from turnout import ConfigurationError
 from turnout.deployment.client.masker import Masker
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.wire.format import Assignment, decode, read_manifest
 from turnout.deployment.wire.privacy import visible
 from turnout.distributed.updates import Summed
+from turnout.pieces.aggregation import SecureSum
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 from turnout.population import ALittleIsEnough
 from turnout.protocol.secure.attendance import Attendance, threshold_of
@@ -29,7 +30,7 @@ from .world import Home
 
 
 def run(algorithm, rounds=4, **options):
-    population = options.pop("population", to.Population(to.Bernoulli(mean=0.7)))
+    population = options.pop("population", to.Population(to.availability.Bernoulli(mean=0.7)))
     return to.Experiment(DATA, to.models.Logistic(), algorithm, population, rounds=rounds, evaluate_every=2, **options)
 
 
@@ -37,7 +38,7 @@ def run(algorithm, rounds=4, **options):
 def test_it_is_the_plain_sum_up_to_rounding(recipe):
     """Weights by participation, by examples and by losses: n numbers are off by at most n 2^(-f-1) over D."""
     plain, secure = (
-        Simulation(run(recipe(LOCAL, also=also), rounds=1, population=to.Population(to.Everyone())))
+        Simulation(run(recipe(LOCAL, also=also), rounds=1, population=to.Population(to.availability.Everyone())))
         for also in ((), (SecureSum(bits=48, fraction_bits=20, largest=1e4),))
     )
     plain.round()
@@ -134,7 +135,7 @@ def test_a_server_step_never_sees_an_update(world, monkeypatch):
     steps, step = [], coordinator.server_step
     monkeypatch.setattr(coordinator, "server_step", lambda *given: (steps.append(given[2]), step(*given))[1])
     experiment = run(
-        to.fedau(LOCAL, also=(SecureSum(largest=64.0),)), rounds=2, population=to.Population(to.Everyone())
+        to.fedau(LOCAL, also=(SecureSum(largest=64.0),)), rounds=2, population=to.Population(to.availability.Everyone())
     )
     deployed = world(experiment).run()
     for reports in steps:
@@ -176,7 +177,7 @@ def run_without(deployed, gone, phase):
 def test_clients_that_drop_out_of_a_phase_are_left_out(world, phase):
     """Who is gone before its masked update has left is not in the sum, and who is gone after is."""
     experiment = run(
-        to.fedau(LOCAL, also=(SecureSum(largest=64.0),)), rounds=1, population=to.Population(to.Everyone())
+        to.fedau(LOCAL, also=(SecureSum(largest=64.0),)), rounds=1, population=to.Population(to.availability.Everyone())
     )
     deployed = world(experiment)
     run_without(deployed, deployed.homes[2], phase)
@@ -187,7 +188,7 @@ def test_clients_that_drop_out_of_a_phase_are_left_out(world, phase):
         run(
             to.fedau(LOCAL, also=(SecureSum(largest=64.0),)),
             rounds=1,
-            population=to.Population(to.Trace(tuple((c, 0, 1) for c in took_part))),
+            population=to.Population(to.availability.Trace(tuple((c, 0, 1) for c in took_part))),
         )
     )
     reference.round()
@@ -198,7 +199,7 @@ def test_below_the_threshold_a_round_has_no_step(world):
     experiment = run(
         to.fedau(LOCAL, also=(SecureSum(largest=64.0, threshold=1.0),)),
         rounds=1,
-        population=to.Population(to.Everyone()),
+        population=to.Population(to.availability.Everyone()),
     )
     deployed = world(experiment)
     before = deployed.host.driver.params.clone()
@@ -211,7 +212,7 @@ def test_below_the_threshold_a_round_has_no_step(world):
 def test_a_client_that_was_started_again_drops_out_and_a_server_goes_on(world, folder):
     """Secrets are nowhere on a disk, so a new process has none; a server's come out of what it has received."""
     experiment = run(
-        to.fedau(LOCAL, also=(SecureSum(largest=64.0),)), rounds=2, population=to.Population(to.Everyone())
+        to.fedau(LOCAL, also=(SecureSum(largest=64.0),)), rounds=2, population=to.Population(to.availability.Everyone())
     )
     deployed = world(experiment, folder=folder / "server", homes=folder / "homes")
     reborn = False
@@ -239,8 +240,8 @@ def test_a_client_that_was_started_again_drops_out_and_a_server_goes_on(world, f
 
 def test_by_the_clock_messages_take_time_and_who_drops_out_is_not_in_the_sum():
     population = to.Population(
-        speed=to.Speed(compute=to.delay.Constant(1.0), upload=to.delay.Constant(0.5), per="task"),
-        dropout=to.Dropout(0.1),
+        speed=to.speed.Speed(compute=to.delay.Constant(1.0), upload=to.delay.Constant(0.5), per="task"),
+        dropout=to.behaviour.Dropout(0.1),
     )
     history = (
         run(to.fedau(LOCAL, also=(SecureSum(largest=64.0, threshold=0.55),)), 8, population=population).run().rounds
@@ -280,12 +281,12 @@ def test_every_rule_runs_or_is_refused_with_the_reason(name):
 
 def test_codes_and_gradients_and_buffers_and_colluders_are_refused():
     with pytest.raises(ConfigurationError, match="TopK sends a code"):
-        to.fedau(also=(SecureSum(), to.TopK(share=0.1)))
+        to.fedau(also=(SecureSum(), to.guard.TopK(share=0.1)))
     with pytest.raises(ConfigurationError, match="StartGradient sends the gradient"):
-        to.compose(to.StartGradient(), SecureSum())
-    speed = to.Population(speed=to.Speed(compute=to.delay.Constant(1.0)))
+        to.compose(to.local.StartGradient(), SecureSum())
+    speed = to.Population(speed=to.speed.Speed(compute=to.delay.Constant(1.0)))
     with pytest.raises(ConfigurationError, match="Buffered cannot share: SecureSum masks"):
-        Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), population=speed, pace=to.Buffered(2)))
+        Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), population=speed, pace=to.pace.Buffered(2)))
     liars = to.Population(behaviour=ALittleIsEnough(fraction=0.3))
     with pytest.raises(ConfigurationError, match="colluding attackers see"):
         Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), population=liars))

@@ -8,13 +8,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from turnout import Buffered, Everyone, Population, fedstaleweight
+from turnout import Population, fedstaleweight
 from turnout.deployment.client.session import Call
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
 from turnout.experiment import Experiment
 from turnout.models import Mlp
+from turnout.population.availability import Everyone
+from turnout.protocol.pace import Buffered
 
 from ..laws.recipes import DATA, LOCAL
 from .conftest import scratch

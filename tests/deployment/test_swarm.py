@@ -16,10 +16,10 @@ def swarm(availability, **options):
 
 
 def test_availability_by_the_clock_passes_at_the_speed_of_the_clock():
-    assert swarm(to.Diurnal(seconds_per_round=300))._round == 30.0
-    assert swarm(to.Markov())._round == 6.0
-    assert swarm(to.Markov(), seconds_per_round=20.0)._round == 2.0
+    assert swarm(to.availability.Diurnal(seconds_per_round=300))._round == 30.0
+    assert swarm(to.availability.Markov())._round == 6.0
+    assert swarm(to.availability.Markov(), seconds_per_round=20.0)._round == 2.0
     with pytest.raises(
         to.ConfigurationError, match=r"seconds_per_round: got 60 beside Diurnal\(seconds_per_round=300\)"
     ):
-        swarm(to.Diurnal(seconds_per_round=300), seconds_per_round=60.0)
+        swarm(to.availability.Diurnal(seconds_per_round=300), seconds_per_round=60.0)

@@ -6,24 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import (
-    DivideByClients,
-    DivideBySum,
-    DivideBySumPlus,
-    Participation,
-    Scaffold,
-    compose,
-    fedau,
-    fednova,
-    maxfl,
-)
+from turnout import compose, fedau, fednova, maxfl
 from turnout.core.checks import ConfigurationError
 from turnout.core.updates import Dense, Updates, join
 from turnout.distributed import collectives
 from turnout.distributed.updates import LazySum, RunningSum, Sharded, Summed
 from turnout.pieces.base import Aggregation
 from turnout.pieces.base.server_step import server_step
-from turnout.pieces.weighting import ByExamples
+from turnout.pieces.local import Scaffold
+from turnout.pieces.weighting import ByExamples, DivideByClients, DivideBySum, DivideBySumPlus, Participation
 from turnout.protocol.streaming import ReportBuffer, StreamingSum
 
 from ..processes import side_by_side

@@ -70,12 +70,16 @@ def test_in_evaluation_statistics_have_no_gradient():
         ({}, to.ditto(cohort_size=2), "'1' is a BatchNorm2d: its running statistics are no parameters"),
         ({"track_running_stats": False}, to.fedbn(), "without running statistics that follow by a momentum"),
         ({"momentum": None}, to.fedbn(), "without running statistics"),
-        ({}, to.perfedavg(cohort_size=2, also=(to.Personal("norms"),)), "a meta-gradient is of several models"),
+        (
+            {},
+            to.perfedavg(cohort_size=2, also=(to.personalization.Personal("norms"),)),
+            "a meta-gradient is of several models",
+        ),
     ],
 )
 def test_statistics_that_no_client_could_have_are_refused(options, algorithm, message):
     x, y = torch.randn(40, 2, 6, 6), torch.arange(40) % 4
-    data = to.data.from_arrays(x, y).split(to.Iid(), 4)
+    data = to.data.from_arrays(x, y).split(to.partition.Iid(), 4)
     with pytest.raises(ConfigurationError, match=message):
         to.Experiment(data=data, model=convolutions(**options), algorithm=algorithm).run()
 
@@ -118,7 +122,7 @@ def test_with_a_personal_head_normalisations_are_averaged_and_statistics_are_not
 
 def normed(rounds=4):
     local = to.Sgd(lr=0.1, steps=3, batch_size=16, momentum=0.5)
-    spec, population = to.models.Mlp(hidden=(6,), batch_norm=True), to.Population(to.Bernoulli(mean=0.6))
+    spec, population = to.models.Mlp(hidden=(6,), batch_norm=True), to.Population(to.availability.Bernoulli(mean=0.6))
     return to.Experiment(classification(), spec, to.fedbn(local), population, rounds=rounds, engine="vectorised")
 
 

@@ -71,7 +71,7 @@ def test_no_choice_depends_on_a_clock(monkeypatch):
 
     for module in (choice, compiled, objective_module, validate):
         assert not hasattr(module, "time")
-    data = to.data.digits().split(to.Dirichlet(alpha=0.5), num_clients=6)
+    data = to.data.digits().split(to.partition.Dirichlet(alpha=0.5), num_clients=6)
     simulation = Simulation(to.Experiment(data=data, model=to.models.Mlp(hidden=(4,)), rounds=2))
     monkeypatch.setattr("time.perf_counter", forbidden)
     simulation.objective.choose(simulation.workspace.data.train.x[:16])
@@ -79,8 +79,8 @@ def test_no_choice_depends_on_a_clock(monkeypatch):
 
 
 def experiment(rounds):
-    data = to.data.digits().split(to.Dirichlet(alpha=0.5), num_clients=6)
-    algorithm = to.average_participating(to.Sgd(lr=0.1, steps=3), also=(to.Uniform(4),))
+    data = to.data.digits().split(to.partition.Dirichlet(alpha=0.5), num_clients=6)
+    algorithm = to.average_participating(to.Sgd(lr=0.1, steps=3), also=(to.selection.Uniform(4),))
     return to.Experiment(data=data, model=to.models.Logistic(), algorithm=algorithm, rounds=rounds)
 
 

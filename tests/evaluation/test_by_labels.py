@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from turnout import ConfigurationError, Experiment, Personal, fedavg, models
+from turnout import ConfigurationError, Experiment, fedavg, models
 from turnout.evaluation.evaluate import Scores, by_labels
+from turnout.pieces.personalization import Personal
 
 from ..tiny import classification
 

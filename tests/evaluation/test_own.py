@@ -5,8 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from turnout import Bernoulli, ConfigurationError, Experiment, Personal, Population, Sgd, compose, fedavg_p, models
+from turnout import ConfigurationError, Experiment, Population, Sgd, compose, fedavg_p, models
 from turnout.data.federated import Shards
+from turnout.pieces.personalization import Personal
+from turnout.population.availability import Bernoulli
 from turnout.simulation import Simulation
 
 from ..tiny import classification

@@ -12,40 +12,9 @@ import torch
 from turnout import (
     ALGORITHMS,
     Algorithm,
-    Alignment,
-    Appeal,
-    AppealGap,
-    Bernoulli,
-    CentredClipping,
-    Clip,
-    ClipControls,
-    Ditto,
-    DivideByAbsoluteSum,
-    DivideByClients,
-    DivideBySum,
-    DivideBySumPlus,
     Experiment,
-    GradientNoise,
-    Krum,
-    Median,
-    NearestNeighbours,
-    Participation,
-    Personal,
     Population,
-    PowerSgd,
-    PrivateSum,
-    Prox,
-    Qsgd,
-    Scaffold,
-    SecureSum,
-    ServerAdam,
-    ServerMomentum,
     Sgd,
-    Sign,
-    StartGradient,
-    TopK,
-    Uniform,
-    WithReplacement,
     average_participating,
     compose,
     ditto,
@@ -77,6 +46,23 @@ from turnout import (
     scaffold,
     scaffold_p,
 )
+from turnout.pieces.aggregation import CentredClipping, Krum, Median, NearestNeighbours, PrivateSum, SecureSum
+from turnout.pieces.guard import Clip, ClipControls, PowerSgd, Qsgd, Sign, TopK
+from turnout.pieces.local import AppealGap, GradientNoise, Prox, Scaffold, StartGradient
+from turnout.pieces.personalization import Ditto, Personal
+from turnout.pieces.selection import Uniform, WithReplacement
+from turnout.pieces.server_optimizer.adam import ServerAdam
+from turnout.pieces.server_optimizer.momentum import ServerMomentum
+from turnout.pieces.weighting import (
+    Alignment,
+    Appeal,
+    DivideByAbsoluteSum,
+    DivideByClients,
+    DivideBySum,
+    DivideBySumPlus,
+    Participation,
+)
+from turnout.population.availability import Bernoulli
 from turnout.simulation import Simulation
 
 from ..tiny import SIZES, classification

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from turnout import Sgd, UniformWork, models
+from turnout import Sgd, models
 from turnout.engine.compile import compiled as replay
 from turnout.engine.compile import torchscript
+from turnout.pieces.local import UniformWork
 from turnout.simulation import Simulation
 
 from .recipes import (

@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from turnout import (
-    Everyone,
     Experiment,
-    Inexactness,
     Population,
-    Prox,
     Sgd,
-    StartGradient,
-    TwoCohorts,
-    Uniform,
-    UniformWork,
     average_participating,
     compose,
     fedavg,
@@ -34,7 +27,9 @@ from turnout import (
 from turnout.core.types import Candidates
 from turnout.data.federated import FederatedData, Shards
 from turnout.pieces.base.server_step import server_step
-from turnout.pieces.local import Work
+from turnout.pieces.local import Inexactness, Prox, StartGradient, UniformWork, Work
+from turnout.pieces.selection import TwoCohorts, Uniform
+from turnout.population.availability import Everyone
 from turnout.simulation import Simulation
 
 from ..tiny import federation, report

@@ -5,11 +5,7 @@ import pytest
 import torch
 
 from turnout import (
-    DivideByClients,
-    Everyone,
-    Participation,
     Population,
-    Prox,
     Sgd,
     average_all,
     average_participating,
@@ -21,6 +17,9 @@ from turnout import (
     mifa,
 )
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.local import Prox
+from turnout.pieces.weighting import DivideByClients, Participation
+from turnout.population.availability import Everyone
 
 from ..tiny import federation, presence, report
 from .recipes import LOCAL, N, experiment, trained

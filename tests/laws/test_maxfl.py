@@ -6,22 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import (
-    AfterRound,
-    AppealMetrics,
-    Bernoulli,
-    Byzantine,
-    Everyone,
-    GivenRequirement,
-    Opting,
-    Population,
-    Trace,
-    WarmUp,
-    average_participating,
-    maxfl,
-    models,
-)
+from turnout import AfterRound, AppealMetrics, Population, average_participating, maxfl, models
 from turnout.population import sign_flipping
+from turnout.population.availability import Bernoulli, Everyone, Trace
+from turnout.population.behaviour import Byzantine, Opting
+from turnout.population.requirement import GivenRequirement, WarmUp
 from turnout.record.checkpoint import FILE
 from turnout.simulation import Simulation, checkpointing
 

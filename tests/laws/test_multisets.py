@@ -6,25 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import (
-    DivideByClients,
-    Everyone,
-    Experiment,
-    FedVarp,
-    Inexactness,
-    Mifa,
-    Participation,
-    Population,
-    Trace,
-    WithReplacement,
-    compose,
-    fednu,
-    folb,
-    folb_two_set,
-    models,
-)
+from turnout import Experiment, Population, compose, fednu, folb, folb_two_set, models
 from turnout.engine.objective import Objective
+from turnout.pieces.aggregation import FedVarp, Mifa
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.local import Inexactness
+from turnout.pieces.selection import WithReplacement
+from turnout.pieces.weighting import DivideByClients, Participation
+from turnout.population.availability import Everyone, Trace
 from turnout.simulation import Simulation
 
 from ..tiny import federation, report

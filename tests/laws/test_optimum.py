@@ -12,11 +12,7 @@ import torch
 from torch import nn
 
 from turnout import (
-    Bernoulli,
-    DivideByClients,
     Experiment,
-    Markov,
-    Participation,
     Population,
     Sgd,
     average_all,
@@ -30,6 +26,8 @@ from turnout import (
 )
 from turnout.data.federated import FederatedData, Shards
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.weighting import DivideByClients, Participation
+from turnout.population.availability import Bernoulli, Markov
 from turnout.simulation import Simulation
 
 from ..tiny import federation, report

@@ -8,22 +8,10 @@ import torch
 from torch import nn
 
 from turnout import (
-    Bernoulli,
-    Buffered,
-    Clip,
-    DivideByClients,
-    Everyone,
     Experiment,
-    FedVarp,
     GradientMetrics,
-    Markov,
-    Participation,
-    Personal,
     Population,
-    Scaffold,
     Sgd,
-    Uniform,
-    UniformWork,
     average_participating,
     compose,
     fedalt,
@@ -39,7 +27,15 @@ from turnout import (
     scaffold_p,
 )
 from turnout.data.federated import FederatedData, Shards
+from turnout.pieces.aggregation import FedVarp
+from turnout.pieces.guard import Clip
+from turnout.pieces.local import Scaffold, UniformWork
+from turnout.pieces.personalization import Personal
+from turnout.pieces.selection import Uniform
+from turnout.pieces.weighting import DivideByClients, Participation
 from turnout.population import Speed, delay
+from turnout.population.availability import Bernoulli, Everyone, Markov
+from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation, checkpointing
 from turnout.simulation.memory import ClientMemory
 

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import Experiment, Halving, Population, ServerSgd, Sgd, Trace, fedau, models
+from turnout import Experiment, Population, Sgd, fedau, models
+from turnout.core.schedule import Halving
 from turnout.data.federated import FederatedData, Shards
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.server_optimizer.sgd import ServerSgd
+from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 
 from ..tiny import classification

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import Amplified, FedStale, KnownRates, Participation, ServerSgd
 from turnout.core.types import Report
+from turnout.pieces.aggregation import FedStale
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.server_optimizer.amplified import Amplified
+from turnout.pieces.server_optimizer.sgd import ServerSgd
+from turnout.pieces.weighting import KnownRates, Participation
 from turnout.simulation import Simulation
 
 from .. import tiny

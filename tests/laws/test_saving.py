@@ -5,7 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from turnout import Buffered, ConfigurationError, Population, Speed, Trace, delay
+from turnout import ConfigurationError, Population, delay
+from turnout.population.availability import Trace
+from turnout.population.speed import Speed
+from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation, checkpointing, divergence
 
 from .recipes import DATA, RECIPES, N, assert_same_bits, experiment

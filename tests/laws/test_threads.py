@@ -15,11 +15,11 @@ SETTINGS = {
         to.models.Mlp(hidden=(9,)),
         "auto",
         to.Sgd(steps=UniformWork(1, 9), batch_size=4),
-        (to.Prox(0.1),),
+        (to.local.Prox(0.1),),
     ),
-    "control variates": (to.models.Logistic(), "auto", to.Sgd(lr=0.1, steps=3, momentum=0.5), (to.Scaffold(),)),
+    "control variates": (to.models.Logistic(), "auto", to.Sgd(lr=0.1, steps=3, momentum=0.5), (to.local.Scaffold(),)),
     "one by one": (to.models.Mlp(hidden=(9,), dropout=0.3), "one_by_one", to.Sgd(lr=0.1, steps=3), ()),
-    "adapting": (to.models.Logistic(), "auto", to.Meta(lr=0.1, steps=3, hessian="difference"), ()),
+    "adapting": (to.models.Logistic(), "auto", to.local.Meta(lr=0.1, steps=3, hessian="difference"), ()),
 }
 
 
@@ -27,8 +27,8 @@ def run(name, monkeypatch, threads):
     monkeypatch.setattr(crew, "num_processors", lambda: threads)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     model, engine, local, also = SETTINGS[name]
-    data = to.data.digits().split(to.Dirichlet(alpha=0.5), num_clients=12)
-    algorithm = to.average_participating(local, also=(to.Uniform(7), *also))
+    data = to.data.digits().split(to.partition.Dirichlet(alpha=0.5), num_clients=12)
+    algorithm = to.average_participating(local, also=(to.selection.Uniform(7), *also))
     simulation = Simulation(to.Experiment(data=data, model=model, algorithm=algorithm, engine=engine, rounds=2))
     monkeypatch.undo()
     assert simulation.objective.threads.num_threads == threads

@@ -54,7 +54,9 @@ def texts(n=64):
 
 def data(spec, clients=4, **options):
     label = "label" if spec.task == "classification" else None
-    return to.data.from_tokens(texts(), label=label, num_classes=3 if label else 30).split(to.Iid(), clients, **options)
+    return to.data.from_tokens(texts(), label=label, num_classes=3 if label else 30).split(
+        to.partition.Iid(), clients, **options
+    )
 
 
 def run(spec, algorithm=None, rounds=2, **options):
@@ -156,8 +158,8 @@ def test_it_learns(lora, gain):
         ("FedSA-LoRA", TOPICS, to.fedper(LOCAL, personal=("*lora_B*", "*classifier*"), cohort_size=3), {}),
         ("FFA-LoRA", replace(LANGUAGE, frozen=("*lora_A*",)), to.fedavg(LOCAL), {}),
         ("FedAU", TOPICS, to.fedau(LOCAL), {}),
-        ("FedAU, B personal", LANGUAGE, to.fedau(LOCAL, also=(to.Personal("*lora_B*"),)), {}),
-        ("FedStaleWeight", LANGUAGE, to.fedstaleweight(LOCAL), {"pace": to.Buffered(buffer_size=2)}),
+        ("FedAU, B personal", LANGUAGE, to.fedau(LOCAL, also=(to.personalization.Personal("*lora_B*"),)), {}),
+        ("FedStaleWeight", LANGUAGE, to.fedstaleweight(LOCAL), {"pace": to.pace.Buffered(buffer_size=2)}),
         ("Scaffold-P", TOPICS, to.scaffold_p(LOCAL, personal="*lora_B*", cohort_size=3), {}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -270,4 +272,4 @@ def test_bases_that_cannot_be_are_refused(changes, message, monkeypatch):
 def test_tokens_of_another_tokenizer_are_refused():
     source = to.data.from_tokens({"input_ids": [[1, 2, 44]] * 4})
     with pytest.raises(DataError, match=r"has the token 44, and the base .* knows 0 to 29"):
-        to.Experiment(data=source.split(to.Iid(), 2), model=LANGUAGE, rounds=1).run()
+        to.Experiment(data=source.split(to.partition.Iid(), 2), model=LANGUAGE, rounds=1).run()

@@ -47,6 +47,6 @@ def test_groups_are_a_number():
 
 def test_what_it_returns_trains():
     x = torch.randn(24, 1, 6, 6)
-    data = to.data.from_arrays(x, torch.arange(24) % 2).split(to.Iid(), 3)
+    data = to.data.from_arrays(x, torch.arange(24) % 2).split(to.partition.Iid(), 3)
     model = nn.Sequential(*module(), nn.Flatten(), nn.Linear(192, 2))
     to.Experiment(data=data, model=group_norm(model, tell=False), rounds=1).run()

@@ -109,6 +109,6 @@ def test_texts_are_token_numbers():
 )
 def test_targets_are_those_of_the_task(task, label, needed):
     texts = {"input_ids": [[1, 2, 3]] * 4, "label": [0, 1, 0, 1]}
-    data = to.data.from_tokens(texts, label=label).split(to.Iid(), 2)
+    data = to.data.from_tokens(texts, label=label).split(to.partition.Iid(), 2)
     with pytest.raises(ConfigurationError, match=f"task='{task}' needs .*{needed}.* as targets"):
         HuggingFace('{"model_type": "gpt2"}', task=task).fits(data)

@@ -7,20 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import (
-    ALGORITHMS,
-    Amplified,
-    ConfigurationError,
-    Experiment,
-    PeriodicScaffold,
-    Population,
-    Sgd,
-    Trace,
-    average_participating,
-    models,
-    scaffold,
-)
+from turnout import ALGORITHMS, ConfigurationError, Experiment, Population, Sgd, average_participating, models, scaffold
 from turnout.data.federated import FederatedData, Shards
+from turnout.pieces.local import PeriodicScaffold
+from turnout.pieces.server_optimizer.amplified import Amplified
+from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 
 from ..laws.test_optimum import Mean, half_square

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from turnout import ALGORITHMS, Experiment, Population, ServerSgd, Sgd, fedvarp, mifa
+from turnout import ALGORITHMS, Experiment, Population, Sgd, fedvarp, mifa
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.population import Speed, delay
-from turnout.population.groups import Group
+from turnout.population.speed.groups import Group
 from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation
 

@@ -5,19 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from turnout import (
-    ALGORITHMS,
-    AllAvailable,
-    BySmoothedRate,
-    ConfigurationError,
-    Experiment,
-    LeastServed,
-    LongestAbsent,
-    Population,
-    Sgd,
-    Trace,
-)
+from turnout import ALGORITHMS, ConfigurationError, Experiment, Population, Sgd
 from turnout.core.types import Candidates
+from turnout.pieces.selection import AllAvailable, LeastServed, LongestAbsent
+from turnout.pieces.weighting import BySmoothedRate
+from turnout.population.availability import Trace
 from turnout.protocol.growth import grown
 from turnout.simulation import Simulation
 

@@ -5,7 +5,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from turnout import ALGORITHMS, ConfigurationError, InverseRoot, Sgd
+from turnout import ALGORITHMS, ConfigurationError, Sgd
+from turnout.core.schedule import InverseRoot
 
 from ..tiny import presence
 from . import rules

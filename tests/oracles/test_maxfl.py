@@ -6,9 +6,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from turnout import AllAvailable, Experiment, Population, Sgd, Trace, maxfl, mw_fed, perfedavg, qffl
+from turnout import Experiment, Population, Sgd, maxfl, mw_fed, perfedavg, qffl
 from turnout.core.random import stream
-from turnout.population.opting import Opting
+from turnout.pieces.selection import AllAvailable
+from turnout.population.availability import Trace
+from turnout.population.behaviour.opting import Opting
 from turnout.population.requirement import WarmUp
 from turnout.simulation import Simulation
 

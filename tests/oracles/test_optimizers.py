@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import ALGORITHMS, ServerAdagrad, ServerAdam, ServerMomentum, fedau, folb
+from turnout import ALGORITHMS, fedau, folb
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.server_optimizer.adagrad import ServerAdagrad
+from turnout.pieces.server_optimizer.adam import ServerAdam
+from turnout.pieces.server_optimizer.momentum import ServerMomentum
 
 from ..tiny import federation, presence, report
 from . import optimizers

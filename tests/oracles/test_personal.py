@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from turnout import ALGORITHMS, Experiment, Population, Sgd, Trace
+from turnout import ALGORITHMS, Experiment, Population, Sgd
+from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 
 from ..tiny import presence

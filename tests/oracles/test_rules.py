@@ -7,7 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from turnout import ALGORITHMS, Experiment, Halving, Population, Prox, Sgd, Trace, fedau
+from turnout import ALGORITHMS, Experiment, Population, Sgd, fedau
+from turnout.core.schedule import Halving
+from turnout.pieces.local import Prox
+from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 
 from ..tiny import classification, presence

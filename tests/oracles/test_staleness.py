@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import ALGORITHMS, ServerSgd
+from turnout import ALGORITHMS
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 
 from ..tiny import federation, report
 from .asynchronous import METHODS, buffers, constant, discounted, exponential, fair, hinge, mixed, polynomial

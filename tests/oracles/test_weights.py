@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import DivideByClients, Participation, compose
+from turnout import compose
 from turnout.core.types import ServerState
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.weighting import DivideByClients, Participation
 
 from ..tiny import federation, presence, report
 from .weights import algorithm_2, counted, exponential

@@ -9,17 +9,8 @@ import pytest
 import torch
 from tests.pieces.aggregation.byzfl import F, vectors
 
-from turnout import (
-    ConfigurationError,
-    Krum,
-    NearestNeighbours,
-    Population,
-    Sgd,
-    TrimmedMean,
-    average_participating,
-    fedavg,
-    mifa,
-)
+from turnout import ConfigurationError, Population, Sgd, average_participating, fedavg, mifa
+from turnout.pieces.aggregation import Krum, NearestNeighbours, TrimmedMean
 from turnout.population import (
     ALittleIsEnough,
     InnerProduct,

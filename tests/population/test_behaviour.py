@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from turnout import ConfigurationError, Experiment, Population, Sgd, models, scaffold
-from turnout.population.attacks import InnerProduct
 from turnout.population.behaviour import Byzantine, scaled_updates, sign_flipping
+from turnout.population.behaviour.attacks import InnerProduct
 from turnout.simulation import Simulation
 
 from ..tiny import classification, report

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from turnout.population import Group
 from turnout.population.delay import Exponential
-from turnout.population.groups import assign
+from turnout.population.speed.groups import assign
 
 
 def test_the_last_group_has_the_last_clients():

@@ -6,7 +6,7 @@ Transitions of independent clients are binomial, so every frequency is held agai
 import numpy as np
 import pytest
 
-from turnout.population import Markov, markov
+from turnout.population.availability import Markov, markov
 
 N = 100_000
 JOIN = 0.05

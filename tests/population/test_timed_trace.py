@@ -7,8 +7,8 @@ import pytest
 
 from turnout import ConfigurationError, DataError
 from turnout.population import Flash, TimedTrace
+from turnout.population.availability.timed_trace import DAY
 from turnout.population.diagnostics import presence, presence_figures
-from turnout.population.timed_trace import DAY
 
 ROWS = ((0, 0, 1200), (0, 1100, 1300), (2, 599, 601), (2, 1800, 2400))
 """Of device 0 until 1300, of device 2 at 600 (and at 1800); device 1 is never there."""

@@ -14,8 +14,10 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 from scipy.stats import norm
 
-from turnout import DivideByNoisyCurvature, DivideByNoisySum, NoiseShare, PrivateSum
 from turnout.core.checks import ConfigurationError
+from turnout.pieces.aggregation import PrivateSum
+from turnout.pieces.guard import NoiseShare
+from turnout.pieces.weighting import DivideByNoisyCurvature, DivideByNoisySum
 from turnout.privacy import Release, epsilon, noise_multiplier_for, rounds_within
 from turnout.privacy.accounting import _gaussian, at_most
 

@@ -12,7 +12,7 @@ import turnout as to
 from turnout.simulation import Simulation
 
 N = DATA.num_clients
-ONLY_FIVE = to.Population(to.Trace(((5, 0, 9),)))
+ONLY_FIVE = to.Population(to.availability.Trace(((5, 0, 9),)))
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def run(selection, population=None, pace=None):
     algorithm = to.fedavg(LOCAL, also=(selection,))
     population = population or to.Population()
     simulation = Simulation(
-        to.Experiment(DATA, to.models.Logistic(), algorithm, population, pace or to.Rounds(), rounds=2)
+        to.Experiment(DATA, to.models.Logistic(), algorithm, population, pace or to.pace.Rounds(), rounds=2)
     )
     simulation.round()
     return simulation.history.participation["client"].to_pylist()
@@ -68,9 +68,9 @@ def test_clients_who_cannot_be_asked_are_refused(selection, population, message)
 
 
 def test_by_the_clock_too():
-    clocked = to.Population(to.Trace(((5, 0, 9),)), to.Speed(), seconds_per_round=100.0)
+    clocked = to.Population(to.availability.Trace(((5, 0, 9),)), to.speed.Speed(), seconds_per_round=100.0)
     with pytest.raises(to.ConfigurationError, match="client 0, who is not available"):
-        run(Chosen((0, 1)), clocked, to.Rounds(deadline=50.0))
+        run(Chosen((0, 1)), clocked, to.pace.Rounds(deadline=50.0))
 
 
 def test_clients_who_can_be_asked_take_part():

@@ -18,8 +18,8 @@ from turnout.simulation import Simulation
 from ..deployment.world import World
 from ..laws.recipes import DATA, LOCAL
 
-BUFFER = to.Buffered(3)
-MIXED = to.Population(to.Everyone(), speed=to.Speed(compute=to.delay.Uniform(1, 4)))
+BUFFER = to.pace.Buffered(3)
+MIXED = to.Population(to.availability.Everyone(), speed=to.speed.Speed(compute=to.delay.Uniform(1, 4)))
 
 
 def run_of(*pieces, pace: Any = BUFFER, **options):
@@ -53,16 +53,16 @@ def test_a_piece_of_a_user_is_refused_with_its_own_reason():
         ConfigurationError,
         match=r"^OfOneVersion: it compares the losses of one version: write a pace with rounds, such as Rounds\(\)$",
     ):
-        run_of(OfOneVersion(), to.DivideBySum())
+        run_of(OfOneVersion(), to.weighting.DivideBySum())
     with pytest.raises(
         ConfigurationError, match=r"^Buffered has no rounds, of which AtHome counts the days: write a pace"
     ):
         run_of(AtHome())
-    assert Simulation(run_of(OfOneVersion(), to.DivideBySum(), pace=to.Rounds()))
+    assert Simulation(run_of(OfOneVersion(), to.weighting.DivideBySum(), pace=to.pace.Rounds()))
 
 
 def test_a_piece_that_needs_a_simulation_is_refused_by_a_server_alone():
-    run = run_of(AtHome(), pace=to.Rounds())
+    run = run_of(AtHome(), pace=to.pace.Rounds())
     Simulation(run)
     with pytest.raises(
         ConfigurationError, match=r"^AtHome: it reads a clock that real clients do not have: simulate it$"
@@ -70,15 +70,17 @@ def test_a_piece_that_needs_a_simulation_is_refused_by_a_server_alone():
         Setting.of(run)
     with pytest.raises(ConfigurationError, match=r"^NoiseShare: the noise of a client follows from the run's seed"):
         check_machines(
-            to.average_participating(also=(to.PrivateSum(cohort=4, noise_shares=4), to.NoiseShare(shares=4)))
+            to.average_participating(
+                also=(to.aggregation.PrivateSum(cohort=4, noise_shares=4), to.guard.NoiseShare(shares=4))
+            )
         )
 
 
 @pytest.mark.parametrize("seconds", [None, 5.0])
 def test_rounds_with_a_deadline_are_rounds(seconds):
-    check_pace(to.Rounds(deadline=seconds), to.scaffold(LOCAL))
+    check_pace(to.pace.Rounds(deadline=seconds), to.scaffold(LOCAL))
     with pytest.raises(ConfigurationError, match=r"keep \(control\) minus their own; .* Buffered may mix several"):
-        check_pace(BUFFER, to.scaffold(LOCAL, also=(to.AllAvailable(),)))
+        check_pace(BUFFER, to.scaffold(LOCAL, also=(to.selection.AllAvailable(),)))
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Pulled(Correction):
         return {"travelled": self.travelled + delta}
 
 
-@pytest.mark.parametrize(("pace", "drops"), [(BUFFER, False), (to.Buffered(3, max_staleness=1), True)])
+@pytest.mark.parametrize(("pace", "drops"), [(BUFFER, False), (to.pace.Buffered(3, max_staleness=1), True)])
 def test_client_memory_moves_by_the_reports_that_a_buffer_uses(pace, drops):
     """A step is the mean of three reports: the model has moved by a third of what all clients remember."""
     simulation = Simulation(run_of(Travelled(), pace=pace))

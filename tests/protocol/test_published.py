@@ -8,18 +8,26 @@ import pytest
 from tests.tiny import classification
 
 import turnout as to
-from turnout import ConfigurationError, PrivateSum
+from turnout import ConfigurationError
 from turnout.data.federated import Shards
+from turnout.pieces.aggregation import PrivateSum
 from turnout.protocol import published
 from turnout.protocol.published import Published
 from turnout.simulation import Simulation
 
 GUIDE = (Path(__file__).parents[2] / "docs/guides/privacy.md").read_text()
-PRIVATE = to.average_participating(to.Sgd(steps=2), also=(PrivateSum(noise_multiplier=2.0, cohort=3), to.Uniform(3)))
-BY_DATA = to.compose(
-    to.ExamplesUpTo(30), to.DivideByParticipants(), PrivateSum(noise_multiplier=2.0, cohort=8), to.Sgd(steps=2)
+PRIVATE = to.average_participating(
+    to.Sgd(steps=2), also=(PrivateSum(noise_multiplier=2.0, cohort=3), to.selection.Uniform(3))
 )
-SAMPLED = to.average_all(to.Sgd(steps=2), also=(PrivateSum(noise_multiplier=2.0, sampling_rate=0.4), to.Poisson(0.4)))
+BY_DATA = to.compose(
+    to.weighting.ExamplesUpTo(30),
+    to.weighting.DivideByParticipants(),
+    PrivateSum(noise_multiplier=2.0, cohort=8),
+    to.Sgd(steps=2),
+)
+SAMPLED = to.average_all(
+    to.Sgd(steps=2), also=(PrivateSum(noise_multiplier=2.0, sampling_rate=0.4), to.selection.Poisson(0.4))
+)
 SPOILT = 2
 
 
@@ -114,6 +122,6 @@ def test_a_private_run_does_not_end_by_what_clients_data_are():
 
 
 def test_clients_who_opt_in_by_the_model_are_refused():
-    population = to.Population(requirement=to.WarmUp(2), opting=to.Opting())
+    population = to.Population(requirement=to.requirement.WarmUp(2), opting=to.behaviour.Opting())
     with pytest.raises(ConfigurationError, match="opting: whether a client opts in follows from what the model does"):
         to.Experiment(classification(), to.models.Logistic(), PRIVATE, population, rounds=2)

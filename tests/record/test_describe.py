@@ -8,22 +8,13 @@ import torch
 from tests.tiny import recipe
 from torch import nn
 
-from turnout import (
-    ALGORITHMS,
-    Cosine,
-    Experiment,
-    Halving,
-    Markov,
-    Participation,
-    Population,
-    Prox,
-    Sgd,
-    Uniform,
-    fedau,
-    fedavg,
-    models,
-)
+from turnout import ALGORITHMS, Experiment, Population, Sgd, fedau, fedavg, models
+from turnout.core.schedule import Cosine, Halving
 from turnout.engine.loss import cross_entropy
+from turnout.pieces.local import Prox
+from turnout.pieces.selection import Uniform
+from turnout.pieces.weighting import Participation
+from turnout.population.availability import Markov
 from turnout.record.describe import describe, differences
 
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from turnout import Personal, ServerSgd, Sgd
+from turnout import Sgd
 from turnout.cli import layers, panels
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison.reproduction import Drawing, Reproduction, names
 from turnout.comparison.reproduction import load as load_any
+from turnout.pieces.personalization import Personal
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "reproductions"

@@ -12,17 +12,10 @@ from safetensors.torch import save_file
 
 from turnout import (
     AfterRound,
-    Bernoulli,
     ConfigurationError,
-    ExpectedStaleness,
     Experiment,
-    Opting,
-    Personal,
     Population,
-    Scaffold,
     Sgd,
-    Uniform,
-    WithReplacement,
     average_participating,
     compose,
     fedasync,
@@ -35,9 +28,13 @@ from turnout import (
     models,
     mw_fed,
 )
-from turnout.pieces.local import UniformWork
-from turnout.pieces.selection import AllAvailable, ByGradientNorm
+from turnout.pieces.local import Scaffold, UniformWork
+from turnout.pieces.personalization import Personal
+from turnout.pieces.selection import AllAvailable, ByGradientNorm, Uniform, WithReplacement
+from turnout.pieces.weighting import ExpectedStaleness
 from turnout.population import Dropout, Speed, delay
+from turnout.population.availability import Bernoulli
+from turnout.population.behaviour import Opting
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Buffered, Rounds
 from turnout.record.checkpoint import FILE
@@ -327,7 +324,7 @@ def test_refusals(options, message):
 
 
 def test_a_buffered_pace_alone_has_clients_of_unequal_speed():
-    from turnout.population.speed import UNEQUAL
+    from turnout.population.speed.distributions import UNEQUAL
 
     made = Experiment(DATA, MODEL, fedavg(), pace=BUFFER)
     assert made.population.speed == UNEQUAL

@@ -67,7 +67,7 @@ def test_a_finished_run_is_freed(name, tiny, monkeypatch):
 def test_a_finished_run_on_the_clients_clock_is_freed(tiny, monkeypatch):
     experiment = to.Experiment(
         data=tiny, model=to.models.Mlp(hidden=(4,)), algorithm=recipe("fedbuff"), rounds=2,
-        pace=to.Buffered(buffer_size=2), population=to.Population(speed=Speed()),
+        pace=to.pace.Buffered(buffer_size=2), population=to.Population(speed=Speed()),
     )  # fmt: skip
     assert left_of(experiment, monkeypatch) == []
 

@@ -8,15 +8,10 @@ import torch
 
 from turnout import (
     AppealMetrics,
-    Byzantine,
     ConfigurationError,
     Experiment,
-    GivenRequirement,
-    Opting,
-    Personal,
     Population,
     Sgd,
-    WarmUp,
     average_participating,
     fedavg,
     maxfl,
@@ -28,6 +23,9 @@ from turnout.data.federated import Shards
 from turnout.engine.full_batch import full_scores
 from turnout.engine.objective import Objective
 from turnout.pieces.base.tuning import tuned
+from turnout.pieces.personalization import Personal
+from turnout.population.behaviour import Byzantine, Opting
+from turnout.population.requirement import GivenRequirement, WarmUp
 from turnout.simulation import Simulation, checkpointing
 from turnout.simulation.client_groups import ClientGroup
 

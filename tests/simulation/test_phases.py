@@ -5,27 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from turnout import (
-    AllAvailable,
-    Bernoulli,
-    ByGradientNorm,
-    Experiment,
-    Markov,
-    Population,
-    Rounds,
-    Scaffold,
-    Sgd,
-    Speed,
-    Uniform,
-    WithReplacement,
-    compose,
-    delay,
-    folb_two_set,
-    models,
-    mw_fed,
-    scaffold_p,
-)
+from turnout import Experiment, Population, Sgd, compose, delay, folb_two_set, models, mw_fed, scaffold_p
+from turnout.pieces.local import Scaffold
+from turnout.pieces.selection import AllAvailable, ByGradientNorm, Uniform, WithReplacement
 from turnout.population import Dropout
+from turnout.population.availability import Bernoulli, Markov
+from turnout.population.speed import Speed
+from turnout.protocol.pace import Rounds
 from turnout.simulation import Simulation, checkpointing
 
 from ..laws.recipes import assert_same_bits, assert_same_tensors

@@ -5,24 +5,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from turnout import (
-    Bernoulli,
-    BFloat16,
-    ConfigurationError,
-    Experiment,
-    Population,
-    Qsgd,
-    Rounds,
-    Sgd,
-    UniformWork,
-    fedavg,
-    fednu,
-    models,
-    scaffold,
-)
-from turnout.pieces.local import TimeBudget
+from turnout import ConfigurationError, Experiment, Population, Sgd, fedavg, fednu, models, scaffold
+from turnout.pieces.guard import BFloat16, Qsgd
+from turnout.pieces.local import TimeBudget, UniformWork
 from turnout.population import Dropout, Group, Speed, Trace
+from turnout.population.availability import Bernoulli
 from turnout.population.delay import Constant, Exponential
+from turnout.protocol.pace import Rounds
 from turnout.simulation import Simulation
 
 P = 4 * 17  # logistic regression, 16 features and 4 classes

@@ -6,14 +6,11 @@ import torch
 from torch import nn
 
 from turnout import (
-    Bernoulli,
     CheckpointError,
     ConfigurationError,
-    Everyone,
     Experiment,
     Population,
     Sgd,
-    Trace,
     average_participating,
     fedau,
     fedavg,
@@ -26,6 +23,7 @@ from turnout.data.federated import FederatedData, Shards
 from turnout.pieces.base import KnownInAdvance
 from turnout.pieces.local import TimeBudget
 from turnout.population import Speed, delay
+from turnout.population.availability import Bernoulli, Everyone, Trace
 from turnout.protocol.pace import Buffered, Rounds
 from turnout.record.rows import weights_of
 from turnout.simulation import Simulation, checkpointing

@@ -10,7 +10,7 @@ from turnout.algorithms.compose import compose
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.local import PeriodicScaffold, Sgd
-from turnout.pieces.server_optimizer import Amplified
+from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.pieces.weighting import DivideByParticipants
 
 

@@ -23,7 +23,7 @@ from turnout.pieces.base import (
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.local import Sgd
 from turnout.pieces.selection import AllAvailable
-from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 Kind = TypeVar("Kind", bound=Piece)
@@ -114,7 +114,8 @@ def compose(*pieces: Piece, also: Sequence[Piece] = (), name: str = "custom") ->
     Example:
         FedAU's weights with clients that go at most 10 at a time:
 
-        >>> from turnout import DivideByClients, Participation, Uniform
+        >>> from turnout.pieces.selection import Uniform
+        >>> from turnout.pieces.weighting import DivideByClients, Participation
         >>> algorithm = compose(Uniform(10), Sgd(lr=0.1, steps=5), Participation(cutoff=50), DivideByClients())
         >>> algorithm.aggregation
         WeightedSum()

@@ -12,8 +12,7 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.local import Sgd
-from turnout.pieces.server_optimizer import ServerAmsgrad
-from turnout.pieces.server_optimizer.amsgrad import Delays
+from turnout.pieces.server_optimizer.amsgrad import Delays, ServerAmsgrad
 from turnout.pieces.weighting import DivideByParticipants
 
 

@@ -7,7 +7,7 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.local import Sgd
-from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 

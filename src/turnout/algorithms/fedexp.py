@@ -6,7 +6,7 @@ from turnout.algorithms.compose import compose
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.local import Sgd
-from turnout.pieces.server_optimizer import FedExP
+from turnout.pieces.server_optimizer.fedexp import FedExP
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 

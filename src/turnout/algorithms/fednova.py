@@ -14,7 +14,7 @@ from turnout.pieces.local import Sgd
 from turnout.pieces.selection import (
     Uniform,
 )
-from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import (
     ByExamples,
     DivideByLocalSteps,

@@ -17,7 +17,7 @@ from turnout.pieces.selection import (
     ByGradientNorm,
     WithReplacement,
 )
-from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import (
     ByExamples,
     DivideByParticipants,

@@ -12,7 +12,7 @@ from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.local import Sgd
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import Uniform
-from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 

@@ -13,7 +13,7 @@ from turnout.pieces.local import Prox, Sgd
 from turnout.pieces.selection import (
     Uniform,
 )
-from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import (
     ByExamples,
     DivideByParticipants,

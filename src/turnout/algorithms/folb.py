@@ -18,7 +18,7 @@ from turnout.pieces.selection import (
     TwoCohorts,
     Uniform,
 )
-from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import (
     Alignment,
     ByExamples,

@@ -14,7 +14,7 @@ from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.local import AppealGap, Sgd
 from turnout.pieces.selection import Uniform
-from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import (
     Appeal,
     DivideBySumPlus,

@@ -13,7 +13,7 @@ from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.local import Meta, Sgd
 from turnout.pieces.local.meta import Hessian
 from turnout.pieces.selection import Uniform
-from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import (
     DivideByParticipants,
 )

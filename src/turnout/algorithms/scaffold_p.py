@@ -16,7 +16,7 @@ from turnout.pieces.local import Scaffold, Sgd
 from turnout.pieces.local.scaffold import Initial
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import Uniform
-from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 

@@ -23,7 +23,7 @@ def short(thing: Any) -> str:
     """Return a piece as it is written, with the options that differ from its defaults.
 
     Example:
-        >>> from turnout import Participation
+        >>> from turnout.pieces.weighting import Participation
         >>> short(Participation(cutoff=10))
         'Participation(cutoff=10)'
         >>> short((Participation(), 3))

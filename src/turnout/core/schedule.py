@@ -11,6 +11,8 @@ import numpy as np
 
 from turnout.core.checks import count, positive, refuse
 
+__all__ = ["Cosine", "Halving", "InverseRoot", "Schedule"]
+
 
 class Schedule(ABC):
     """A step size as a function of the version (the number of server steps so far)."""

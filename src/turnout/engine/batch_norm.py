@@ -91,7 +91,8 @@ def refuse(name: str, layer: Any, personal: bool) -> None:
             f"layer {name!r} is a {kind}: its running statistics are no parameters, so they are neither averaged nor "
             "reproducible, and statistics of a small client's minibatch couple examples that are not alike. Write "
             f"GroupNorm(num_groups, {layer.num_features}) instead, which to.models.group_norm(model) does for all layers, or "
-            "let clients keep the statistics to themselves: to.fedbn(), or to.Personal('norms') with another algorithm"
+            "let clients keep the statistics to themselves: to.fedbn(), or to.personalization.Personal('norms') with another "
+            "algorithm"
         )
     if isinstance(layer, _LAZY) or not layer.track_running_stats or layer.momentum is None:
         raise ConfigurationError(

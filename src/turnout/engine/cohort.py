@@ -30,7 +30,7 @@ class Required(Protocol):
 
 
 class StepTimes(Protocol):
-    """How fast clients are (see `turnout.population.durations.BoundSpeed`)."""
+    """How fast clients are (see `turnout.population.speed.durations.BoundSpeed`)."""
 
     @property
     def seconds_per_step(self) -> np.ndarray:

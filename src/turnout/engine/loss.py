@@ -12,6 +12,8 @@ from torch import nn
 from turnout.core.checks import ConfigurationError
 from turnout.data.targets import IGNORED
 
+__all__ = ["cross_entropy", "squared_error"]
+
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From outputs ``[b, ...]`` and targets ``[b, ...]`` to one loss for each example, ``[b]``."""
 

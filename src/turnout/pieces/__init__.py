@@ -9,7 +9,7 @@ number of examples, ``w_b <- w_b / n_b``:
 ... class ByFewExamples(to.pieces.Weighting):
 ...     def factors(self, report, version, state, federation):
 ...         return 1.0 / torch.from_numpy(report.num_examples).double()
->>> to.compose(ByFewExamples(), to.DivideBySum()).name
+>>> to.compose(ByFewExamples(), to.weighting.DivideBySum()).name
 'custom'
 """
 

@@ -16,6 +16,8 @@ import torch
 from turnout.core.checks import not_negative, positive, refuse
 from turnout.core.random import fold, uniform
 
+__all__ = ["Constant", "Delay", "Exponential", "LogNormal", "Normal", "Pareto", "Uniform"]
+
 
 def _infinite() -> np.errstate:
     """Ignore overflow: what is beyond floating point takes for ever, and durations are infinite there, as at q = 1."""

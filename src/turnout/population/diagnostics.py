@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from turnout.core.checks import DataError, count, refuse
-from turnout.population.availability import BoundAvailability
+from turnout.population.availability.base import BoundAvailability
 
 
 def participation_table(

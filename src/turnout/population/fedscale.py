@@ -15,8 +15,8 @@ from typing import Any
 from turnout.core.checks import ConfigurationError, DataError, positive
 from turnout.data.plain_pickle import read_pickle
 from turnout.data.reading import check_file, read_bytes
-from turnout.population.recorded import RecordedSpeed
-from turnout.population.timed_trace import TimedTrace
+from turnout.population.availability.timed_trace import TimedTrace
+from turnout.population.speed.recorded import RecordedSpeed
 
 
 def fedscale_availability(path: str | Path, *, sha256: str | None = None, seconds_per_round: int = 600) -> TimedTrace:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from turnout.core.checks import ConfigurationError, positive
-from turnout.population.availability import Availability, one_round_length
+from turnout.population.availability.base import Availability, one_round_length
+from turnout.population.availability.everyone import Everyone
 from turnout.population.behaviour import Attack
-from turnout.population.dropout import Dropout
-from turnout.population.durations import SpeedModel
-from turnout.population.everyone import Everyone
-from turnout.population.opting import Opting
+from turnout.population.behaviour.dropout import Dropout
+from turnout.population.behaviour.opting import Opting
 from turnout.population.requirement import Requirement
+from turnout.population.speed.durations import SpeedModel
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from turnout.population.table import check_path, numbers, read_table
 if TYPE_CHECKING:
     from turnout.pieces.base import Local
 
+__all__ = ["GivenRequirement", "Requirement", "WarmUp"]
+
 Measure = Literal["loss", "accuracy"]
 MEASURES = ("loss", "accuracy")
 

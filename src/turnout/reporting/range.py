@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from turnout.core.checks import ConfigurationError, is_finite, refuse
 
+__all__ = ["Range"]
+
 _DIGITS = 4
 """Of numbers that are drawn, so that what is printed is what was tried."""
 
@@ -25,7 +27,7 @@ class Range:
 
     Example:
         >>> import turnout as to
-        >>> str(to.Range(0.001, 1.0, log=True))
+        >>> str(to.search.Range(0.001, 1.0, log=True))
         '0.001..1:log'
     """
 

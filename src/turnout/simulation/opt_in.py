@@ -14,7 +14,7 @@ from turnout.data.federated import FederatedData, Shards
 from turnout.evaluation.appeal import AppealMetrics, appeal_figures, content
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Population
-from turnout.population.opting import Pool
+from turnout.population.behaviour.opting import Pool
 from turnout.population.requirement import BoundRequirement, WarmUp
 from turnout.simulation.client_groups import ClientGroup, ClientScores
 from turnout.simulation.client_requirements import Requirements

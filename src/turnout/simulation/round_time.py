@@ -6,7 +6,7 @@ import numpy as np
 
 from turnout.core.types import Report
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.population.durations import BoundSpeed
+from turnout.population.speed.durations import BoundSpeed
 
 
 def round_seconds(

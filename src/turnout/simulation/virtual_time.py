@@ -14,7 +14,7 @@ import numpy as np
 from turnout.core.checks import ConfigurationError, counted, positive
 from turnout.pieces.base import Selection
 from turnout.population.availability import BoundAvailability
-from turnout.population.everyone import BoundEveryone
+from turnout.population.availability.everyone import BoundEveryone
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import AvailableCohorts, RandomCohorts
 from turnout.protocol.pace import Ask, BoundPace, Course, Drop, Gather, Pace, Phase, SetTimer, Step, Training

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, refuse
-from turnout.population.dropout import BoundDropout
-from turnout.population.durations import BoundSpeed
+from turnout.population.behaviour.dropout import BoundDropout
+from turnout.population.speed.durations import BoundSpeed
 from turnout.protocol.pace import Phase
 
 NumSteps = int | np.ndarray | Callable[[np.ndarray, int], np.ndarray]

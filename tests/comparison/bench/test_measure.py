@@ -30,7 +30,7 @@ def experiment(**changes):
     options = {
         "data": classification(),
         "model": to.models.Logistic(),
-        "algorithm": to.average_participating(to.Sgd(lr=0.1, steps=3, batch_size=8), also=(to.Uniform(3),)),
+        "algorithm": to.average_participating(to.Sgd(lr=0.1, steps=3, batch_size=8), also=(to.selection.Uniform(3),)),
         "rounds": 6,
         "evaluate_every": 2,
     }
@@ -120,7 +120,7 @@ class Last(nn.Module):
 def test_asynchronous_rounds_and_measurements_before_selection_are_timed():
     speed = Speed(delay.Uniform(0.5, 1.5), per="task")
     late = experiment(
-        algorithm=to.fedbuff(to.Sgd(lr=0.1, steps=3, batch_size=8)), pace=to.Buffered(buffer_size=2),
+        algorithm=to.fedbuff(to.Sgd(lr=0.1, steps=3, batch_size=8)), pace=to.pace.Buffered(buffer_size=2),
         population=to.Population(speed=speed),
     )  # fmt: skip
     found = measure(late, rates=False)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from tests.tiny import federation, report
 
-from turnout import FedVarp, Mifa, WeightedSum
+from turnout.pieces.aggregation import FedVarp, Mifa, WeightedSum
 
 N, P = 5, 4
 KNOWN = federation(N, P)

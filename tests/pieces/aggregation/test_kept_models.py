@@ -4,27 +4,15 @@ import numpy as np
 import pytest
 from tests.tiny import classification, federation
 
-from turnout import (
-    Bernoulli,
-    Buffered,
-    ConfigurationError,
-    DivideByParticipants,
-    Echo,
-    Experiment,
-    FedStale,
-    GradientNorm,
-    Population,
-    Rounds,
-    Scaffold,
-    Sgd,
-    Speed,
-    WithReplacement,
-    compose,
-    fedawe,
-    models,
-)
+from turnout import ConfigurationError, Experiment, Population, Sgd, compose, fedawe, models
 from turnout.deployment.server.setting import Setting
-from turnout.protocol.pace import BoundRounds, Training
+from turnout.pieces.aggregation import FedStale
+from turnout.pieces.local import GradientNorm, Scaffold
+from turnout.pieces.selection import WithReplacement
+from turnout.pieces.weighting import DivideByParticipants, Echo
+from turnout.population.availability import Bernoulli
+from turnout.population.speed import Speed
+from turnout.protocol.pace import BoundRounds, Buffered, Rounds, Training
 from turnout.simulation import Simulation
 
 DATA = classification(features=4, classes=3)

@@ -5,21 +5,13 @@ import pytest
 import torch
 from tests.tiny import federation, report
 
-from turnout import (
-    ALGORITHMS,
-    Aced,
-    Area,
-    ConfigurationError,
-    DivideByParticipants,
-    ServerAmsgrad,
-    ServerMomentum,
-    ServerSgd,
-    Sgd,
-    aced,
-    area,
-    compose,
-)
+from turnout import ALGORITHMS, ConfigurationError, Sgd, aced, area, compose
+from turnout.pieces.aggregation import Aced, Area
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.server_optimizer.amsgrad import ServerAmsgrad
+from turnout.pieces.server_optimizer.momentum import ServerMomentum
+from turnout.pieces.server_optimizer.sgd import ServerSgd
+from turnout.pieces.weighting import DivideByParticipants
 
 
 @pytest.mark.parametrize(

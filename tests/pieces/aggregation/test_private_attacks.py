@@ -10,7 +10,7 @@ from scipy.stats import beta, binom
 from tests.tiny import classification, federation, report
 
 import turnout as to
-from turnout import PrivateSum
+from turnout.pieces.aggregation import PrivateSum
 from turnout.pieces.base.server_step import server_step
 from turnout.simulation import Simulation
 
@@ -19,16 +19,17 @@ BAD = torch.full((P,), torch.nan, dtype=torch.float64)
 COUNTED = {
     "independent": to.average_participating(also=(PrivateSum(cohort=4),)),
     "by all": to.fedau(also=(PrivateSum(),)),
-    "by coins": to.average_all(also=(PrivateSum(sampling_rate=0.1), to.Poisson(0.1))),
+    "by coins": to.average_all(also=(PrivateSum(sampling_rate=0.1), to.selection.Poisson(0.1))),
     "correlated": to.average_participating(
-        also=(PrivateSum(cohort=4, correlation=to.BandedSquareRoot(), rounds=8, separation=2),)
+        also=(PrivateSum(cohort=4, correlation=to.privacy.BandedSquareRoot(), rounds=8, separation=2),)
     ),
     "adaptive": to.average_participating(also=(PrivateSum(cohort=4, quantile=0.5, count_deviation=2.0),)),
     "in shares": to.average_participating(
-        also=(PrivateSum(cohort=4, noise_shares=4), to.NoiseShare(1.0, 1.0, shares=4))
+        also=(PrivateSum(cohort=4, noise_shares=4), to.guard.NoiseShare(1.0, 1.0, shares=4))
     ),
     "two vectors": to.scaffold(
-        cohort_size=4, also=(PrivateSum(cohort=4, control_norm=1.0), to.ClipControls(1.0), to.Uniform(4))
+        cohort_size=4,
+        also=(PrivateSum(cohort=4, control_norm=1.0), to.guard.ClipControls(1.0), to.selection.Uniform(4)),
     ),
 }
 
@@ -65,16 +66,18 @@ def test_every_counted_round_has_noise(name, clients):
     assert state.slots["aggregation"]["releases"] == 2
 
 
-IN_STEP = to.average_all(to.Sgd(steps=1), also=(PrivateSum(noise_multiplier=2.0, sampling_rate=0.05), to.Poisson(0.05)))
+IN_STEP = to.average_all(
+    to.Sgd(steps=1), also=(PrivateSum(noise_multiplier=2.0, sampling_rate=0.05), to.selection.Poisson(0.05))
+)
 BY_CLOCK = to.average_participating(to.Sgd(steps=1), also=(PrivateSum(noise_multiplier=2.0, cohort=4),))
-SLOW = to.Population(speed=to.Speed(compute=to.delay.Uniform(1, 5)))
+SLOW = to.Population(speed=to.speed.Speed(compute=to.delay.Uniform(1, 5)))
 
 
 @pytest.mark.parametrize("by_clock", [False, True], ids=["in step", "by the clock"])
 def test_runs_add_noise_in_rounds_without_reports(by_clock):
     """Some rounds have no reports, because all coins fail or all clients are too slow."""
     algorithm, population = (BY_CLOCK, SLOW) if by_clock else (IN_STEP, to.Population())
-    pace = to.Rounds(deadline=1.3) if by_clock else to.Rounds()
+    pace = to.pace.Rounds(deadline=1.3) if by_clock else to.pace.Rounds()
     run = to.Experiment(classification(), to.models.Logistic(), algorithm, population, pace, rounds=8)
     simulation = Simulation(run)
     sizes, moved = [], []
@@ -101,18 +104,18 @@ def test_whether_anybody_was_drawn_tells_no_more_than_is_claimed():
 
 
 CHAINS = {
-    "by staleness over the sum": (to.ByStaleness(rule="exponential", base=3.0), to.DivideBySum()),
-    "over the absolute sum": (to.ByStaleness(), to.DivideByAbsoluteSum()),
-    "over the sum and more": (to.ByStaleness(), to.DivideBySumPlus(0.1)),
-    "by participants": (to.DivideByParticipants(),),
-    "by clients": (to.DivideByClients(),),
-    "fedau": (to.Participation(), to.DivideByClients()),
-    "fedau in groups": (to.Participation(groups=(0, 1) * 4), to.DivideByClients()),
-    "fedstaleweight": (to.ExpectedStaleness(), to.DivideBySum()),
-    "f3ast": (to.BySmoothedRate(), to.DivideBySum()),
-    "echo": (to.Echo(), to.DivideByClients()),
-    "known rates": (to.KnownRates(rates=(0.5,) * 8), to.DivideByClients()),
-    "examples": (to.ExamplesUpTo(5), to.DivideByParticipants()),
+    "by staleness over the sum": (to.weighting.ByStaleness(rule="exponential", base=3.0), to.weighting.DivideBySum()),
+    "over the absolute sum": (to.weighting.ByStaleness(), to.weighting.DivideByAbsoluteSum()),
+    "over the sum and more": (to.weighting.ByStaleness(), to.weighting.DivideBySumPlus(0.1)),
+    "by participants": (to.weighting.DivideByParticipants(),),
+    "by clients": (to.weighting.DivideByClients(),),
+    "fedau": (to.weighting.Participation(), to.weighting.DivideByClients()),
+    "fedau in groups": (to.weighting.Participation(groups=(0, 1) * 4), to.weighting.DivideByClients()),
+    "fedstaleweight": (to.weighting.ExpectedStaleness(), to.weighting.DivideBySum()),
+    "f3ast": (to.weighting.BySmoothedRate(), to.weighting.DivideBySum()),
+    "echo": (to.weighting.Echo(), to.weighting.DivideByClients()),
+    "known rates": (to.weighting.KnownRates(rates=(0.5,) * 8), to.weighting.DivideByClients()),
+    "examples": (to.weighting.ExamplesUpTo(5), to.weighting.DivideByParticipants()),
 }
 
 
@@ -121,7 +124,7 @@ CHAINS = {
 def test_whatever_a_client_sends_moves_the_sum_by_the_norm_at_most(name, sent):
     """Of one whose report is dropped, too, in this step and in the next: its neighbour sends zeros."""
     chain, norm, known = CHAINS[name], 0.5, federation(8, P)
-    by_all = isinstance(chain[-1], to.DivideByClients)
+    by_all = isinstance(chain[-1], to.weighting.DivideByClients)
     piece = PrivateSum(norm=norm, noise_multiplier=0.0, cohort=None if by_all else 4)
     algorithm, divisor = to.compose(*chain, piece), 8 if by_all else 4
     rng = np.random.default_rng(1)
@@ -188,7 +191,7 @@ def test_a_weight_that_is_not_finite_adds_nothing():
 
 def test_a_bounded_divisor_moves_by_its_bound():
     """A weight may be negative or infinite; a dropped report adds nothing."""
-    piece, known = to.DivideByNoisySum(most=0.25, noise_multiplier=2.0, least=1e-6), federation(8, P)
+    piece, known = to.weighting.DivideByNoisySum(most=0.25, noise_multiplier=2.0, least=1e-6), federation(8, P)
     divisors = []
     for weight, row in ((1.0, BAD), (0.1, torch.ones(P)), (1e300, torch.ones(P)), (-1e300, torch.ones(P))):
         sent = report(range(9), torch.cat([torch.ones(8, P).double(), row.double()[None]])).nulled()[0]

@@ -8,7 +8,8 @@ import torch
 from tests.tiny import classification, federation, report
 
 import turnout as to
-from turnout import ConfigurationError, PrivateSum
+from turnout import ConfigurationError
+from turnout.pieces.aggregation import PrivateSum
 from turnout.pieces.base.server_step import server_step
 from turnout.privacy.noise import gaussian
 from turnout.simulation import Simulation
@@ -23,14 +24,14 @@ def private(correlation=None, multiplier=3.0, **more):
     piece = PrivateSum(
         norm=2.0, noise_multiplier=multiplier, cohort=3, control_norm=0.5, **{"delta": 1e-5, **correlated, **more}
     )
-    return to.scaffold(LOCAL, cohort_size=3, also=(piece, to.ClipControls(0.5)))
+    return to.scaffold(LOCAL, cohort_size=3, also=(piece, to.guard.ClipControls(0.5)))
 
 
 def clip(row, norm):
     return row * min(1.0, norm / max(np.linalg.norm(row), 1e-300))
 
 
-@pytest.mark.parametrize("correlation", [None, to.BandedSquareRoot(2)], ids=["independent", "correlated"])
+@pytest.mark.parametrize("correlation", [None, to.privacy.BandedSquareRoot(2)], ids=["independent", "correlated"])
 def test_both_sums_are_those_of_a_slow_transcription(correlation):
     """Over random cohorts, an empty one among them, which has noise like all others."""
     rng, known = np.random.default_rng(5), federation(N, P)
@@ -96,7 +97,10 @@ def test_a_count_is_paid_for_beside_both():
 @pytest.mark.parametrize("name", ["scaffold", "scaffold_p", "amplified_scaffold"])
 def test_all_rules_with_control_variates_run(name):
     """Two steps, after which what is broadcast is finite and no longer zero (of Amplified SCAFFOLD, in periods of one)."""
-    make, pieces = to.ALGORITHMS[name], (to.Uniform(3), PrivateSum(cohort=3, control_norm=0.5), to.ClipControls(0.5))
+    make, pieces = (
+        to.ALGORITHMS[name],
+        (to.selection.Uniform(3), PrivateSum(cohort=3, control_norm=0.5), to.guard.ClipControls(0.5)),
+    )
     own = {"scaffold_p": {"initial": "zeros"}, "amplified_scaffold": {"period": 1}}.get(name, {})
     algorithm, known = make(LOCAL, also=pieces, **own), federation(N, P)
     state = algorithm.init(torch.zeros(P, dtype=torch.float64), known)
@@ -110,13 +114,13 @@ def test_all_rules_with_control_variates_run(name):
 
 
 def test_what_does_not_go_together_is_refused():
-    piece, clip_controls = PrivateSum(cohort=3, control_norm=0.5), to.ClipControls(0.5)
+    piece, clip_controls = PrivateSum(cohort=3, control_norm=0.5), to.guard.ClipControls(0.5)
     with pytest.raises(ConfigurationError, match=r"write control_norm=1\.0 and add ClipControls"):
         to.scaffold(also=(replace(piece, control_norm=None),))
     with pytest.raises(
         ConfigurationError, match="the server's mean would not be theirs: add ClipControls with that norm"
     ):
-        to.scaffold(also=(piece, to.ClipControls(0.4)))
+        to.scaffold(also=(piece, to.guard.ClipControls(0.4)))
     with pytest.raises(ConfigurationError, match="in a sum that has no noise: write initial='zeros'"):
         to.scaffold_p(also=(piece, clip_controls))
     assert to.scaffold_p(initial="zeros", also=(piece, clip_controls)).privacy is not None
@@ -125,12 +129,12 @@ def test_what_does_not_go_together_is_refused():
     with pytest.raises(ConfigurationError, match="clients send none: leave it out, or use Scaffold"):
         to.fedavg(also=(clip_controls,))
     with pytest.raises(ConfigurationError, match="norm"):
-        to.ClipControls(0.0)
+        to.guard.ClipControls(0.0)
 
 
 def test_a_step_with_a_bad_report_leaves_the_noise_as_one_with_zeros_does():
     """Noise is written over in place: the step that finds NaN is taken back before it is taken with zeros in its place."""
-    algorithm, known = private(to.BandedSquareRoot(3)), federation(N, P)
+    algorithm, known = private(to.privacy.BandedSquareRoot(3)), federation(N, P)
     rows = torch.from_numpy(np.random.default_rng(1).normal(size=(ROUNDS, 3, P)))
     states = [algorithm.init(torch.zeros(P, dtype=torch.float64), known) for _ in range(2)]
     for t in range(ROUNDS):

@@ -8,9 +8,11 @@ import torch
 from tests.tiny import classification, federation, report
 
 import turnout as to
-from turnout import ConfigurationError, NoiseShare, PrivateSum
+from turnout import ConfigurationError
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
+from turnout.pieces.aggregation import PrivateSum
+from turnout.pieces.guard import NoiseShare
 
 SHARES, NORM, Z, P = 8, 2.0, 1.5, 20_000
 PIECE = PrivateSum(norm=NORM, noise_multiplier=Z, cohort=SHARES, noise_shares=SHARES)
@@ -52,7 +54,7 @@ def test_a_client_sends_its_clipped_update_and_noise_of_its_own():
 
 
 def test_a_run_counts_it_and_a_budget_is_kept():
-    algorithm = to.average_participating(to.Sgd(lr=0.1, steps=2), also=(PIECE, GUARD, to.Uniform(SHARES)))
+    algorithm = to.average_participating(to.Sgd(lr=0.1, steps=2), also=(PIECE, GUARD, to.selection.Uniform(SHARES)))
     result = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=2).run()
     assert result.rounds["epsilon"][1].as_py() == to.privacy.epsilon(to.privacy.Release(Z), 2, 1e-5)
     assert np.isfinite(result.rounds["update_norm"].to_pylist()).all()
@@ -71,20 +73,24 @@ def test_what_does_not_go_together_is_refused():
         ConfigurationError, match="Participation multiplies updates by weights after their noise was added"
     ):
         to.fedau(also=(PrivateSum(norm=NORM, noise_multiplier=Z, noise_shares=SHARES), GUARD))
-    for other, pieces in {"SecureSum": (to.SecureSum(),), "Median": (to.Median(),), "WeightedSum": ()}.items():
+    for other, pieces in {
+        "SecureSum": (to.aggregation.SecureSum(),),
+        "Median": (to.aggregation.Median(),),
+        "WeightedSum": (),
+    }.items():
         with pytest.raises(
             ConfigurationError, match=f"NoiseShare: {other} counts no epsilon.* add PrivateSum.norm=2, "
         ):
             to.average_participating(also=(*pieces, GUARD))
     with pytest.raises(ConfigurationError, match="TopK behind NoiseShare changes single updates"):
-        to.average_participating(also=(PIECE, GUARD, to.TopK()))
+        to.average_participating(also=(PIECE, GUARD, to.guard.TopK()))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"noise_multiplier": 0.0}, "noise_multiplier as given: there is no noise to share"),
-        ({"correlation": to.BandedSquareRoot(), "rounds": 9}, "correlation as given: what a round takes away"),
+        ({"correlation": to.privacy.BandedSquareRoot(), "rounds": 9}, "correlation as given: what a round takes away"),
         ({"quantile": 0.5, "count_deviation": 9.0}, "quantile as given: clients add noise for one norm"),
         ({"control_norm": 1.0}, "control_norm as given: clients noise their update"),
         ({"sampling_rate": 0.5}, "sampling_rate as given: what the server adds tells how many"),

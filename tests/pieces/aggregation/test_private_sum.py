@@ -11,9 +11,10 @@ from tests.laws.recipes import LOCAL, RECIPES
 from tests.tiny import classification, federation, report
 
 import turnout as to
-from turnout import ALGORITHMS, ConfigurationError, PrivateSum
+from turnout import ALGORITHMS, ConfigurationError
 from turnout.cli.dry_run import planned
 from turnout.core.checks import BudgetSpent
+from turnout.pieces.aggregation import PrivateSum
 from turnout.pieces.base.server_step import server_step
 from turnout.privacy import buffered_toeplitz
 from turnout.privacy.noise import gaussian
@@ -117,7 +118,7 @@ def test_a_delta_that_one_client_in_full_would_pass_is_refused():
 def test_no_row_exceeds_the_accepted_budget():
     piece = PrivateSum(noise_multiplier=0.8, sampling_rate=0.3)
     total = to.privacy.epsilon(piece.release(), 37, 1e-5)
-    algorithm = to.average_all(to.Sgd(lr=0.1, steps=1), also=(replace(piece, budget=total), to.Poisson(0.3)))
+    algorithm = to.average_all(to.Sgd(lr=0.1, steps=1), also=(replace(piece, budget=total), to.selection.Poisson(0.3)))
     result = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=37).run()
     assert max(result.rounds["epsilon"].to_pylist()) == result.rounds["epsilon"][-1].as_py() == total
 
@@ -139,7 +140,7 @@ def test_a_run_ends_before_a_round_that_would_exceed_its_budget(monkeypatch, tmp
         simulation.round()
 
 
-@pytest.mark.parametrize("correlation", [to.BandedSquareRoot(), to.BufferedToeplitz(2)])
+@pytest.mark.parametrize("correlation", [to.privacy.BandedSquareRoot(), to.privacy.BufferedToeplitz(2)])
 def test_clients_rest_and_a_resumed_run_goes_on_bit_for_bit(correlation, tmp_path):
     piece = PrivateSum(noise_multiplier=1.0, cohort=4, correlation=correlation, rounds=8, separation=3)
     whole = experiment(piece, rounds=8).run()
@@ -163,7 +164,7 @@ def test_clients_rest_and_a_resumed_run_goes_on_bit_for_bit(correlation, tmp_pat
 
 def test_a_resumed_run_does_not_search_its_correlation_again(tmp_path, monkeypatch):
     """Another version of SciPy may find other coefficients; noise and epsilon are of those that the run began with."""
-    piece = PrivateSum(cohort=4, correlation=to.BufferedToeplitz(2), rounds=6, separation=2, budget=100.0)
+    piece = PrivateSum(cohort=4, correlation=to.privacy.BufferedToeplitz(2), rounds=6, separation=2, budget=100.0)
     whole = experiment(piece).run()
     simulation = Simulation(experiment(piece))
     for _ in range(3):
@@ -178,7 +179,7 @@ def test_a_resumed_run_does_not_search_its_correlation_again(tmp_path, monkeypat
 
 
 def test_a_searched_correlation_is_held_against_the_budget_when_a_run_begins(tmp_path):
-    run = experiment(PrivateSum(cohort=4, correlation=to.BufferedToeplitz(2), rounds=6, budget=0.1))
+    run = experiment(PrivateSum(cohort=4, correlation=to.privacy.BufferedToeplitz(2), rounds=6, budget=0.1))
     for begin in (lambda: run.run(tmp_path / "run"), lambda: planned(run)):
         with pytest.raises(ConfigurationError, match="budget: 6 rounds would spend"):
             begin()
@@ -187,31 +188,35 @@ def test_a_searched_correlation_is_held_against_the_budget_when_a_run_begins(tmp
 
 def test_late_reports_of_a_client_that_should_rest_are_dropped():
     piece = PrivateSum(noise_multiplier=1.0, cohort=2, separation=4)
-    result = experiment(piece, "fedbuff", pace=to.Buffered(buffer_size=2, concurrency=4), rounds=10).run()
+    result = experiment(piece, "fedbuff", pace=to.pace.Buffered(buffer_size=2, concurrency=4), rounds=10).run()
     assert sum(result.rounds["num_too_early"].to_pylist()) > 0
 
 
 def test_sampling_counts_where_the_server_alone_samples():
     piece = PrivateSum(noise_multiplier=1.0, sampling_rate=0.5)
-    algorithm = to.average_all(to.Sgd(steps=1), also=(piece, to.Poisson(0.5)))
+    algorithm = to.average_all(to.Sgd(steps=1), also=(piece, to.selection.Poisson(0.5)))
     run = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=3)
     spent = run.run().rounds["epsilon"].to_pylist()
     assert spent[-1] < to.privacy.epsilon(to.privacy.Release(1.0), 3, 1e-5)
     with pytest.raises(ConfigurationError, match="sampling hides a client only where the server alone decides"):
         to.Experiment(
-            classification(), to.models.Logistic(), algorithm, to.Population(to.Bernoulli(mean=0.5)), rounds=3
+            classification(),
+            to.models.Logistic(),
+            algorithm,
+            to.Population(to.availability.Bernoulli(mean=0.5)),
+            rounds=3,
         )
     with pytest.raises(ConfigurationError, match="add Poisson with that rate to the pieces"):
         to.average_all(also=(piece,))
     with pytest.raises(ConfigurationError, match="how many were drawn by coins is private, and DivideByParticipants"):
-        to.average_participating(also=(PrivateSum(cohort=4, sampling_rate=0.5), to.Poisson(0.5)))
+        to.average_participating(also=(PrivateSum(cohort=4, sampling_rate=0.5), to.selection.Poisson(0.5)))
 
 
 def test_samples_of_fixed_size_count_and_rows_say_which_sampling_did():
     piece = PrivateSum(noise_multiplier=4.0, cohort=2, sampled_from=8)
     make = to.average_participating
     fresh = to.Sgd(steps=1, sampling="fresh")
-    algorithm = make(fresh, also=(piece, to.Uniform(2)))
+    algorithm = make(fresh, also=(piece, to.selection.Uniform(2)))
     run = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=2)
     result = run.run()
     release = to.privacy.Release(4.0, sampling_rate=0.25, sampling="fixed_size")
@@ -221,22 +226,24 @@ def test_samples_of_fixed_size_count_and_rows_say_which_sampling_did():
     assert result.summary()["fixed_size_rate"] == 0.25
     assert "one client is replaced by another" in str(planned(run)["epsilon at delta 1e-05"])
     with pytest.raises(ConfigurationError, match="sampled_from: sampling hides a client only where"):
-        replace(run, population=to.Population(to.Bernoulli(mean=0.5)))
+        replace(run, population=to.Population(to.availability.Bernoulli(mean=0.5)))
     with pytest.raises(ConfigurationError, match="there are 8 clients to draw from: write sampled_from=8"):
-        replace(run, algorithm=make(fresh, also=(replace(piece, sampled_from=9), to.Uniform(2)))).run()
+        replace(run, algorithm=make(fresh, also=(replace(piece, sampled_from=9), to.selection.Uniform(2)))).run()
     with pytest.raises(
         ConfigurationError, match=r"AllAvailable draws otherwise than cohort=2 of all clients: add Uniform"
     ):
         make(also=(piece,))
     with pytest.raises(ConfigurationError, match="DivideByNoisySum divides otherwise: use DivideByParticipants"):
-        make(also=(piece, to.Uniform(2), to.DivideByNoisySum()))
+        make(also=(piece, to.selection.Uniform(2), to.weighting.DivideByNoisySum()))
 
 
 @pytest.mark.parametrize(
-    "remembering", [to.Participation(), to.TopK(), to.Personal(), to.Sgd()], ids=lambda piece: type(piece).__name__
+    "remembering",
+    [to.weighting.Participation(), to.guard.TopK(), to.personalization.Personal(), to.Sgd()],
+    ids=lambda piece: type(piece).__name__,
 )
 def test_samples_of_fixed_size_need_updates_that_do_not_depend_on_earlier_draws(remembering):
-    pieces = (to.Uniform(2), to.DivideByParticipants(), PrivateSum(cohort=2, sampled_from=8))
+    pieces = (to.selection.Uniform(2), to.weighting.DivideByParticipants(), PrivateSum(cohort=2, sampled_from=8))
     with pytest.raises(ConfigurationError, match=f"with {type(remembering).__name__}, what a client adds depends on"):
         to.compose(remembering, *pieces)
 
@@ -258,19 +265,19 @@ def test_the_norm_follows_those_who_are_there():
 
 def test_other_pieces_may_have_options_of_any_kind():
     @dataclass(frozen=True)
-    class Listed(to.ByExamples):
+    class Listed(to.weighting.ByExamples):
         factor: list = field(default_factory=lambda: [1.0])
 
-    assert to.compose(Listed(), to.DivideBySum()).privacy is None
+    assert to.compose(Listed(), to.weighting.DivideBySum()).privacy is None
 
 
 def test_noise_that_is_made_for_other_rounds_is_refused():
     with pytest.raises(ConfigurationError, match="got 6, and the noise of PrivateSum is correlated over 9"):
-        experiment(PrivateSum(cohort=8, correlation=to.BandedSquareRoot(), rounds=9, separation=2))
+        experiment(PrivateSum(cohort=8, correlation=to.privacy.BandedSquareRoot(), rounds=9, separation=2))
 
 
 def test_maxfl_divides_by_a_noised_sum():
-    divisor = to.DivideByNoisySum(noise_multiplier=6.0)
+    divisor = to.weighting.DivideByNoisySum(noise_multiplier=6.0)
     algorithm = to.maxfl(
         to.Sgd(lr=0.1, steps=2), cohort_size=4, also=(PrivateSum(noise_multiplier=2.0, cohort=4), divisor)
     )
@@ -284,7 +291,7 @@ def test_qffl_divides_by_a_noised_sum_of_bounded_curvatures(q):
     """As in a slow transcription, of which one client's loss would overflow and one has none."""
     rng, known, lr = np.random.default_rng(3), federation(20, 5), 0.1
     delta, loss = rng.normal(size=(5, 5)), np.array([0.3, 2.0, 1e200, 0.0, 0.9])
-    piece = to.DivideByNoisyCurvature(q=q, lr=lr, most=30.0, noise_multiplier=0.5, least=1.0)
+    piece = to.weighting.DivideByNoisyCurvature(q=q, lr=lr, most=30.0, noise_multiplier=0.5, least=1.0)
     sent = report(range(5), torch.from_numpy(delta), seen={"start_loss": torch.from_numpy(loss)})
     ours, state = piece.apply(torch.ones(5, dtype=torch.float64), sent, 0, piece.init(known), known)
     divisor, weights = 30.0 * 0.5 * gaussian("noise of the divisor", known, 0, 1).item(), []
@@ -299,7 +306,7 @@ def test_qffl_divides_by_a_noised_sum_of_bounded_curvatures(q):
 
 
 def test_qffl_runs_and_both_noises_are_counted():
-    divisor = to.DivideByNoisyCurvature(lr=0.2, noise_multiplier=6.0)
+    divisor = to.weighting.DivideByNoisyCurvature(lr=0.2, noise_multiplier=6.0)
     make = to.Sgd(lr=0.2, steps=2)
     algorithm = to.qffl(make, cohort_size=4, also=(PrivateSum(noise_multiplier=2.0, cohort=4), divisor))
     result = to.Experiment(classification(), to.models.Logistic(), algorithm, rounds=1).run()
@@ -308,11 +315,15 @@ def test_qffl_runs_and_both_noises_are_counted():
     with pytest.raises(ConfigurationError, match=r"write DivideByNoisyCurvature\(lr=0.2\)"):
         to.qffl(make, also=(replace(divisor, lr=0.1),))
     with pytest.raises(ConfigurationError, match="most"):
-        to.DivideByNoisyCurvature(most=0.0)
+        to.weighting.DivideByNoisyCurvature(most=0.0)
 
 
 def test_examples_count_up_to_a_bound():
-    pieces = (to.ExamplesUpTo(20), to.DivideByParticipants(), PrivateSum(noise_multiplier=0.0, norm=1e9, cohort=3))
+    pieces = (
+        to.weighting.ExamplesUpTo(20),
+        to.weighting.DivideByParticipants(),
+        PrivateSum(noise_multiplier=0.0, norm=1e9, cohort=3),
+    )
     known = federation(8, 2)
     algorithm = to.compose(*pieces)
     state = algorithm.init(torch.zeros(2, dtype=torch.float64), known)
@@ -351,7 +362,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_recipe_runs_or_is_refused_with_the_reason(name):
     own = RECIPES[name](LOCAL)
-    by_clients = isinstance(own.weighting[-1], to.DivideByClients)
+    by_clients = isinstance(own.weighting[-1], to.weighting.DivideByClients)
     piece = PrivateSum(cohort=None if by_clients else 4)
     kept = [p for place, p in own.pieces().items() if place != "aggregation" or type(p).__name__ != "WeightedSum"]
     why = next((why for why, names in REFUSED.items() if name in names), None)
@@ -370,8 +381,11 @@ def test_every_recipe_runs_or_is_refused_with_the_reason(name):
         ({"delta": 1.5}, "delta"),
         ({"quantile": 0}, "quantile"),
         ({"correlation": "banded"}, "correlation: got 'banded'"),
-        ({"correlation": to.BandedSquareRoot()}, "write rounds=500"),
-        ({"correlation": to.BandedSquareRoot(), "rounds": 9, "quantile": 0.5}, "goes with independent noise alone"),
+        ({"correlation": to.privacy.BandedSquareRoot()}, "write rounds=500"),
+        (
+            {"correlation": to.privacy.BandedSquareRoot(), "rounds": 9, "quantile": 0.5},
+            "goes with independent noise alone",
+        ),
         ({"sampling_rate": 0.1, "quantile": 0.5}, "who was drawn by a coin is private"),
         ({"sampling_rate": 0.1, "separation": 3}, "cannot be kept from coming back"),
         ({"cohort": 2, "sampled_from": 9, "most": 3}, "sampled_from: a client that was drawn at random cannot be kept"),

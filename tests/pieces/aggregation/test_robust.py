@@ -14,16 +14,7 @@ from tests.pieces.aggregation.byzfl import F, vectors
 from tests.tiny import federation, report
 
 from turnout import (
-    Bucketing,
-    CentredClipping,
     ConfigurationError,
-    GeometricMedian,
-    Krum,
-    Median,
-    MinimumDiameter,
-    MultiKrum,
-    NearestNeighbours,
-    TrimmedMean,
     average_participating,
     compose,
     fedasync,
@@ -34,6 +25,17 @@ from turnout import (
     folb_two_set,
     qffl,
     scaffold,
+)
+from turnout.pieces.aggregation import (
+    Bucketing,
+    CentredClipping,
+    GeometricMedian,
+    Krum,
+    Median,
+    MinimumDiameter,
+    MultiKrum,
+    NearestNeighbours,
+    TrimmedMean,
 )
 from turnout.pieces.aggregation.krum import scores
 from turnout.pieces.aggregation.minimum_diameter import closest

@@ -7,12 +7,14 @@ import pytest
 import torch
 from tests.tiny import federation, report
 
-from turnout import DivideByParticipants, FedVarp, Participation, compose, fedau
+from turnout import compose, fedau
 from turnout.distributed.updates import Sharded
+from turnout.pieces.aggregation import FedVarp
 from turnout.pieces.base import Weighting
 from turnout.pieces.base import server_step as step
 from turnout.pieces.base.rollback import Rollback
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.weighting import DivideByParticipants, Participation
 
 P = 5
 KNOWN = federation(num_params=P)

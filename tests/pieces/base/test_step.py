@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.tiny import federation, report
 
-from turnout import ByAlignmentAndInexactness, ByGradientNorm, Clip, DivideBySum, ServerSgd, Sgd, compose, fedau, models
+from turnout import Sgd, compose, fedau, models
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
@@ -14,6 +14,10 @@ from turnout.engine.objective import Objective
 from turnout.pieces.base import Aggregation, Guard, Server, Weighting
 from turnout.pieces.base.client_step import client_step
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.guard import Clip
+from turnout.pieces.selection import ByAlignmentAndInexactness, ByGradientNorm
+from turnout.pieces.server_optimizer.sgd import ServerSgd
+from turnout.pieces.weighting import DivideBySum
 from turnout.protocol.streaming import product_of_factors
 
 P = 5

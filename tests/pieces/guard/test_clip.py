@@ -8,9 +8,10 @@ import torch
 from tests.laws.recipes import LOCAL, experiment, trained
 from tests.tiny import federation, report
 
-from turnout import ConfigurationError, PrivateSum, Sgd, average_participating, fedau
+from turnout import ConfigurationError, Sgd, average_participating, fedau
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
+from turnout.pieces.aggregation import PrivateSum
 from turnout.pieces.guard import Clip
 from turnout.simulation import Simulation
 

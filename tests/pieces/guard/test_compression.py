@@ -12,27 +12,14 @@ from hypothesis import strategies as st
 from tests.laws.recipes import LOCAL, experiment, trained
 from tests.tiny import report
 
-from turnout import (
-    BFloat16,
-    Clip,
-    ConfigurationError,
-    Everyone,
-    Personal,
-    Population,
-    PowerSgd,
-    Qsgd,
-    RandomK,
-    Sign,
-    TopK,
-    average_participating,
-    compose,
-    fedau,
-    scaffold,
-)
+from turnout import ConfigurationError, Population, average_participating, compose, fedau, scaffold
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
+from turnout.pieces.guard import BFloat16, Clip, PowerSgd, Qsgd, RandomK, Sign, TopK
 from turnout.pieces.guard.compression import pack, unpack
 from turnout.pieces.guard.random_k import permuted
+from turnout.pieces.personalization import Personal
+from turnout.population.availability import Everyone
 from turnout.simulation import Simulation
 
 LOW_RANK = PowerSgd(rank=2).for_shapes(((40, 5, 5), (3,)))

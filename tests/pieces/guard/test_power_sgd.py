@@ -9,8 +9,11 @@ import torch
 from tests.laws.recipes import LOCAL, experiment
 from tests.pieces.guard.test_compression import sent
 
-from turnout import ConfigurationError, Everyone, Personal, Population, PowerSgd, scaffold
+from turnout import ConfigurationError, Population, scaffold
 from turnout.models import Mlp
+from turnout.pieces.guard import PowerSgd
+from turnout.pieces.personalization import Personal
+from turnout.population.availability import Everyone
 from turnout.simulation import Simulation
 
 SHAPES = ((7, 3, 2), (5,), (4, 6), (2, 2))

@@ -10,8 +10,9 @@ from tests.oracles.shuffles import client_key, endless
 from tests.oracles.test_rules import DATA, SEED, SIZES, N, model
 from tests.tiny import classification
 
-from turnout import Experiment, Population, Sgd, UniformWork, compose
+from turnout import Experiment, Population, Sgd, compose
 from turnout.pieces.base import Correction
+from turnout.pieces.local import UniformWork
 from turnout.simulation import Simulation
 
 ALPHA, LR, STEPS, BATCH, ROUNDS = 0.3, 0.2, 4, 8, 4

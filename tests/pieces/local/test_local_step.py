@@ -16,8 +16,8 @@ plain: dict[str, Any] = {"lr": 0.1, "batch_size": 4}
 
 
 def simulation(local, also=()):
-    data = to.data.digits().split(to.Dirichlet(alpha=0.5), num_clients=8)
-    algorithm = to.average_participating(local, also=(to.Uniform(5), *also))
+    data = to.data.digits().split(to.partition.Dirichlet(alpha=0.5), num_clients=8)
+    algorithm = to.average_participating(local, also=(to.selection.Uniform(5), *also))
     model = to.models.Mlp(hidden=(9,))
     return Simulation(to.Experiment(data=data, model=model, algorithm=algorithm, rounds=3, engine="vectorised"))
 
@@ -32,12 +32,12 @@ def model_after(run):
     ("local", "also"),
     [
         (to.Sgd(steps=3, **plain), ()),
-        (to.Sgd(lr=to.Halving(initial=0.2, start=1, every=1), steps=3, batch_size=5), ()),
+        (to.Sgd(lr=to.schedule.Halving(initial=0.2, start=1, every=1), steps=3, batch_size=5), ()),
         (to.Sgd(steps=3, momentum=0.5, weight_decay=0.01, **plain), ()),
-        (to.Sgd(steps=None, epochs=UniformWork(1, 3), **plain), (to.Prox(mu=0.5),)),
-        (to.Sgd(steps=2, **plain), (to.Scaffold(),)),
-        (to.Meta(steps=3, **plain), ()),
-        (to.Meta(steps=2, hessian="difference", **plain), ()),
+        (to.Sgd(steps=None, epochs=UniformWork(1, 3), **plain), (to.local.Prox(mu=0.5),)),
+        (to.Sgd(steps=2, **plain), (to.local.Scaffold(),)),
+        (to.local.Meta(steps=3, **plain), ()),
+        (to.local.Meta(steps=2, hessian="difference", **plain), ()),
     ],
 )
 def test_steps_without_their_python_are_the_same_steps(monkeypatch, by_python, local, also):
@@ -50,7 +50,7 @@ def test_a_correction_without_memory_of_a_round_is_replayed_with_the_step(monkey
     monkeypatch.setattr(replay, "_CALLS", 0)
     counted = []
 
-    class Counting(to.Prox):
+    class Counting(to.local.Prox):
         def correct(self, gradient, params, start):
             counted.append(len(gradient))
             return super().correct(gradient, params, start)

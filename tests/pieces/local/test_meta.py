@@ -4,9 +4,11 @@ import pytest
 import torch
 from tests.tiny import classification
 
-from turnout import ConfigurationError, Experiment, Halving, Meta, Sgd, average_participating, models
+from turnout import ConfigurationError, Experiment, Sgd, average_participating, models
+from turnout.core.schedule import Halving
 from turnout.engine.compile import compiled as replay
 from turnout.engine.compile import torchscript
+from turnout.pieces.local import Meta
 from turnout.simulation import Simulation
 
 LOCAL = Sgd(lr=0.3, steps=2, batch_size=8)

@@ -4,18 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import (
-    ConfigurationError,
-    Experiment,
-    GradientNoise,
-    Inexactness,
-    Personal,
-    Scaffold,
-    Sgd,
-    UniformWork,
-    compose,
-    models,
-)
+from turnout import ConfigurationError, Experiment, Sgd, compose, models
+from turnout.pieces.local import GradientNoise, Inexactness, Scaffold, UniformWork
+from turnout.pieces.personalization import Personal
 from turnout.simulation import Simulation
 
 N = 8

@@ -4,8 +4,9 @@ import pytest
 import torch
 from tests.pieces.local.test_sgd import trained
 
-from turnout import ConfigurationError, Prox, Sgd
+from turnout import ConfigurationError, Sgd
 from turnout.core.checks import TurnoutError
+from turnout.pieces.local import Prox
 
 
 def test_adds_the_pull_towards_the_start():

@@ -4,26 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import (
-    Bernoulli,
-    Clip,
-    ConfigurationError,
-    Experiment,
-    Inexactness,
-    Population,
-    Prox,
-    ServerSgd,
-    Sgd,
-    Uniform,
-    UniformWork,
-    WithReplacement,
-    compose,
-    models,
-)
+from turnout import ConfigurationError, Experiment, Population, Sgd, compose, models
 from turnout.core.types import Report
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_gradient
-from turnout.pieces.local import Scaffold, Work
+from turnout.pieces.guard import Clip
+from turnout.pieces.local import Inexactness, Prox, Scaffold, UniformWork, Work
+from turnout.pieces.selection import Uniform, WithReplacement
+from turnout.pieces.server_optimizer.sgd import ServerSgd
+from turnout.population.availability import Bernoulli
 from turnout.protocol.pace import Gather, Step
 from turnout.simulation import Simulation
 

@@ -3,7 +3,8 @@ import pytest
 import torch
 from torch import nn
 
-from turnout import ConfigurationError, Halving, Sgd, models
+from turnout import ConfigurationError, Sgd, models
+from turnout.core.schedule import Halving
 from turnout.core.types import Task
 from turnout.engine.choice import Engine
 from turnout.engine.cohort import Clients

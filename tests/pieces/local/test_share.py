@@ -5,8 +5,9 @@ import pytest
 import torch
 from tests.laws.recipes import experiment, trained
 
-from turnout import ConfigurationError, Sgd, ShareOfWork, UniformWork, average_participating, mw_fed
+from turnout import ConfigurationError, Sgd, average_participating, mw_fed
 from turnout.core.types import Task
+from turnout.pieces.local import ShareOfWork, UniformWork
 
 
 def amounts(work, share, clients=None):

@@ -4,10 +4,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from turnout import ConfigurationError, Experiment, Sgd, UniformWork, fedavg, fedprox, folb, models
+from turnout import ConfigurationError, Experiment, Sgd, fedavg, fedprox, folb, models
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
+from turnout.pieces.local import UniformWork
 from turnout.simulation import Simulation
 
 

@@ -9,16 +9,11 @@ from tests.tiny import classification
 from torch import nn
 
 from turnout import (
-    Bernoulli,
-    Buffered,
     ConfigurationError,
-    Ditto,
     Experiment,
     GradientMetrics,
-    Personal,
     Population,
     Sgd,
-    Uniform,
     average_participating,
     compose,
     ditto,
@@ -26,7 +21,11 @@ from turnout import (
     models,
 )
 from turnout.data.federated import Shards
+from turnout.pieces.personalization import Ditto, Personal
+from turnout.pieces.selection import Uniform
 from turnout.population import Speed, delay
+from turnout.population.availability import Bernoulli
+from turnout.protocol.pace import Buffered
 from turnout.record import checkpoint
 from turnout.simulation import Simulation, checkpointing
 

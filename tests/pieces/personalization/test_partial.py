@@ -8,30 +8,17 @@ import pytest
 import torch
 from torch import nn
 
-from turnout import (
-    Bernoulli,
-    ByExamples,
-    Clip,
-    ConfigurationError,
-    DivideByClients,
-    DivideBySum,
-    Experiment,
-    Mifa,
-    Participation,
-    Population,
-    ServerSgd,
-    Sgd,
-    StartGradient,
-    StartLoss,
-    UniformWork,
-    compose,
-    models,
-)
+from turnout import ConfigurationError, Experiment, Population, Sgd, compose, models
 from turnout.core.types import Report, Task
 from turnout.engine.parameters import Layout
+from turnout.pieces.aggregation import Mifa
 from turnout.pieces.base import Guard
-from turnout.pieces.local import Scaffold
+from turnout.pieces.guard import Clip
+from turnout.pieces.local import Scaffold, StartGradient, StartLoss, UniformWork
 from turnout.pieces.personalization.partial import Personal
+from turnout.pieces.server_optimizer.sgd import ServerSgd
+from turnout.pieces.weighting import ByExamples, DivideByClients, DivideBySum, Participation
+from turnout.population.availability import Bernoulli
 from turnout.record import checkpoint
 from turnout.simulation import Simulation, checkpointing
 

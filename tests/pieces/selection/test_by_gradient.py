@@ -8,16 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tiny import report
 
-from turnout import (
-    ByAlignment,
-    ByAlignmentAndInexactness,
-    ByGradientNorm,
-    ConfigurationError,
-    GradientNorm,
-    Inexactness,
-    StartGradient,
-)
+from turnout import ConfigurationError
 from turnout.core.types import Candidates
+from turnout.pieces.local import GradientNorm, Inexactness, StartGradient
+from turnout.pieces.selection import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm
 
 KINDS = (ByAlignment, ByGradientNorm, ByAlignmentAndInexactness)
 GRADIENTS = np.array([[3.0, 0.0], [-1.0, 2.0], [0.0, 0.0], [2.0, -2.0], [0.0, 6.0], [0.5, 0.5]])

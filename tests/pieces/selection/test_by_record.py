@@ -5,8 +5,9 @@ import pytest
 import torch
 from tests.tiny import report
 
-from turnout import Bernoulli, Everyone, LeastServed, LongestAbsent
 from turnout.core.types import Candidates, Federation
+from turnout.pieces.selection import LeastServed, LongestAbsent
+from turnout.population.availability import Bernoulli, Everyone
 
 N, K = 2000, 150
 

@@ -1,7 +1,9 @@
 import pytest
 import torch
 
-from turnout import ConfigurationError, Halving, ServerSgd
+from turnout import ConfigurationError
+from turnout.core.schedule import Halving
+from turnout.pieces.server_optimizer.sgd import ServerSgd
 
 
 def test_step():

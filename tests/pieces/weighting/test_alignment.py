@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tiny import federation, report
 
-from turnout import Alignment, ConfigurationError, DivideBySecondCohort, SignOfAlignment
+from turnout import ConfigurationError
+from turnout.pieces.weighting import Alignment, DivideBySecondCohort, SignOfAlignment
 from turnout.pieces.weighting.alignment import mean_gradient
 
 KNOWN = federation(8, 2)

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiny import federation, report
 
-from turnout import ConfigurationError, DivideBySum, compose
+from turnout import ConfigurationError, compose
 from turnout.pieces.base.server_step import server_step
 from turnout.pieces.local import AppealGap
-from turnout.pieces.weighting import Appeal, DivideBySumPlus
+from turnout.pieces.weighting import Appeal, DivideBySum, DivideBySumPlus
 
 KNOWN = federation()
 

@@ -6,7 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiny import federation, report
 
-from turnout import ConfigurationError, DivideByCurvature, Halving, Sgd, StartLoss, compose, qffl
+from turnout import ConfigurationError, Sgd, compose, qffl
+from turnout.core.schedule import Halving
+from turnout.pieces.local import StartLoss
+from turnout.pieces.weighting import DivideByCurvature
 
 KNOWN = federation()
 

@@ -3,7 +3,10 @@ import pytest
 import torch
 from tests.tiny import federation, report
 
-from turnout import ConfigurationError, Experiment, KnownRates, Population, Trace, Uniform, known_statistics, models
+from turnout import ConfigurationError, Experiment, Population, known_statistics, models
+from turnout.pieces.selection import Uniform
+from turnout.pieces.weighting import KnownRates
+from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 
 GIVEN = (0.5, 0.25, 1.0, 0.1)

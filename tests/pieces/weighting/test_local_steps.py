@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from tests.tiny import federation, report
 
-from turnout import DivideByLocalSteps
+from turnout.pieces.weighting import DivideByLocalSteps
 
 KNOWN = federation(8)
 

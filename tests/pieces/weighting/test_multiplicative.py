@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiny import federation, report
 
-from turnout import ConfigurationError, DivideBySum, MultiplicativeWeights, Sgd, compose, mw_fed
+from turnout import ConfigurationError, Sgd, compose, mw_fed
 from turnout.pieces.local import AppealGap
+from turnout.pieces.weighting import DivideBySum, MultiplicativeWeights
 
 N = 6
 KNOWN = federation(N)

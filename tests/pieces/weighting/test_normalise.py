@@ -3,8 +3,8 @@ import pytest
 import torch
 from tests.tiny import federation, report
 
-from turnout import ByExamples, DivideByAbsoluteSum, DivideByClients, DivideByParticipants, DivideBySum
 from turnout.pieces.base import KnownInAdvance
+from turnout.pieces.weighting import ByExamples, DivideByAbsoluteSum, DivideByClients, DivideByParticipants, DivideBySum
 
 KNOWN = federation(8)
 WEIGHTS = torch.tensor([1.0, 2.0, 5.0]).double()

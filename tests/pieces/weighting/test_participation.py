@@ -3,8 +3,9 @@ import pytest
 import torch
 from tests.tiny import federation, report
 
-from turnout import ConfigurationError, DivideByClients, Participation, compose
+from turnout import ConfigurationError, compose
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.weighting import DivideByClients, Participation
 
 
 def run(piece, there, at_the_end=False):

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tiny import federation, report
 
-from turnout import ByStaleness, ConfigurationError, DivideBySum, ExpectedStaleness, Participation, compose, fedasync
+from turnout import ConfigurationError, compose, fedasync
 from turnout.pieces.base.server_step import server_step
+from turnout.pieces.weighting import ByStaleness, DivideBySum, ExpectedStaleness, Participation
 
 
 def buffer(clients, taus, version):

@@ -8,28 +8,29 @@ import torch
 from tests.tiny import federation, report
 
 import turnout as to
-from turnout import ConfigurationError, PrivateSum
+from turnout import ConfigurationError
+from turnout.pieces.aggregation import PrivateSum
 from turnout.pieces.base.server_step import server_step
 
 N, P = 8, 3
 GROUPS = (0, 1) * 4
 WEIGHTINGS = {
-    "participation": to.Participation(cutoff=3),
-    "exponential": to.Participation(cutoff=3, average="exponential"),
-    "groups": to.Participation(cutoff=3, groups=GROUPS),
-    "rates": to.KnownRates(rates=(0.5,) * N),
-    "smoothed": to.BySmoothedRate(beta=0.2),
-    "staleness": to.ByStaleness(),
-    "expected staleness": to.ExpectedStaleness(),
-    "echo": to.Echo(),
-    "examples": to.ByExamples(),
-    "examples up to": to.ExamplesUpTo(5),
-    "appeal": to.Appeal(),
-    "by clients": to.DivideByClients(),
-    "by participants": to.DivideByParticipants(),
-    "by sum": to.DivideBySum(),
-    "by absolute sum": to.DivideByAbsoluteSum(),
-    "by sum plus": to.DivideBySumPlus(0.1),
+    "participation": to.weighting.Participation(cutoff=3),
+    "exponential": to.weighting.Participation(cutoff=3, average="exponential"),
+    "groups": to.weighting.Participation(cutoff=3, groups=GROUPS),
+    "rates": to.weighting.KnownRates(rates=(0.5,) * N),
+    "smoothed": to.weighting.BySmoothedRate(beta=0.2),
+    "staleness": to.weighting.ByStaleness(),
+    "expected staleness": to.weighting.ExpectedStaleness(),
+    "echo": to.weighting.Echo(),
+    "examples": to.weighting.ByExamples(),
+    "examples up to": to.weighting.ExamplesUpTo(5),
+    "appeal": to.weighting.Appeal(),
+    "by clients": to.weighting.DivideByClients(),
+    "by participants": to.weighting.DivideByParticipants(),
+    "by sum": to.weighting.DivideBySum(),
+    "by absolute sum": to.weighting.DivideByAbsoluteSum(),
+    "by sum plus": to.weighting.DivideBySumPlus(0.1),
 }
 
 
@@ -58,12 +59,12 @@ def test_participation_of_others_changes_weights_only_where_that_is_declared(nam
 @pytest.mark.parametrize("name", WEIGHTINGS)
 def test_what_shares_participation_is_refused_with_coins(name):
     piece = WEIGHTINGS[name]
-    ends = () if isinstance(piece, to.DivideByClients) else (to.DivideByClients(),)
+    ends = () if isinstance(piece, to.weighting.DivideByClients) else (to.weighting.DivideByClients(),)
     if hasattr(piece, "divisor_is_public"):
         ends = ()
-    if isinstance(piece, to.Appeal):
-        ends = (to.AppealGap(), *ends)
-    pieces = (piece, *ends, to.Poisson(0.1), PrivateSum(sampling_rate=0.1, cohort=None))
+    if isinstance(piece, to.weighting.Appeal):
+        ends = (to.local.AppealGap(), *ends)
+    pieces = (piece, *ends, to.selection.Poisson(0.1), PrivateSum(sampling_rate=0.1, cohort=None))
     if piece.participation != "others":
         assert to.compose(*pieces).privacy is not None
         return
@@ -72,18 +73,23 @@ def test_what_shares_participation_is_refused_with_coins(name):
 
 
 def test_the_refusals_say_why():
-    pieces = (to.DivideByClients(), to.Poisson(0.1), PrivateSum(sampling_rate=0.1))
+    pieces = (to.weighting.DivideByClients(), to.selection.Poisson(0.1), PrivateSum(sampling_rate=0.1))
     with pytest.raises(ConfigurationError, match="Participation treats a client's report by which other clients were"):
-        to.compose(to.Participation(groups=GROUPS), *pieces)
-    slow = to.ServerAmsgrad(delays="paper")
+        to.compose(to.weighting.Participation(groups=GROUPS), *pieces)
+    slow = to.server.Amsgrad(delays="paper")
     with pytest.raises(ConfigurationError, match="ServerAmsgrad treats a client's report by which other clients were"):
         to.compose(*pieces, slow)
     assert to.compose(*pieces, replace(slow, delays="ignored")).privacy is not None
-    fixed = (to.DivideByParticipants(), to.Uniform(2), PrivateSum(cohort=2, sampled_from=8), to.Sgd(sampling="fresh"))
+    fixed = (
+        to.weighting.DivideByParticipants(),
+        to.selection.Uniform(2),
+        PrivateSum(cohort=2, sampled_from=8),
+        to.Sgd(sampling="fresh"),
+    )
     with pytest.raises(ConfigurationError, match="with ServerAmsgrad, what a client adds depends on"):
         to.compose(*fixed, slow)
 
-    class Unknown(to.ByExamples):
+    class Unknown(to.weighting.ByExamples):
         """A subclass that declares nothing has what its base class declares; one of `Weighting` is refused."""
 
         participation = to.pieces.Weighting.participation
@@ -96,7 +102,10 @@ def test_a_client_that_is_not_drawn_leaves_no_trace_in_what_others_add():
     """The attack: what a round without client 0 moves the model by, with and without it in an earlier round."""
     known, moves = federation(N, P), []
     algorithm = to.compose(
-        to.Participation(), to.DivideByClients(), to.Poisson(0.1), PrivateSum(noise_multiplier=0.0, sampling_rate=0.1)
+        to.weighting.Participation(),
+        to.weighting.DivideByClients(),
+        to.selection.Poisson(0.1),
+        PrivateSum(noise_multiplier=0.0, sampling_rate=0.1),
     )
     for first in ([0, 2], [2]):
         state = algorithm.init(torch.zeros(P, dtype=torch.float64), known)

@@ -27,7 +27,8 @@ class ClassesPerClient(Artificial):
     Example:
         >>> import numpy as np, turnout as to
         >>> labels = np.repeat(np.arange(4), 6)
-        >>> [np.bincount(labels[rows], minlength=4).tolist() for rows in to.ClassesPerClient(2).assign(labels, 4, seed=0)]
+        >>> shards = to.partition.ClassesPerClient(2).assign(labels, 4, seed=0)
+        >>> [np.bincount(labels[rows], minlength=4).tolist() for rows in shards]
         [[0, 0, 3, 3], [0, 3, 0, 3], [3, 0, 3, 0], [3, 3, 0, 0]]
 
     Reference: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS

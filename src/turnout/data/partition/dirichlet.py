@@ -36,7 +36,8 @@ class Dirichlet(Artificial):
     Example:
         >>> import numpy as np, turnout as to
         >>> labels = np.repeat(np.arange(3), 20)
-        >>> [np.bincount(labels[rows], minlength=3).tolist() for rows in to.Dirichlet(alpha=0.3).assign(labels, 4, seed=0)]
+        >>> shards = to.partition.Dirichlet(alpha=0.3).assign(labels, 4, seed=0)
+        >>> [np.bincount(labels[rows], minlength=3).tolist() for rows in shards]
         [[0, 4, 7], [13, 11, 1], [7, 1, 5], [0, 4, 7]]
 
     Reference: Wang and Ji, "A Lightweight Method for Tackling Unknown Participation Statistics in Federated Averaging",

@@ -16,7 +16,7 @@ class Iid(Artificial):
 
     Example:
         >>> import numpy as np, turnout as to
-        >>> [len(rows) for rows in to.Iid().assign(np.zeros(11, dtype=int), 3, seed=0)]
+        >>> [len(rows) for rows in to.partition.Iid().assign(np.zeros(11, dtype=int), 3, seed=0)]
         [4, 4, 3]
     """
 

@@ -22,9 +22,10 @@ from turnout.deployment.client.join import PLAIN, Connection, Incoming
 from turnout.deployment.client.session import Answer, Call, Client, Manners, Sleep, Work
 from turnout.deployment.client.state import ClientState
 from turnout.deployment.client.worker import Computer, Worker
-from turnout.population.availability import BoundAvailability, one_round_length
-from turnout.population.dropout import BoundDropout
-from turnout.population.durations import BoundSpeed
+from turnout.population.availability import BoundAvailability
+from turnout.population.availability.base import one_round_length
+from turnout.population.behaviour.dropout import BoundDropout
+from turnout.population.speed.durations import BoundSpeed
 
 
 @dataclass

@@ -15,7 +15,7 @@ class Median(Coordinatewise):
 
     Example:
         >>> import turnout as to
-        >>> to.compose(to.Median(), to.Uniform(10))
+        >>> to.compose(to.aggregation.Median(), to.selection.Uniform(10))
         Algorithm('custom': Uniform() -> Sgd() -> DivideByParticipants() -> Median() -> ServerSgd())
 
     Reference: Yin et al., "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018, option I.

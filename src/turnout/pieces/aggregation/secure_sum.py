@@ -59,7 +59,7 @@ class SecureSum(WeightedSum):
 
     Example:
         >>> import turnout as to
-        >>> to.fedau(also=(to.SecureSum(largest=64.0, fraction_bits=12),)).phases
+        >>> to.fedau(also=(to.aggregation.SecureSum(largest=64.0, fraction_bits=12),)).phases
         ('train', 'share', 'mask', 'open')
 
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020.

@@ -20,7 +20,7 @@ class Clip(Guard):
 
     Example:
         >>> import turnout as to
-        >>> to.fedavg(also=(to.Clip(norm=1.0),)).guard
+        >>> to.fedavg(also=(to.guard.Clip(norm=1.0),)).guard
         (Clip(norm=1.0),)
 
     Reference: McMahan et al., "Learning differentially private recurrent language models", ICLR 2018.

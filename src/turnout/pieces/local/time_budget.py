@@ -11,7 +11,7 @@ from turnout.core.checks import ConfigurationError, count, positive, probability
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.local.work import MOST, Work
-from turnout.population.durations import BoundSpeed
+from turnout.population.speed.durations import BoundSpeed
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Uniform(Selection):
         >>> import numpy as np, turnout as to
         >>> from turnout.core.types import Candidates
         >>> everyone = lambda clients: np.ones(len(clients), dtype=bool)
-        >>> to.Uniform(3).select(Candidates(everyone, num_clients=100, round=0, seed=0)).tolist()
+        >>> to.selection.Uniform(3).select(Candidates(everyone, num_clients=100, round=0, seed=0)).tolist()
         [1, 65, 76]
     """
 

@@ -1,21 +1,12 @@
 """How the server steps along the direction."""
 
-from turnout.pieces.server_optimizer.adagrad import ServerAdagrad
-from turnout.pieces.server_optimizer.adam import ServerAdam
+from turnout.pieces.server_optimizer.adagrad import ServerAdagrad as Adagrad
+from turnout.pieces.server_optimizer.adam import ServerAdam as Adam
 from turnout.pieces.server_optimizer.amplified import Amplified
-from turnout.pieces.server_optimizer.amsgrad import ServerAmsgrad
+from turnout.pieces.server_optimizer.amsgrad import ServerAmsgrad as Amsgrad
 from turnout.pieces.server_optimizer.fedexp import FedExP
-from turnout.pieces.server_optimizer.momentum import ServerMomentum
-from turnout.pieces.server_optimizer.sgd import ServerSgd
-from turnout.pieces.server_optimizer.yogi import ServerYogi
+from turnout.pieces.server_optimizer.momentum import ServerMomentum as Momentum
+from turnout.pieces.server_optimizer.sgd import ServerSgd as Sgd
+from turnout.pieces.server_optimizer.yogi import ServerYogi as Yogi
 
-__all__ = [
-    "Amplified",
-    "FedExP",
-    "ServerAdagrad",
-    "ServerAdam",
-    "ServerAmsgrad",
-    "ServerMomentum",
-    "ServerSgd",
-    "ServerYogi",
-]
+__all__ = ["Adagrad", "Adam", "Amplified", "Amsgrad", "FedExP", "Momentum", "Sgd", "Yogi"]

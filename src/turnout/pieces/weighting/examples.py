@@ -18,7 +18,7 @@ class ByExamples(Weighting):
 
     Example:
         >>> import turnout as to
-        >>> to.compose(to.ByExamples(), to.DivideBySum()).weighting
+        >>> to.compose(to.weighting.ByExamples(), to.weighting.DivideBySum()).weighting
         (ByExamples(), DivideBySum())
 
     Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.

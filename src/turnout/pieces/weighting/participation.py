@@ -40,7 +40,7 @@ class Participation(Weighting, KnownInAdvance):
 
     Example:
         >>> import turnout as to
-        >>> to.compose(to.Participation(cutoff=50), to.DivideByClients())
+        >>> to.compose(to.weighting.Participation(cutoff=50), to.weighting.DivideByClients())
         Algorithm('custom': AllAvailable() -> Sgd() -> Participation() -> DivideByClients() -> WeightedSum() -> ServerSgd())
 
     Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",

@@ -46,8 +46,8 @@ class Buffered(Pace):
     Example:
         >>> import turnout as to
         >>> from turnout.simulation.schedule import schedule
-        >>> unlike = to.Population(speed=to.Speed(compute=to.delay.Constant(1.0), spread=1.0, per="task"))
-        >>> schedule(to.Buffered(2), unlike, num_clients=4, steps=30).contributions()["contributions"].tolist()
+        >>> unlike = to.Population(speed=to.speed.Speed(compute=to.delay.Constant(1.0), spread=1.0, per="task"))
+        >>> schedule(to.pace.Buffered(2), unlike, num_clients=4, steps=30).contributions()["contributions"].tolist()
         [25, 10, 11, 14]
 
     References: Nguyen et al., "Federated learning with buffered asynchronous aggregation", AISTATS 2022; Ma et al.,

@@ -36,8 +36,8 @@ class Rounds(Pace):
     Example:
         >>> import turnout as to
         >>> from turnout.simulation.schedule import schedule
-        >>> two = to.Population(speed=to.Speed(compute=to.delay.Uniform(1, 2)))
-        >>> schedule(to.Rounds(deadline=1.5), two, num_clients=4, steps=3).outcomes()["late"]
+        >>> two = to.Population(speed=to.speed.Speed(compute=to.delay.Uniform(1, 2)))
+        >>> schedule(to.pace.Rounds(deadline=1.5), two, num_clients=4, steps=3).outcomes()["late"]
         7
 
     Reference: Bonawitz et al., "Towards federated learning at scale: system design", MLSys 2019, section 2.2.

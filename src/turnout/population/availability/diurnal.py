@@ -8,9 +8,9 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, not_negative, probability, refuse
 from turnout.core.random import fold, generator, stream, uniform
-from turnout.population.availability import Availability, BoundAvailability
-from turnout.population.rates import LabelCorrelation, correlation, rank_by_labels
-from turnout.population.renewal import last_renewal
+from turnout.population.availability.base import Availability, BoundAvailability
+from turnout.population.availability.rates import LabelCorrelation, correlation, rank_by_labels
+from turnout.population.availability.renewal import last_renewal
 
 _TEN_MINUTES, _DAY = 600, 86_400
 

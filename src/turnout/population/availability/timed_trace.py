@@ -13,10 +13,10 @@ import numpy as np
 from turnout.core.checks import ConfigurationError, DataError, count, known_name
 from turnout.core.random import below, fold, generator, stream
 from turnout.data.directory import Place
-from turnout.population.availability import Availability, BoundAvailability
-from turnout.population.rates import LabelCorrelation, correlation, rank_by_labels
+from turnout.population.availability.base import Availability, BoundAvailability
+from turnout.population.availability.rates import LabelCorrelation, correlation, rank_by_labels
+from turnout.population.availability.trace import union
 from turnout.population.table import LARGEST, check_path, numbers, read_table
-from turnout.population.trace import union
 
 DAY = 86_400
 """Seconds."""

@@ -12,9 +12,9 @@ from turnout.core.checks import ConfigurationError, count, known_name, not_negat
 from turnout.core.random import fold, stream, uniform
 from turnout.population import delay
 from turnout.population.delay import Constant, Delay, quantile_of_sum, standard_normal
-from turnout.population.durations import BoundSpeed, Durations, Seconds, SpeedModel
-from turnout.population.groups import Group, assign, check_delay
-from turnout.population.profiles import device_profiles
+from turnout.population.speed.durations import BoundSpeed, Durations, Seconds, SpeedModel
+from turnout.population.speed.groups import Group, assign, check_delay
+from turnout.population.speed.profiles import device_profiles
 
 Per = Literal["step", "task"]
 
@@ -52,7 +52,7 @@ class Speed(SpeedModel):
 
     Example:
         >>> import numpy as np, turnout as to
-        >>> speed = to.Speed(compute=to.delay.Constant(2.0), upload=to.delay.Constant(0.5)).bind(num_clients=3)
+        >>> speed = to.speed.Speed(compute=to.delay.Constant(2.0), upload=to.delay.Constant(0.5)).bind(num_clients=3)
         >>> speed.seconds(np.arange(3), np.zeros(3, dtype=int), num_steps=4).total.tolist()
         [8.5, 8.5, 8.5]
     """

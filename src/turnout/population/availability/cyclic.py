@@ -8,8 +8,8 @@ import numpy as np
 
 from turnout.core.checks import count, refuse
 from turnout.core.random import below, fold, stream
-from turnout.population.availability import BoundAvailability
-from turnout.population.rates import RatedAvailability
+from turnout.population.availability.base import BoundAvailability
+from turnout.population.availability.rates import RatedAvailability
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Cyclic(RatedAvailability):
 
     Example:
         >>> import numpy as np, turnout as to
-        >>> bound = to.Cyclic(mean=0.5, period=4).bind(num_clients=4)
+        >>> bound = to.availability.Cyclic(mean=0.5, period=4).bind(num_clients=4)
         >>> [bound.available(np.arange(4), round).astype(int).tolist() for round in range(4)]
         [[0, 0, 1, 0], [0, 0, 0, 1], [1, 1, 0, 1], [1, 1, 1, 0]]
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from turnout.core.checks import count, probability, refuse
 from turnout.core.random import fold, stream, uniform
-from turnout.population.availability import BoundAvailability
-from turnout.population.rates import RatedAvailability
+from turnout.population.availability.base import BoundAvailability
+from turnout.population.availability.rates import RatedAvailability
 
 
 @dataclass(frozen=True)

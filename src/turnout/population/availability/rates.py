@@ -9,7 +9,7 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, not_negative, positive, probability, refuse
 from turnout.core.random import generator
-from turnout.population.availability import Availability
+from turnout.population.availability.base import Availability
 
 LabelCorrelation = float | tuple[float, ...]
 """The concentration alpha_p of `label_correlated_rates`, or its q, one number a class."""

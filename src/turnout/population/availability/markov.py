@@ -8,9 +8,9 @@ import numpy as np
 
 from turnout.core.checks import refuse
 from turnout.core.random import fold, stream, uniform
-from turnout.population.availability import BoundAvailability
-from turnout.population.rates import RatedAvailability
-from turnout.population.renewal import last_renewal
+from turnout.population.availability.base import BoundAvailability
+from turnout.population.availability.rates import RatedAvailability
+from turnout.population.availability.renewal import last_renewal
 
 _JOIN_LIMIT = 1e-6
 
@@ -37,7 +37,7 @@ class Markov(RatedAvailability):
 
     Example:
         >>> import numpy as np, turnout as to
-        >>> bound = to.Markov(mean=0.5, join=0.3).bind(num_clients=4)
+        >>> bound = to.availability.Markov(mean=0.5, join=0.3).bind(num_clients=4)
         >>> [bound.available(np.arange(4), round).astype(int).tolist() for round in range(4)]
         [[1, 1, 1, 0], [1, 1, 1, 0], [0, 1, 1, 0], [0, 1, 1, 0]]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, DataError, count, shown
-from turnout.population.availability import Availability, BoundAvailability
+from turnout.population.availability.base import Availability, BoundAvailability
 from turnout.population.table import check_path, load, whole_numbers
 
 _COLUMNS = ("client", "from", "to")
@@ -38,7 +38,7 @@ class Trace(Availability):
 
     Example:
         >>> import numpy as np, turnout as to
-        >>> bound = to.Trace(((0, 0, 2), (1, 1, 3))).bind(num_clients=2)  # client, from, to
+        >>> bound = to.availability.Trace(((0, 0, 2), (1, 1, 3))).bind(num_clients=2)  # client, from, to
         >>> [bound.available(np.arange(2), round).astype(int).tolist() for round in range(3)]
         [[1, 0], [1, 1], [0, 1]]
     """

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.core.random import fold, stream, uniform
-from turnout.population.availability import BoundAvailability
-from turnout.population.rates import RatedAvailability
+from turnout.population.availability.base import BoundAvailability
+from turnout.population.availability.rates import RatedAvailability
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Bernoulli(RatedAvailability):
 
     Example:
         >>> import numpy as np, turnout as to
-        >>> bound = to.Bernoulli(mean=0.5).bind(num_clients=6)
+        >>> bound = to.availability.Bernoulli(mean=0.5).bind(num_clients=6)
         >>> [bound.available(np.arange(6), round).astype(int).tolist() for round in range(3)]
         [[1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 1, 0], [0, 1, 1, 0, 1, 1]]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.core.checks import count
-from turnout.population.availability import Availability, BoundAvailability
-from turnout.population.rates import everyone_at
+from turnout.population.availability.base import Availability, BoundAvailability
+from turnout.population.availability.rates import everyone_at
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from turnout.core.checks import ConfigurationError, DataError, nearest
 from turnout.population.delay import Constant
-from turnout.population.groups import Group
+from turnout.population.speed.groups import Group
 from turnout.population.table import numbers, read_table
 
 _NUMBERS = ("share", "seconds_per_step", "upload_bandwidth", "download_bandwidth", "latency")

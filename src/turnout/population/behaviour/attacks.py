@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from turnout.core.checks import ConfigurationError, count, positive
-from turnout.population.behaviour import Attack, Honest
+from turnout.population.behaviour.byzantine import Attack, Honest
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, not_negative, probability
 from turnout.core.random import fold, stream, uniform
-from turnout.population.durations import Seconds
+from turnout.population.speed.durations import Seconds
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, DataError, count, known_name, probability
 from turnout.core.random import below, fold, stream
-from turnout.population.durations import BoundSpeed, Durations, Seconds, SpeedModel
-from turnout.population.speed import Per
+from turnout.population.speed.distributions import Per
+from turnout.population.speed.durations import BoundSpeed, Durations, Seconds, SpeedModel
 from turnout.population.table import check_path, numbers, read_table
 
 _LEGS = ("download", "compute", "upload")
