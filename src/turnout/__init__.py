@@ -66,6 +66,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "ALGORITHMS",
+    "AdamW",
     "AfterRound",
     "Algorithm",
     "AppealMetrics",
@@ -98,6 +99,7 @@ __all__ = [
     "compose",
     "data",
     "delay",
+    "diloco",
     "ditto",
     "f3ast",
     "fadas",

@@ -11,6 +11,7 @@ from turnout.algorithms import (
     average_all,
     average_participating,
     ca2fl,
+    diloco,
     ditto,
     f3ast,
     fadas,
@@ -65,7 +66,7 @@ from turnout.experiment import Experiment
 from turnout.pieces import aggregation, guard, local, personalization, selection, weighting
 from turnout.pieces import server_optimizer as server
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import AdamW, Sgd
 from turnout.population import Population, availability, behaviour, delay, requirement, speed
 from turnout.protocol import pace
 from turnout.record.query import History

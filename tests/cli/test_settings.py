@@ -12,11 +12,12 @@ from turnout.cli.layers import override
 from turnout.cli.names import AVAILABILITY, PARTITIONS, SELECTIONS
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError
-from turnout.core.schedule import Cosine
+from turnout.core.schedule import ByStep, Cosine, LinearWarmup
 from turnout.data import SOURCES
 from turnout.models import MODELS, Cnn, Mlp
-from turnout.pieces.local import Prox, Sgd
+from turnout.pieces.local import Adam, AdamW, Prox, Sgd
 from turnout.pieces.selection import AllAvailable, Uniform
+from turnout.pieces.server_optimizer.nesterov import ServerNesterov
 from turnout.pieces.weighting import Participation
 from turnout.population import Bernoulli, Cyclic, Markov
 from turnout.record.describe import describe
@@ -207,6 +208,11 @@ def test_settings_are_a_function_of_the_seed() -> None:
         ("local=fast", "local: got 'fast', needed a table of options"),
         ("local.lr=-1", "local.lr: got -1.0, needed a finite number > 0"),
         ("local.sampling=slow", "local.sampling: got 'slow', needed 'pass', 'fresh' or 'replacement'"),
+        ("local.solver=addam", "unknown solver 'addam': did you mean 'adam'? (known: adam, adamw, sgd)"),
+        (
+            "local.beta1=0.8",
+            "unknown option 'local.beta1' of Sgd: it is an option of adam, adamw; write local.solver=adam",
+        ),
         ("selection=unifrom", "unknown selection 'unifrom': did you mean 'uniform'?"),
         (
             "selection.cohort_size=3",
@@ -230,6 +236,32 @@ def test_what_cannot_be_run_is_refused(text: str, message: str) -> None:
 def test_what_only_the_data_can_tell_is_refused_with_its_place() -> None:
     with pytest.raises(ConfigurationError, match=r"^data.num_clients: got 5000, needed at most"):
         settings("data.num_clients=5000").data()
+
+
+def test_a_solver_is_named_and_leaves_step_sizes_of_sgd_behind() -> None:
+    assert settings("local.lr=0.2").algorithm().local == Sgd(lr=0.2)
+    chosen = settings("local.solver=adamw", "local.beta1=0.8", "local.keep_state=true").algorithm()
+    assert chosen.local == AdamW(beta1=0.8, keep_state=True)
+    assert settings("data=synthetic").algorithm().local == Sgd(lr=0.01)
+    assert settings("data=synthetic", "local.solver=adam").algorithm().local == Adam()
+    warm = """local.lr={kind="by_step", schedule={kind="linear_warmup", lr=0.1, rounds=2}}"""
+    assert settings(warm).algorithm().local == Sgd(lr=ByStep(LinearWarmup(0.1, 2.0)))
+
+
+def test_an_algorithm_may_bring_its_own_solver() -> None:
+    inner = settings("algorithm=diloco", "local.steps=50").algorithm()
+    assert inner.local == AdamW(steps=50, weight_decay=0.1, keep_state=True)
+    assert inner.server == ServerNesterov(0.7, 0.9)
+    assert settings("algorithm=diloco", "data=synthetic").algorithm().local == AdamW(weight_decay=0.1, keep_state=True)
+    assert settings("algorithm=diloco", "local.solver=sgd", "local.momentum=0.5").algorithm().local == Sgd(momentum=0.5)
+    assert settings("server=nesterov", "server.beta=0.5").algorithm().server == ServerNesterov(beta=0.5)
+
+
+def test_a_solver_is_refused_where_the_recipe_is_about_sgd() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"local.solver: got 'adamw', needed sgd, for perfedavg is about steps of"
+    ):
+        settings("algorithm=perfedavg", "local.solver=adamw")
 
 
 def test_a_local_rule_is_refused_where_the_recipe_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

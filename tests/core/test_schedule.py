@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from turnout import ConfigurationError
-from turnout.core.schedule import Cosine, Halving, InverseRoot, check_step_size, step_size
+from turnout.core.schedule import ByStep, Cosine, Halving, InverseRoot, LinearWarmup, check_step_size, step_size
 
 
 def test_fedaus_schedule_for_cifar_100():
@@ -78,3 +78,46 @@ def test_an_inverse_root_falls_as_fedawes_authors_have_it():
         InverseRoot(0.0)
     with pytest.raises(ConfigurationError, match=r"every: got 0, needed a whole number >= 1"):
         InverseRoot(0.1, every=0)
+
+
+def test_by_step_is_the_schedule_between_rounds():
+    schedule = ByStep(Cosine(1.0, rounds=10))
+    sizes = schedule.at_steps(np.array([3, 3, 5]), np.array([4, 2, 0]))
+    assert sizes.shape == (4, 3)
+    np.testing.assert_array_equal(sizes[:, 0], Cosine(1.0, rounds=10).at(3 + np.arange(4) / 4))
+    np.testing.assert_array_equal(sizes[:2, 1], Cosine(1.0, rounds=10).at(3 + np.arange(2) / 2))
+    np.testing.assert_array_equal(schedule.at(np.arange(12)), Cosine(1.0, rounds=10).at(np.arange(12)))
+
+
+def test_by_step_that_restarts_is_the_same_in_every_round():
+    schedule = ByStep(LinearWarmup(Halving(1.0, start=1, every=1), rounds=0.5), restarts=True)
+    sizes = schedule.at_steps(np.array([0, 7]), np.array([4, 4]))
+    assert sizes.tolist() == [[0.0, 0.0], [0.5, 0.5], [1.0, 1.0], [1.0, 1.0]]
+    assert schedule.at(np.array([0, 7])).tolist() == [0.0, 0.0]
+
+
+def test_schedules_by_round_are_the_same_in_all_steps():
+    sizes = Halving(1.0, start=1, every=1).at_steps(np.array([0, 1]), np.array([3, 1]))
+    assert sizes.tolist() == [[1.0, 0.5]] * 3
+
+
+def test_warm_up_goes_before_any_schedule():
+    np.testing.assert_allclose(
+        LinearWarmup(Cosine(0.4, 8), 4).at(np.array([2, 6])), [0.5, 1] * Cosine(0.4, 8).at(np.array([2, 6]))
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: LinearWarmup(0.1, rounds=0), "rounds: got 0, needed a finite number > 0"),
+        (lambda: LinearWarmup(-0.1, rounds=2), "lr: got -0.1"),
+        (
+            lambda: ByStep(0.1),  # type: ignore[arg-type]
+            "schedule: got 0.1, needed a schedule, such as Cosine",
+        ),
+    ],
+)
+def test_refusals_of_schedules_by_step(make, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make()

@@ -11,12 +11,14 @@ import torch
 
 from turnout import (
     ALGORITHMS,
+    AdamW,
     Algorithm,
     Experiment,
     Population,
     Sgd,
     average_participating,
     compose,
+    diloco,
     ditto,
     fedadagrad,
     fedadam,
@@ -46,9 +48,10 @@ from turnout import (
     scaffold,
     scaffold_p,
 )
+from turnout.core.schedule import ByStep, LinearWarmup
 from turnout.pieces.aggregation import CentredClipping, Krum, Median, NearestNeighbours, PrivateSum, SecureSum
 from turnout.pieces.guard import Clip, ClipControls, PowerSgd, Qsgd, Sign, TopK
-from turnout.pieces.local import AppealGap, GradientNoise, Prox, Scaffold, StartGradient
+from turnout.pieces.local import AppealGap, GradientNoise, Prox, Scaffold, Solver, StartGradient
 from turnout.pieces.personalization import Ditto, Personal
 from turnout.pieces.selection import Uniform, WithReplacement
 from turnout.pieces.server_optimizer.adam import ServerAdam
@@ -71,6 +74,14 @@ N = len(SIZES)
 DATA = classification(features=16, classes=16)
 RATES = (0.5, 0.3, 0.6, 0.2, 0.4, 0.3, 0.5, 0.1)
 """Of taking part; with seed 0 and seed 1 some of the first ten rounds are empty."""
+
+
+def adamw(local: Sgd) -> AdamW:
+    """The same minibatches, two for each clipped step of AdamW, whose state clients keep, with a warm-up by step."""
+    options = {field.name: getattr(local, field.name) for field in fields(Solver)}
+    lr = ByStep(LinearWarmup(0.02, rounds=2.5))
+    return AdamW(**options | {"lr": lr, "keep_state": True, "accumulate": 2, "max_norm": 1.0})
+
 
 RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedavg": fedavg,
@@ -120,6 +131,7 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedyogi": lambda local: fedyogi(local, tau=0.1),
     "fedadagrad": lambda local: fedadagrad(local, tau=0.1),
     "fedexp": fedexp,
+    "diloco": lambda local: diloco(local, server_lr=0.5, beta=0.5),
     # and what can be composed of the same pieces
     "fedau without cutoff": lambda local: fedau(local, cutoff=None, server_lr=1.5),
     "fedau that forgets": lambda local: compose(local, Participation(3, average="exponential"), DivideByClients()),
@@ -180,6 +192,10 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
         local, cohort_size=3, also=(Personal(), SecureSum(min_clients=2, degree=2))
     ),
     "fednu, uniform": lambda local: fednu(local, by="uniform", cohort_size=3),
+    "diloco, late": lambda local: diloco(local, server_lr=0.5, beta=0.5, every=3, data_weighted=True),
+    "scaffold with adamw that clients keep": lambda local: scaffold(
+        adamw(local), cohort_size=3, also=(Prox(0.1), Personal())
+    ),
 }
 
 LOCAL = Sgd(lr=0.3, steps=3, batch_size=16)

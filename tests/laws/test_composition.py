@@ -40,7 +40,7 @@ REFUSED = {
     },
     "server": {
         "is what it is by": {
-            *("fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedexp", "fadas", "amplified_scaffold"),
+            *("fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedexp", "fadas", "amplified_scaffold", "diloco"),
         },
         "has a size of its own": {"fedasync", "fedavg_p"},
         "and only the step": {"area"},

@@ -2,7 +2,7 @@
 
 from turnout import ALGORITHMS, Sgd
 
-from .recipes import LOCAL, RECIPES
+from .recipes import LOCAL, RECIPES, adamw
 
 OF_THEIR_OWN = ("perfedavg", "mw_fed")
 """Recipes that change the local rule: what a step is, or how many there are."""
@@ -19,6 +19,8 @@ def test_recipes_take_their_local_rule_and_their_name():
         if name.startswith(OF_THEIR_OWN):
             assert isinstance(algorithm.local, Sgd)
             assert (algorithm.local.lr, algorithm.local.batch_size) == (LOCAL.lr, LOCAL.batch_size)
+        elif "adamw" in name:
+            assert algorithm.local == adamw(LOCAL)
         else:
             assert algorithm.local is LOCAL
         if name in ALGORITHMS:

@@ -9,6 +9,7 @@ from turnout.algorithms.area import area
 from turnout.algorithms.average_all import average_all
 from turnout.algorithms.average_participating import average_participating
 from turnout.algorithms.ca2fl import ca2fl
+from turnout.algorithms.diloco import diloco
 from turnout.algorithms.ditto import ditto
 from turnout.algorithms.f3ast import f3ast
 from turnout.algorithms.fadas import fadas
@@ -58,7 +59,7 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
         maxfl, qffl, perfedavg, mw_fed,
         fedstaleweight, fedbuff, fedasync,
         ca2fl, ace, aced, area, fadas, rennala, ringmaster,
-        fedavgm, fedadam, fedyogi, fedadagrad, fedexp,
+        fedavgm, fedadam, fedyogi, fedadagrad, fedexp, diloco,
     )
 }  # fmt: skip
 """Every recipe by its name on the command line."""
@@ -72,6 +73,7 @@ __all__ = [
     "average_all",
     "average_participating",
     "ca2fl",
+    "diloco",
     "ditto",
     "f3ast",
     "fadas",

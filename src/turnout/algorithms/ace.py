@@ -13,12 +13,12 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Mifa
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
-def ace(local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def ace(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
     """ACE: ``U_b = Delta_b`` for whoever reports, then ``x <- x + server_lr (1/N) sum_n U_n`` (Algorithm 1).
 
     It is MIFA's rule, with a step for every report. The paper's first step waits for all clients, which is what

@@ -13,13 +13,13 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Aced
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
 def aced(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     tau: int = 50,
     server_lr: float | Schedule = 1.0,

@@ -9,13 +9,13 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import PeriodicScaffold, Sgd
+from turnout.pieces.local import PeriodicScaffold, Sgd, Solver
 from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.pieces.weighting import DivideByParticipants
 
 
 def amplified_scaffold(
-    local: Sgd | None = None, *, period: int = 10, gamma: float = 1.5, also: tuple[Piece, ...] = ()
+    local: Solver | None = None, *, period: int = 10, gamma: float = 1.5, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
     """Amplified SCAFFOLD: local steps descend ``g - c_k + c``; c_k, c and long steps of the server are those of periods.
 

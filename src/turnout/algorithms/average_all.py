@@ -6,13 +6,13 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
 def average_all(
-    local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+    local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
     """Absent clients count as zero: ``u = (1/N) sum_b Delta_b``. Biased alike, with steps as small as the cohort."""
     return compose(local or Sgd(), DivideByClients(), ServerSgd(server_lr), also=also, name="average_all")

@@ -13,12 +13,12 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedVarp
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
-def ca2fl(local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def ca2fl(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
     """CA2FL: ``v = h + (1/B) sum_b (Delta_b - h_b)``, ``x <- x + server_lr v``, then ``h_b = Delta_b``, h their mean.
 
     (Algorithm 2.) It is FedVARP's rule on the reports of a buffer. The paper's clients are in a buffer once:

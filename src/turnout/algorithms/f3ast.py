@@ -10,14 +10,14 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection import LeastServed
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import BySmoothedRate, DivideByParticipants
 
 
 def f3ast(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     cohort_size: int = 10,
     beta: float = 0.01,

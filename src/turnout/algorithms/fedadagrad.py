@@ -6,13 +6,13 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.adagrad import ServerAdagrad
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 def fedadagrad(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     server_lr: float | Schedule = 0.1,
     beta1: float = 0.0,

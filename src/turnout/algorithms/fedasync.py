@@ -12,14 +12,14 @@ from turnout.core.checks import positive, refuse
 from turnout.pieces.aggregation import WeightedModels
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByStaleness, DivideByParticipants
 from turnout.pieces.weighting.discount import Rule as Discount
 
 
 def fedasync(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     alpha: float = 0.6,
     discount: Discount = "polynomial",

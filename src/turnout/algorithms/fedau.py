@@ -14,13 +14,13 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, Participation
 
 
 def fedau(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     cutoff: int | None = 50,
     average: str = "mean",

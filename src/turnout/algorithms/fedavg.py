@@ -6,12 +6,14 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
-def fedavg(local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def fedavg(
+    local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+) -> Algorithm:
     """FedAvg: the mean of the participants' updates, weighted by their examples.
 
     Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.

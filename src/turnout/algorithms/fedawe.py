@@ -11,12 +11,12 @@ from turnout.core.checks import positive
 from turnout.pieces.aggregation import KeptModels
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.weighting import DivideByParticipants, Echo
 
 
 def fedawe(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     global_lr: float = 1.0,
     max_norm: float | None = None,

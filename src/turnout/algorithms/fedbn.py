@@ -9,14 +9,14 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
 def fedbn(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     personal: str | tuple[str, ...] = "norms",
     server_lr: float | Schedule = 1.0,

@@ -11,14 +11,14 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import ByStaleness, DivideByParticipants, DivideBySum
 from turnout.pieces.weighting.discount import Rule as Discount
 
 
 def fedbuff(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     discount: Discount = "constant",
     exponent: float = 0.5,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.fedexp import FedExP
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 def fedexp(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     epsilon: float = 1e-3,
     also: tuple[Piece, ...] = (),

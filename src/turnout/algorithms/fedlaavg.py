@@ -10,14 +10,14 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Mifa
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection import LongestAbsent
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
 def fedlaavg(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     cohort_size: int = 10,
     server_lr: float | Schedule = 1.0,

@@ -10,7 +10,7 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.selection import (
     Uniform,
 )
@@ -22,7 +22,7 @@ from turnout.pieces.weighting import (
 
 
 def fednova(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     cohort_size: int = 10,
     server_lr: float | Schedule = 1.0,

@@ -10,7 +10,7 @@ from turnout.core.checks import known_name
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece, Selection
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd, StartGradient
+from turnout.pieces.local import Sgd, Solver, StartGradient
 from turnout.pieces.selection import (
     ByAlignment,
     ByAlignmentAndInexactness,
@@ -27,7 +27,7 @@ from turnout.pieces.weighting import (
 
 
 def fednu(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     by: str = "alignment",
     signs: bool = False,

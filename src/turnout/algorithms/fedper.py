@@ -9,7 +9,7 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -17,7 +17,7 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 def fedper(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     personal: str | tuple[str, ...] = "head",
     cohort_size: int = 10,

@@ -9,7 +9,7 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Prox, Sgd
+from turnout.pieces.local import Prox, Sgd, Solver
 from turnout.pieces.selection import (
     Uniform,
 )
@@ -22,7 +22,7 @@ from turnout.pieces.weighting import (
 
 
 def fedprox(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     mu: float = 0.01,
     weighted: bool = True,

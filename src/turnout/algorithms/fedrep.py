@@ -9,11 +9,11 @@ from turnout.algorithms.fedalt import fedalt
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Solver
 
 
 def fedrep(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     personal: str | tuple[str, ...] = "head",
     share: float = 0.8,

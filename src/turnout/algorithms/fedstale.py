@@ -10,13 +10,13 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedStale
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, KnownRates, Participation
 
 
 def fedstale(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     beta: float = 0.5,
     learns_rates: bool = False,

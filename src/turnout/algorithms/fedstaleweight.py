@@ -12,14 +12,14 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideBySum, ExpectedStaleness
 from turnout.pieces.weighting.staleness import Average, Rule
 
 
 def fedstaleweight(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     rule: Rule = "paper",
     average: Average = "window",

@@ -11,12 +11,14 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedVarp
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
-def fedvarp(local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def fedvarp(
+    local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+) -> Algorithm:
     """FedVARP: ``u = mean_N(Y) + (1/B) sum_b (Delta_b - Y_b)``, Y the last update of each client."""
     pieces = (DivideByParticipants(), FedVarp(), ServerSgd(server_lr))
     return compose(local or Sgd(), *pieces, also=also, name="fedvarp")

@@ -6,13 +6,13 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.yogi import ServerYogi
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 def fedyogi(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     server_lr: float | Schedule = 0.01,
     beta1: float = 0.9,

@@ -13,7 +13,7 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Inexactness, Sgd, StartGradient
+from turnout.pieces.local import Inexactness, Sgd, Solver, StartGradient
 from turnout.pieces.selection import (
     TwoCohorts,
     Uniform,
@@ -28,7 +28,7 @@ from turnout.pieces.weighting import (
 
 
 def folb(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     cohort_size: int = 10,
     data_weighted: bool = False,
@@ -47,7 +47,7 @@ def folb(
 
 
 def folb_heterogeneous(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     psi: float = 1.0,
     cohort_size: int = 10,
@@ -67,7 +67,7 @@ def folb_heterogeneous(
 
 
 def folb_two_set(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     cohort_size: int = 10,
     data_weighted: bool = False,

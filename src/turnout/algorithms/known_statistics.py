@@ -6,13 +6,13 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, KnownRates
 
 
 def known_statistics(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     rates: tuple[float, ...] | None = None,
     server_lr: float | Schedule = 1.0,

@@ -12,7 +12,7 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import AppealGap, Sgd
+from turnout.pieces.local import AppealGap, Sgd, Solver
 from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import (
@@ -23,7 +23,7 @@ from turnout.pieces.weighting.appeal import Q
 
 
 def maxfl(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     q: Q = "derivative",
     sharpness: float = 1.0,

@@ -10,11 +10,11 @@ from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Mifa
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
-def mifa(local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def mifa(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
     """MIFA: ``u = mean_N(Y)``, Y the last update of each client, this round's included."""
     return compose(local or Sgd(), DivideByClients(), Mifa(), ServerSgd(server_lr), also=also, name="mifa")

@@ -12,7 +12,7 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import AppealGap, Sgd, ShareOfWork
+from turnout.pieces.local import AppealGap, Sgd, ShareOfWork, Solver
 from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import (
@@ -22,7 +22,7 @@ from turnout.pieces.weighting import (
 
 
 def mw_fed(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     factor: float = 4.0,
     most: float | None = None,

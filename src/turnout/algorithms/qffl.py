@@ -9,7 +9,7 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd, StartLoss
+from turnout.pieces.local import Sgd, Solver, StartLoss
 from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import (
@@ -18,7 +18,7 @@ from turnout.pieces.weighting import (
 
 
 def qffl(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     q: float = 1.0,
     cohort_size: int = 10,

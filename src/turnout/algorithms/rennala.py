@@ -12,12 +12,14 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Sgd
+from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
-def rennala(local: Sgd | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
+def rennala(
+    local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
+) -> Algorithm:
     """Rennala SGD: ``u = (1/B) sum_b Delta_b`` over B reports that all were trained from the present model.
 
     The rule is FedBuff's without a discount; what makes it Rennala is the pace, ``Buffered(B, max_staleness=0)``: a client

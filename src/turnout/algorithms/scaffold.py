@@ -9,7 +9,7 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Scaffold, Sgd
+from turnout.pieces.local import Scaffold, Sgd, Solver
 from turnout.pieces.local.scaffold import Initial, Option
 from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -17,7 +17,7 @@ from turnout.pieces.weighting import DivideByParticipants
 
 
 def scaffold(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     option: Option = "II",
     initial: Initial = "zeros",

@@ -12,7 +12,7 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.pieces.local import Scaffold, Sgd
+from turnout.pieces.local import Scaffold, Sgd, Solver
 from turnout.pieces.local.scaffold import Initial
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import Uniform
@@ -21,7 +21,7 @@ from turnout.pieces.weighting import DivideByParticipants
 
 
 def scaffold_p(
-    local: Sgd | None = None,
+    local: Solver | None = None,
     *,
     personal: str | tuple[str, ...] = "head",
     initial: Initial = "gradients",

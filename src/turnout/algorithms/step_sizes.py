@@ -37,7 +37,7 @@ def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smooth
     positive("smoothness", smoothness)
     lr, steps = getattr(algorithm.local, "lr", None), getattr(algorithm.local, "steps", None)
     server_lr, own = getattr(algorithm.server, "lr", None), algorithm.personal
-    if not isinstance(own, Personal) or own.alternate or not _averages_a_sample(algorithm):
+    if not isinstance(own, Personal) or own.alternate or algorithm.local.adapts or not _averages_a_sample(algorithm):
         return []
     if not isinstance(lr, float | int) or not isinstance(steps, int) or not isinstance(server_lr, float | int):
         return []

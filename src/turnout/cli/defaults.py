@@ -54,6 +54,9 @@ SPEED: Table = {
 }
 """Of clients who report whenever they are done: the fastest of 100 are about 100 times as fast as the slowest."""
 
+LOCAL: Mapping[str, Table] = {"diloco": {"solver": "adamw", "weight_decay": 0.1, "keep_state": True}}
+"""Local steps of algorithms that are about another solver than SGD."""
+
 BY_DATA: Mapping[str, Table] = {
     "digits": {"data": {"num_clients": 100, **_DIRICHLET}, "model": {"name": "mlp"}},
     "mnist": {"data": {"num_clients": 250, **_DIRICHLET}, "model": {"name": "cnn"}},

@@ -28,6 +28,7 @@ from turnout.cli.names import (
     SCHEDULES,
     SELECTIONS,
     SERVER_OPTIMIZERS,
+    SOLVERS,
     SPEEDS,
     WORK,
 )
@@ -50,6 +51,7 @@ CATALOGUE: Mapping[str, tuple[str, Mapping[str, Callable[..., Any]]]] = {
     "mixings": ("aggregation.mixing='{kind=\"NAME\", OPTION=VALUE}'", MIXINGS),
     "server_optimizers": ("server=NAME server.OPTION=VALUE", SERVER_OPTIMIZERS),
     "pieces": ("also.NAME.OPTION=VALUE", ALSO),
+    "solvers": ("local.solver=NAME local.OPTION=VALUE", SOLVERS),
     "schedules": ("local.lr='{kind=\"NAME\", OPTION=VALUE}'", SCHEDULES),
     "requirements": ("population.requirement='{kind=\"NAME\", OPTION=VALUE}'", REQUIREMENTS),
     "behaviours": ("population.behaviour='{kind=\"NAME\", OPTION=VALUE}'", BEHAVIOURS),
@@ -60,7 +62,7 @@ CATALOGUE: Mapping[str, tuple[str, Mapping[str, Callable[..., Any]]]] = {
 """How each kind is written, and what there is of it."""
 
 MORE: Mapping[str, tuple[tuple[str, str, Callable[..., Any], Mapping[str, Any]], ...]] = {
-    "algorithms": (("local.OPTION=VALUE", "local training, whatever the algorithm", Sgd, {}),),
+    "algorithms": (("local.OPTION=VALUE", "local training, whatever the algorithm (turnout list solvers)", Sgd, {}),),
     "data": (
         (
             "data.OPTION=VALUE",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from turnout.core.schedule import Cosine, Halving, InverseRoot, Schedule
+from turnout.core.schedule import ByStep, Cosine, Halving, InverseRoot, LinearWarmup, Schedule
 from turnout.data.partition import (
     ById,
     ClassesPerClient,
@@ -34,7 +34,20 @@ from turnout.pieces.aggregation import (
 from turnout.pieces.aggregation.mixing import Mixing
 from turnout.pieces.base import Aggregation, Piece, Selection, Server
 from turnout.pieces.guard import BFloat16, Clip, ClipControls, NoiseShare, PowerSgd, Qsgd, RandomK, Sign, TopK
-from turnout.pieces.local import GradientNoise, PeriodicScaffold, Prox, Scaffold, TimeBudget, UniformWork, Work
+from turnout.pieces.local import (
+    Adam,
+    AdamW,
+    Alternating,
+    GradientNoise,
+    PeriodicScaffold,
+    Prox,
+    Scaffold,
+    Sgd,
+    Solver,
+    TimeBudget,
+    UniformWork,
+    Work,
+)
 from turnout.pieces.personalization.ditto import Ditto
 from turnout.pieces.personalization.partial import Personal
 from turnout.pieces.selection import (
@@ -55,6 +68,7 @@ from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.pieces.server_optimizer.amsgrad import ServerAmsgrad
 from turnout.pieces.server_optimizer.fedexp import FedExP
 from turnout.pieces.server_optimizer.momentum import ServerMomentum
+from turnout.pieces.server_optimizer.nesterov import ServerNesterov
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.server_optimizer.yogi import ServerYogi
 from turnout.pieces.weighting import DivideByNoisyCurvature, DivideByNoisySum
@@ -160,6 +174,7 @@ CORRELATIONS: Mapping[str, type[Correlation]] = {
 SERVER_OPTIMIZERS: Mapping[str, type[Server]] = {
     "sgd": ServerSgd,
     "momentum": ServerMomentum,
+    "nesterov": ServerNesterov,
     "adam": ServerAdam,
     "amsgrad": ServerAmsgrad,
     "yogi": ServerYogi,
@@ -171,6 +186,7 @@ SERVER_OPTIMIZERS: Mapping[str, type[Server]] = {
 
 ALSO: Mapping[str, type[Piece]] = {
     "prox": Prox,
+    "alternating": Alternating,
     "gradient_noise": GradientNoise,
     "scaffold": Scaffold,
     "periodic_scaffold": PeriodicScaffold,
@@ -193,8 +209,17 @@ ALSO: Mapping[str, type[Piece]] = {
 WORK: Mapping[str, type[Work]] = {"uniform": UniformWork, "time_budget": TimeBudget}
 """Amounts of local work that vary by client and round."""
 
-SCHEDULES: Mapping[str, type[Schedule]] = {"halving": Halving, "cosine": Cosine, "inverse_root": InverseRoot}
-"""Step sizes that change with the round."""
+SCHEDULES: Mapping[str, type[Schedule]] = {
+    "halving": Halving,
+    "cosine": Cosine,
+    "inverse_root": InverseRoot,
+    "linear_warmup": LinearWarmup,
+    "by_step": ByStep,
+}
+"""Step sizes that change with the round, or with the local step."""
+
+SOLVERS: Mapping[str, type[Solver]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
+"""Rules of local steps."""
 
 REQUIREMENTS: Mapping[str, type[Requirement]] = {"warm_up": WarmUp, "given": GivenRequirement}
 """What clients require of a model."""
@@ -230,6 +255,7 @@ PACES: Mapping[str, type[Pace]] = {"rounds": Rounds, "buffered": Buffered}
 
 FAMILIES: Mapping[type, tuple[str, Mapping[str, Callable[..., Any]]]] = {
     Correlation: ("correlation", CORRELATIONS),
+    Solver: ("solver", SOLVERS),
     Mixing: ("mixing", MIXINGS),
     Schedule: ("schedule", SCHEDULES),
     Work: ("work", WORK),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from turnout.cli.names import SOLVERS
 from turnout.cli.options import REQUIRED, Table, options_of
 from turnout.cli.sections import NAMED
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.experiment import Experiment
-from turnout.pieces.local import Sgd
 from turnout.reporting.range import Range
 
 _FILLED = ("model", "availability", "pace")
@@ -20,7 +20,9 @@ _FILLED = ("model", "availability", "pace")
 def completed(table: Table) -> Table:
     """Return settings with the defaults of everything that they leave out, as far as a file can hold them."""
     filled = {key: _filled(table[key], NAMED[key][table[key]["name"]]) for key in _FILLED if key in table}
-    return {**_filled(table, Experiment), **filled, "local": _filled(table.get("local", {}), Sgd)}
+    local = {"solver": "sgd", **table.get("local", {})}
+    local = {"solver": local["solver"], **_filled(local, SOLVERS[local["solver"]])}
+    return {**_filled(table, Experiment), **filled, "local": local}
 
 
 def _filled(options: Table, piece: Any) -> Table:

@@ -6,14 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from turnout.algorithms import ALGORITHMS
-from turnout.cli.names import AGGREGATIONS, AVAILABILITY, PACES, PARTITIONS, SELECTIONS, SERVER_OPTIMIZERS
-from turnout.cli.options import Table, build, options_of
+from turnout.cli.names import (
+    AGGREGATIONS,
+    AVAILABILITY,
+    PACES,
+    PARTITIONS,
+    SELECTIONS,
+    SERVER_OPTIMIZERS,
+    SOLVERS,
+)
+from turnout.cli.options import Table, build, options_of, part
 from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
 from turnout.data.catalogue import SOURCES
 from turnout.data.source import Source
 from turnout.experiment import Experiment
 from turnout.models import MODELS
-from turnout.pieces.local import Sgd
 from turnout.population import Population
 from turnout.reporting.grid import written
 
@@ -42,7 +49,7 @@ _OF_PARTITIONS = {name for partition in PARTITIONS.values() for name in options_
 
 _FLAGS = ("algorithm", "data", "model", "availability", "pace")
 _OPTIONS: Mapping[str, set[str]] = {
-    "local": set(options_of(Sgd)),
+    "local": {"solver", *(name for piece in SOLVERS.values() for name in options_of(piece))},
     "data": {*OF_SPLIT, *_OF_PARTITIONS},
     "population": set(options_of(Population)),
     **{
@@ -122,11 +129,38 @@ def piece_of(section: str, table: Table) -> Any:
     """
     known, options = NAMED[section], {key: value for key, value in table.items() if key != "name"}
     kind = chosen(section, table, known)
+    _check_options(kind, options, known, section, section)
+    return build(kind, options, section)
+
+
+def _check_options(kind: Any, options: Table, known: Mapping[str, Any], section: str, named: str) -> None:
+    """Refuse options of another piece of a section, which `named` chooses."""
     for key in options:
         having = [name for name, piece in known.items() if key in options_of(piece)]
         if having and key not in options_of(kind):
             raise ConfigurationError(
                 f"unknown option '{section}.{key}' of {kind.__name__}: it is an option of {', '.join(having)}; write "
-                f"{section}={having[0]} too, or leave it out"
+                f"{named}={having[0]} too, or leave it out"
             )
-    return build(kind, options, section)
+
+
+def local_of(table: Table, recipe: Any) -> Any:
+    """Return the local rule of a recipe, by the solver that a table names, SGD where it names none.
+
+    Raises:
+        ConfigurationError: for a recipe that takes no solver, or not this one, and for options that the solver does not have.
+    """
+    known, options = options_of(recipe), {key: value for key, value in table.items() if key != "solver"}
+    kind, name = part(known["local"].hint) if "local" in known else None, table.get("solver", "sgd")
+    if kind is None:
+        raise ConfigurationError(f"local: {recipe.__name__} has no local rule with options: leave it out")
+    chosen = SOLVERS[known_name("solver", name, SOLVERS)]
+    if not issubclass(chosen, kind):
+        raise refuse(
+            "local.solver",
+            given=name,
+            needed=f"sgd, for {recipe.__name__} is about steps of {kind.__name__} alone",
+            instead="Leave local.solver out",
+        )
+    _check_options(chosen, options, SOLVERS, "local", "local.solver")
+    return build(chosen, options, "local")

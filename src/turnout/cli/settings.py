@@ -12,9 +12,9 @@ from turnout.algorithms import ALGORITHMS
 from turnout.cli import defaults, own
 from turnout.cli.layers import merge
 from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PARTITIONS
-from turnout.cli.options import Table, arguments, build, convert, options_of, part, placed, unknown_option
-from turnout.cli.sections import OF_SPLIT, as_table, chosen, piece_of, tidy
-from turnout.core.checks import ConfigurationError, known_name, refuse
+from turnout.cli.options import Table, arguments, build, convert, options_of, placed, unknown_option
+from turnout.cli.sections import OF_SPLIT, as_table, chosen, local_of, piece_of, tidy
+from turnout.core.checks import known_name, refuse
 from turnout.data.catalogue import SOURCES
 from turnout.data.federated import FederatedData
 from turnout.data.partition import Partition
@@ -55,6 +55,10 @@ class Settings:
         given = [tidy(layer, data) for layer in layers]
         below = (defaults.ANY, {"data": {"name": data}}, defaults.BY_DATA.get(data, {}), _of_pace(given, pace, data))
         under = reduce(merge, below)
+        if local := _local(under, given):
+            under = {**under, "local": local}
+        else:
+            under.pop("local", None)
         # Under and, for what a layer replaced and a later one put back, once more under the outcome.
         table = merge(under, reduce(merge, given, under))
         kind = chosen("availability", table["availability"], AVAILABILITY)
@@ -148,11 +152,7 @@ class Settings:
         if not isinstance(own_local := options.pop("local", {}), Mapping):
             raise refuse("algorithm.local", given=own_local, needed="a table of options")
         if local := {**self.table.get("local", {}), **own_local}:
-            known = options_of(recipe)
-            kind = part(known["local"].hint) if "local" in known else None
-            if kind is None:
-                raise ConfigurationError(f"local: {recipe.__name__} has no local rule with options: leave it out")
-            ready["local"] = build(kind, local, "local")
+            ready["local"] = local_of(local, recipe)
         algorithm = build(recipe, options, "algorithm", **ready)
         if not isinstance(algorithm, Algorithm):
             raise refuse(
@@ -229,6 +229,23 @@ def _of_pace(layers: Sequence[Table], pace: str | None, data: str) -> Table:
         table = merge(table, {"local": {"lr": lr}})
     says = any(_says_speed(layer.get("population", {})) for layer in layers)
     return table if says or not table else merge(table, {"population": {"speed": defaults.SPEED}})
+
+
+def _local(under: Table, layers: Sequence[Table]) -> Table:
+    """Return the default options of the solver that layers name, or that suits their algorithm.
+
+    Those of the data are about SGD, whose step sizes mean nothing to another solver.
+    """
+    merged = reduce(merge, layers, under)
+    own = defaults.LOCAL.get(merged["algorithm"]["name"], {})
+    own_local = merged["algorithm"].get("local", {})
+    named = {**own, **merged.get("local", {}), **(own_local if isinstance(own_local, Mapping) else {})}.get(
+        "solver", "sgd"
+    )
+    return {
+        **(under.get("local", {}) if named == "sgd" else {}),
+        **(own if own.get("solver", "sgd") == named else {}),
+    }
 
 
 def _says_speed(population: Table) -> bool:

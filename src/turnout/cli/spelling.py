@@ -19,6 +19,7 @@ from turnout.cli.names import (
     REQUIREMENTS,
     SCHEDULES,
     SELECTIONS,
+    SOLVERS,
     SPEEDS,
     WORK,
 )
@@ -33,6 +34,7 @@ _SECTIONS: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "selection": SELECTIONS,
     "availability": AVAILABILITY,
     "pace": PACES,
+    "local.solver": {name: piece for name, piece in SOLVERS.items() if piece is not Sgd},
     "model": MODELS,
     "data.partition": PARTITIONS,
 }

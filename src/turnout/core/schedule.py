@@ -1,4 +1,4 @@
-"""Step sizes that change with the round."""
+"""Step sizes that change with the round, or with the local step."""
 
 from __future__ import annotations
 
@@ -20,6 +20,15 @@ class Schedule(ABC):
     @abstractmethod
     def at(self, version: np.ndarray) -> np.ndarray:
         """Return the step size at each version, float64, of the same shape."""
+
+    def at_steps(self, version: np.ndarray, num_steps: np.ndarray) -> np.ndarray:
+        """Return the step size of each local step of B clients, float64 ``[S, B]``; the same in all steps of a round.
+
+        Args:
+            version: of each client's task, int64 ``[B]``.
+            num_steps: of each client, int64 ``[B]``; S is the most of them.
+        """
+        return np.broadcast_to(self.at(version), (int(num_steps.max(initial=0)), len(version)))
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,77 @@ class InverseRoot(Schedule):
     def at(self, version: np.ndarray) -> np.ndarray:
         """Return the step size at each version."""
         return self.initial / np.sqrt(1.0 + version / self.every)
+
+
+@dataclass(frozen=True)
+class LinearWarmup(Schedule):
+    """Rise linearly over the first rounds: ``min(1, version / rounds)`` times another step size.
+
+    With `ByStep` the rise goes on from local step to local step; without, the whole first round has a step size of 0.
+
+    Args:
+        lr: the step size, or another schedule, which counts rounds from the first one, too.
+        rounds: until the factor is 1, > 0; with `ByStep` it may be a part of a round.
+
+    Example:
+        >>> LinearWarmup(0.1, rounds=4).at(np.arange(6)).round(3).tolist()
+        [0.0, 0.025, 0.05, 0.075, 0.1, 0.1]
+    """
+
+    lr: float | Schedule
+    rounds: float
+
+    def __post_init__(self) -> None:
+        check_step_size("lr", self.lr)
+        positive("rounds", self.rounds)
+
+    def at(self, version: np.ndarray) -> np.ndarray:
+        """Return the step size at each version."""
+        return step_size(self.lr, version) * np.minimum(version / self.rounds, 1.0)
+
+
+@dataclass(frozen=True)
+class ByStep(Schedule):
+    """Change the step size from local step to local step, where another schedule changes it from round to round.
+
+    Step s = 0, ..., S - 1 of the S steps that a client takes in round t has the step size that `schedule` has at
+    ``t + s / S``, or at ``s / S`` if it `restarts` in every round. For local work alone: what the server steps by has no
+    local steps.
+
+    Args:
+        schedule: as a function of the round, whole numbers or not.
+        restarts: whether every round begins it anew.
+
+    Example:
+        Over 10 rounds of 500 steps, 1,000 steps of warm-up and half a cosine, as of a single run of 5,000 steps:
+
+        >>> schedule = ByStep(LinearWarmup(Cosine(4e-4, rounds=10), rounds=2))
+        >>> sizes = schedule.at_steps(np.array([1]), np.array([500]))
+        >>> sizes.shape, f"{sizes[0, 0]:.2e}", f"{sizes[499, 0]:.2e}"
+        ((500, 1), '1.95e-04', '3.62e-04')
+
+        Half a cosine in every round:
+
+        >>> ByStep(Cosine(0.1, rounds=1), restarts=True).at_steps(np.array([7]), np.array([4]))[:, 0].round(3).tolist()
+        [0.1, 0.085, 0.05, 0.015]
+    """
+
+    schedule: Schedule
+    restarts: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.schedule, Schedule):
+            raise refuse("schedule", given=self.schedule, needed="a schedule, such as Cosine(0.1, rounds=100)")
+
+    def at(self, version: np.ndarray) -> np.ndarray:
+        """Return the step size of the first local step at each version."""
+        return self.schedule.at(np.zeros_like(version) if self.restarts else version)
+
+    def at_steps(self, version: np.ndarray, num_steps: np.ndarray) -> np.ndarray:
+        """Return the step size of each local step."""
+        step = np.arange(int(num_steps.max(initial=0)))[:, None]
+        share = np.minimum(step / np.maximum(num_steps, 1), 1.0)
+        return self.schedule.at(share if self.restarts else version + share)
 
 
 LARGEST = float(np.finfo(np.float32).max)

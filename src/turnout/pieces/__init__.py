@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # at run time by `__getattr__`: pieces themselves live in thi
         Server,
         Weighting,
     )
-    from turnout.pieces.local import Work
+    from turnout.pieces.local import Solver, Update, Work
     from turnout.population import Availability, Requirement, SpeedModel
     from turnout.population.delay import Delay
     from turnout.protocol.pace import Pace
@@ -48,7 +48,9 @@ _HOMES = {
     "Partition": "turnout.data.partition",
     "Requirement": "turnout.population",
     "Schedule": "turnout.core.schedule",
+    "Solver": "turnout.pieces.local",
     "SpeedModel": "turnout.population",
+    "Update": "turnout.pieces.local",
     "Work": "turnout.pieces.local",
 }
 """Modules of the base classes that are not of a slot."""
@@ -79,7 +81,9 @@ __all__ = [
     "Schedule",
     "Selection",
     "Server",
+    "Solver",
     "SpeedModel",
+    "Update",
     "Weighting",
     "Work",
 ]

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from turnout.pieces.local.descent import Descent, StepState
+from turnout.pieces.local.sgd import HeavyBall
 
 COUNTS = np.array([[4, 4, 2, 4, 4, 2], [4, 4, 1, 0, 0, 0]])
 
@@ -14,7 +15,7 @@ def descent(counts, parts=1, known=False):
     return Descent(
         num_steps=np.array([6, 3]),
         start=torch.zeros(2, 3),
-        lr=torch.full((2, 1), 0.1),
+        lr=torch.full((6, 2, 1), 0.1),
         examples=torch.arange(6 * parts * 2 * 4).reshape(6, parts, 2, 4),
         mask=mask,
         counts=np.repeat(counts[:, :, None], parts, axis=2),
@@ -25,7 +26,9 @@ def descent(counts, parts=1, known=False):
 
 
 def stretches(whole, row, alone=True) -> list[tuple[Any, ...]]:
-    part = whole.part(slice(row, row + 1), StepState.of(whole, 0.0), torch.zeros(100, 2), torch.zeros(100), alone)
+    part = whole.part(
+        slice(row, row + 1), StepState.of(whole, HeavyBall(), {}), torch.zeros(100, 2), torch.zeros(100), alone
+    )
     return [(each.number, *each.minibatches[:2], each.first) for each in part.stretches]
 
 

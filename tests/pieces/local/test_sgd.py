@@ -102,8 +102,8 @@ def test_a_pass_goes_on_where_it_stopped(tiny):
     report, memory = trained(Sgd(lr=0.1, steps=2), tiny, [7], memory=memory, version=3)
     torch.testing.assert_close(report.delta[0], by_torch(Sgd(), tiny, 7, 0.1, 2, done=5)[0], rtol=1e-5, atol=1e-6)
     assert memory["steps_done"].tolist() == [7]
-    assert Sgd(sampling="fresh").memory(10) == {}
-    assert Sgd().memory(10) == {"steps_done": ((), torch.int64)}
+    assert Sgd(sampling="fresh").memory(10, torch.float32) == {}
+    assert Sgd().memory(10, torch.float32) == {"steps_done": ((), torch.int64)}
 
 
 def test_lanes_may_start_from_different_versions(tiny):

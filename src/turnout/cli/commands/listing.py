@@ -21,6 +21,7 @@ KINDS = (
     "mixings",
     "server_optimizers",
     "pieces",
+    "solvers",
     "schedules",
     "requirements",
     "behaviours",

@@ -132,7 +132,7 @@ def check_fixed_size(algorithm: Slots, cohort: int | None) -> None:
         raise ConfigurationError(
             f"sampled_from: with {remembering}, what a client adds depends on the rounds in which it was drawn before, which "
             "are private then, and rounds are no independent samples: leave sampled_from out, or use Poisson with "
-            "sampling_rate; of Sgd, sampling='fresh' begins each round anew"
+            "sampling_rate; of Sgd, sampling='fresh' begins each round anew, and so does keep_state=False"
         )
 
 
@@ -144,6 +144,6 @@ def _of_earlier_rounds(algorithm: Slots) -> str | None:
         (algorithm.personal, algorithm.personal is not None),
         *((piece, bool(piece.memory(1, torch.float32))) for piece in (*algorithm.guard, *algorithm.corrections)),
         *((piece, bool(piece.keeps)) for piece in algorithm.corrections),
-        (algorithm.local, bool(algorithm.local.memory(1))),
+        (algorithm.local, bool(algorithm.local.memory(1, torch.float32))),
     )
     return next((type(piece).__name__ for piece, does in remembers if does), None)

@@ -78,8 +78,9 @@ class Algorithm:
 
     @property
     def remembers(self) -> tuple[str, ...]:
-        """What corrections have clients remember and not send, ``[x]`` each, which moves only with reports that count."""
-        return tuple(name for each in self.corrections for name in each.memory(1, torch.float32))
+        """What clients remember and do not send, ``[x]`` each, which moves only with reports that count."""
+        own = (name for each in self.corrections for name in each.memory(1, torch.float32))
+        return (*self.local.remembers, *own)
 
     @property
     def renews(self) -> dict[str, int]:
@@ -204,7 +205,10 @@ class Algorithm:
             personal: what each has of its own at first, if it has any, ``[P_v]``.
             parameters: the shapes of the shared parameters.
         """
-        shapes = self.local.memory(federation.num_params)
+        trained = torch.zeros(1, federation.num_params)
+        if self.personal is not None:
+            trained = self.personal.join(trained, {"personal": personal[None]})
+        shapes = self.local.memory(trained.shape[1], federation.dtype)
         for guard in self.guard:
             shapes |= guard.memory(federation.num_params, federation.dtype, parameters)
         for piece in self.corrections:

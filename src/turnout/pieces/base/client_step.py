@@ -43,7 +43,7 @@ def _settle(algorithm: Algorithm, before: State, memory: State, sent: Report, up
     longer finite.
     """
     settling = [guard for guard in algorithm.guard if type(guard).settle is not Guard.settle]
-    if not algorithm.keeps and not settling and update is None:
+    if not algorithm.keeps and not algorithm.remembers and not settling and update is None:
         return  # so that nobody waits for a device to hear which reports are good
     good = torch.from_numpy(sent.finite())[:, None]
     for guard in settling:

@@ -49,10 +49,35 @@ class Local(Piece, ABC):
         del task
         return np.ones(len(clients), dtype=np.int64)
 
-    def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """Return what each client remembers: shape and type by name, zero at first."""
-        del num_params
+    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Return what each client remembers: shape and type by name, zero at first.
+
+        Args:
+            num_params: of what it trains, personal ones included.
+            dtype: of these.
+        """
+        del num_params, dtype
         return {}
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """Names in `memory` of what moves only with reports that count."""
+        return ()
+
+    @property
+    def adapts(self) -> bool:
+        """Whether a step depends on the gradients of earlier ones, as with momentum, so that they do not count alike."""
+        return False
+
+    @property
+    def drifts(self) -> bool:
+        """Whether parameters move whose gradients in a round are zero, as by a weight decay that is no part of gradients."""
+        return False
+
+    @property
+    def normalises(self) -> bool:
+        """Whether the length of a step does not depend on that of its gradient, as Adam's."""
+        return False
 
     def alone(self, steps: int) -> Local:
         """Return the rule by which a client takes so many steps with a model of its own, and remembers nothing afterwards."""

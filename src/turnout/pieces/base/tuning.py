@@ -23,7 +23,7 @@ def tuned(rule: Local, task: Task, clients: Clients, purpose: str) -> Task:
     """
     memory = {
         name: torch.zeros((len(clients), *shape), dtype=dtype)
-        for name, (shape, dtype) in rule.memory(task.params.shape[-1]).items()
+        for name, (shape, dtype) in rule.memory(task.params.shape[-1], task.params.dtype).items()
     }
     own = replace(task, seed=stream(purpose, task.seed), shared={})
     report = rule.train(own, memory, replace(clients, start=None), ())

@@ -1,5 +1,7 @@
 """What clients do: a solver, corrections of its gradient, measurements, and how much work there is."""
 
+from turnout.pieces.local.adam import Adam, AdamW
+from turnout.pieces.local.alternating import Alternating
 from turnout.pieces.local.measurements import AppealGap, GradientNorm, Inexactness, StartGradient, StartLoss
 from turnout.pieces.local.meta import Meta
 from turnout.pieces.local.noise import GradientNoise
@@ -7,10 +9,15 @@ from turnout.pieces.local.periodic_scaffold import PeriodicScaffold
 from turnout.pieces.local.prox import Prox
 from turnout.pieces.local.scaffold import Scaffold
 from turnout.pieces.local.sgd import Sgd
+from turnout.pieces.local.solver import Solver
 from turnout.pieces.local.time_budget import TimeBudget
+from turnout.pieces.local.update import Update
 from turnout.pieces.local.work import ShareOfWork, UniformWork, Work
 
 __all__ = [
+    "Adam",
+    "AdamW",
+    "Alternating",
     "AppealGap",
     "GradientNoise",
     "GradientNorm",
@@ -21,9 +28,11 @@ __all__ = [
     "Scaffold",
     "Sgd",
     "ShareOfWork",
+    "Solver",
     "StartGradient",
     "StartLoss",
     "TimeBudget",
     "UniformWork",
+    "Update",
     "Work",
 ]

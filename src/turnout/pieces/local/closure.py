@@ -1,4 +1,4 @@
-"""Corrections apart from the tensors that they hold, which are other ones in every round where all else is the same."""
+"""Corrections apart from the tensors that they hold, which differ in every round, and what the steps leave of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 
+from turnout.core.types import State
 from turnout.pieces.base import Correction
 
 
@@ -54,3 +55,20 @@ def split_tensors(corrections: tuple[Correction, ...]) -> tuple[StaticCorrection
     except TypeError:
         return None
     return found, held
+
+
+def outcome(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor]) -> tuple[State, State]:
+    """Return what all corrections changed and what they remember, by name, part after part."""
+    ended = [(one, delta) for own, delta in zip(begun, deltas, strict=True) for one in own]
+    return _joined([one.changes(delta) for one, delta in ended]), _joined(
+        [one.remembered(delta) for one, delta in ended]
+    )
+
+
+def _joined(parts: Sequence[State]) -> State:
+    """Return the rows of all parts by name, in the order of the parts."""
+    rows: dict[str, list[torch.Tensor]] = {}
+    for part in parts:
+        for name, value in part.items():
+            rows.setdefault(name, []).append(value)
+    return {name: torch.cat(values) for name, values in rows.items()}

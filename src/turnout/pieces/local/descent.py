@@ -9,7 +9,9 @@ from itertools import pairwise
 import numpy as np
 import torch
 
+from turnout.core.types import State
 from turnout.pieces.local.local_step import LocalStep
+from turnout.pieces.local.update import Update
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,7 +21,7 @@ class Descent:
     Attributes:
         num_steps: of each client, int64 ``[B]``, falling.
         start: where they begin, ``[B, P]``.
-        lr: step sizes, ``[B, 1]``.
+        lr: step sizes, ``[S, B, 1]``, or ``[S, 1, 1]`` where they are those of all clients.
         examples: positions in the flat data, ``[S, parts, B, M]``: of each step, one or more minibatches.
         mask: 1 for examples and 0 for padding, as `examples`; None where nothing is padded.
         counts: how many of each minibatch are examples, on the host, int64 ``[B, S, parts]``.
@@ -50,16 +52,17 @@ class Descent:
         params, start, stretches = state.params[rows].data, self.start[rows], []
         for active, begin, end in self._stretches(rows):
             some = slice(rows.start, rows.start + active)
-            moving = None if state.velocity is None else state.velocity[some]
-            here = params[:active], start[:active], moving, state.total[some], self.lr[some], x, y
+            sizes = some if self.lr.shape[1] > 1 else slice(0, 1)
+            moments = {name: value[some] for name, value in state.moments.items()}
+            here = params[:active], start[:active], state.total[some], x, y
             first = None
             if begin == 0 and self.first_loss is not None and self.first_gradient is not None:
-                first, begin = (self.first_loss[some], self.first_gradient[some]), 1
+                first, begin = (self.lr[0, sizes], self.first_loss[some], self.first_gradient[some]), 1
             for low, high, width in self._widths(rows.start, begin, end) if alone else ((begin, end, None),):
                 now = slice(low, high), slice(None), some
                 mask = None if self.mask is None or width is not None else self.mask[now]
-                minibatches = self.examples[now][..., :width], mask, self.keys[now]
-                stretches.append(Stretch(here, first, high - low, minibatches))
+                minibatches = self.examples[now][..., :width], mask, self.keys[now], self.lr[low:high, sizes]
+                stretches.append(Stretch(here, moments, first, high - low, minibatches))
                 first = None
         return Part(params, start, stretches)
 
@@ -91,19 +94,18 @@ class StepState:
     Attributes:
         params: where they are, ``[B, P]``, and in the end how far each has come.
         total: the sum of its losses, ``[B]``.
-        velocity: ``[B, P]``; None without momentum.
+        moments: the state of the solver's rule, rows ``[B, ...]`` by name.
     """
 
     params: torch.Tensor
     total: torch.Tensor
-    velocity: torch.Tensor | None
+    moments: State
 
     @classmethod
-    def of(cls, descent: Descent, momentum: float) -> StepState:
-        """Before the first step."""
+    def of(cls, descent: Descent, update: Update, kept: State) -> StepState:
+        """Before the first step, with what clients have kept of their state, if anything."""
         start = descent.start
-        velocity = torch.zeros(start.shape, dtype=start.dtype, device=start.device) if momentum else None
-        return cls(start.new_empty(start.shape), start.new_zeros(len(start)), velocity)
+        return cls(start.new_empty(start.shape), start.new_zeros(len(start)), kept or update.init(start))
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,14 +113,16 @@ class Stretch:
     """Steps in which the same clients are at work.
 
     Attributes:
-        here: the first arguments of a step, up to the examples.
-        first: loss and gradient of the first step, where they are known.
+        here: the first arguments of a step, up to the state.
+        moments: the state.
+        first: step size, loss and gradient of the first step, where they are known.
         number: of the steps that follow.
         minibatches: the other arguments of these, with a row for each.
     """
 
-    here: tuple[torch.Tensor | None, ...]
-    first: tuple[torch.Tensor, torch.Tensor] | None
+    here: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+    moments: State
+    first: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None
     number: int
     minibatches: tuple[torch.Tensor | None, ...]
 
@@ -136,7 +140,7 @@ class Part:
         self.params.copy_(self.start)
         for stretch in self.stretches:
             if stretch.first is not None:
-                step.move(*stretch.here[:5], *stretch.first)  # type: ignore[arg-type]
+                step.move(*stretch.here[:3], stretch.moments, *stretch.first)
             if stretch.number:
-                step.repeat(stretch.here, stretch.minibatches)
+                step.repeat(stretch.here, stretch.moments, stretch.minibatches)
         self.params.sub_(self.start)

@@ -14,7 +14,7 @@ from turnout.engine.cohort import Start
 from turnout.engine.full_batch import full_gradient
 from turnout.pieces.base import Correction, Measurement
 from turnout.pieces.base.tuning import tuned
-from turnout.pieces.local.sgd import Sgd
+from turnout.pieces.local.solver import Solver
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class AppealGap(Measurement):
     gives: ClassVar[tuple[str, ...]] = ("appeal_gap",)
     of_requirement: ClassVar[bool] = True
 
-    tuning: Sgd | None = None
+    tuning: Solver | None = None
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
         """Return the gap to what the clients require."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import torch
 
-from turnout.core.checks import known_name, positive
+from turnout.core.checks import ConfigurationError, known_name, positive
 from turnout.engine.cohort import Clients
 from turnout.pieces.local.local_step import Direction, GradientAt
 from turnout.pieces.local.sgd import Sgd
@@ -53,14 +53,23 @@ class Meta(Sgd):
 
     @classmethod
     def of(cls, local: Sgd, alpha: float, hessian: Hessian, delta: float = 1e-3) -> Meta:
-        """Return the same steps and minibatches, with a meta-gradient."""
+        """Return the same steps and minibatches, with a meta-gradient.
+
+        Raises:
+            ConfigurationError: for another solver.
+        """
+        if not isinstance(local, Sgd):
+            raise ConfigurationError(
+                f"Per-FedAvg's steps are those of Sgd, got {type(local).__name__}: its analysis is of one step size for the "
+                "meta-gradient: use Sgd"
+            )
         own = {field.name: getattr(local, field.name) for field in fields(Sgd)}
         return cls(**own, alpha=alpha, hessian=hessian, delta=delta)
 
     @property
     def per_step(self) -> int:
         """D, D' and, with a Hessian, D''."""
-        return 2 if self.hessian == "none" else 3
+        return self.accumulate * (2 if self.hessian == "none" else 3)
 
     def alone(self, steps: int) -> Sgd:
         """Plain steps: a model of one's own is trained to be good as it is."""

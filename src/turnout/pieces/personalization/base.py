@@ -24,9 +24,9 @@ class OnOwnPart(Local):
     rule: Local
     columns: tuple[Correction, ...]
 
-    def memory(self, num_params: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """Return what the rule remembers."""
-        return self.rule.memory(num_params)
+        return self.rule.memory(num_params, dtype)
 
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
         """Its steps, so changed."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from turnout.core.checks import not_negative
+from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.device import to_device
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, Local, Personalization
+from turnout.pieces.base import Correction, Local, Personalization, Slots
 from turnout.pieces.personalization.base import OnOwnPart, check_steps
 
 
@@ -34,7 +34,7 @@ class Ditto(Personalization):
             they are judged; of several numbers, such as ``(1, 5, 20)``, each is judged by itself.
 
     Raises:
-        ConfigurationError: for numbers out of range.
+        ConfigurationError: for numbers out of range, and, of an algorithm, for a local rule whose state clients keep.
 
     Reference: Li et al., "Ditto: fair and robust federated learning through personalization", ICML 2021.
     """
@@ -45,6 +45,14 @@ class Ditto(Personalization):
     def __post_init__(self) -> None:
         not_negative("proximal", self.proximal)
         check_steps(self.adaptation_steps)
+
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse one state for two models."""
+        if algorithm.local.remembers:
+            raise ConfigurationError(
+                "keep_state: with Ditto a client trains two models, each with moments of its own, and it keeps one state: "
+                "write keep_state=False"
+            )
 
     def chosen(self, module: nn.Module) -> frozenset[str]:
         """No part of the model is left out of what is shared."""

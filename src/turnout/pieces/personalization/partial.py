@@ -50,8 +50,8 @@ class Personal(Personalization):
             ``unseen_after_k_test_accuracy`` and alike; a single one gives ``unseen_test_accuracy``.
 
     Raises:
-        ConfigurationError: for numbers out of range, and, of an algorithm, for momentum with `alternate`, and with
-            ``"all"`` for rules about updates, of which there are none.
+        ConfigurationError: for numbers out of range, and, of an algorithm, for momentum or Adam with `alternate`, Adam with
+            an `lr_factor`, and with ``"all"`` for rules about updates, of which there are none.
 
     References: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization";
     Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
@@ -81,10 +81,16 @@ class Personal(Personalization):
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse what would keep moving a part that is frozen, and rules about updates where nothing is sent."""
-        if self.alternate and getattr(algorithm.local, "momentum", 0.0):
+        if self.alternate and algorithm.local.adapts:
+            what = "momentum the velocity" if hasattr(algorithm.local, "momentum") else "Adam the mean gradient"
             raise ConfigurationError(
-                "with momentum the velocity of one part would move it on while the other part's steps are due: leave "
-                "momentum out, or alternate=0"
+                f"with {what} of one part would move it on while the other part's steps are due: use Sgd without momentum, "
+                "or alternate=0"
+            )
+        if self.lr_factor != 1.0 and algorithm.local.normalises:
+            raise ConfigurationError(
+                f"lr_factor={self.lr_factor} multiplies the gradients of the personal part, and a step of "
+                f"{type(algorithm.local).__name__} is as long whatever the gradient's length is: use Sgd, or lr_factor=1"
             )
         if self.parameters == "all" and (idle := _rules_about_updates(algorithm)):
             raise ConfigurationError(

@@ -6,7 +6,8 @@ from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.pieces.server_optimizer.amsgrad import ServerAmsgrad as Amsgrad
 from turnout.pieces.server_optimizer.fedexp import FedExP
 from turnout.pieces.server_optimizer.momentum import ServerMomentum as Momentum
+from turnout.pieces.server_optimizer.nesterov import ServerNesterov as Nesterov
 from turnout.pieces.server_optimizer.sgd import ServerSgd as Sgd
 from turnout.pieces.server_optimizer.yogi import ServerYogi as Yogi
 
-__all__ = ["Adagrad", "Adam", "Amplified", "Amsgrad", "FedExP", "Momentum", "Sgd", "Yogi"]
+__all__ = ["Adagrad", "Adam", "Amplified", "Amsgrad", "FedExP", "Momentum", "Nesterov", "Sgd", "Yogi"]

@@ -46,6 +46,11 @@ class DivideByCurvature(Normaliser):
 
     def fits(self, algorithm: Slots) -> None:
         """Gamma turns updates into gradients, so it must be the one that made the updates."""
+        if algorithm.local.normalises:
+            raise ConfigurationError(
+                f"q-FFL divides updates by the clients' step size to have their gradients, and a step of "
+                f"{type(algorithm.local).__name__} is as long whatever the gradient's length is: use Sgd"
+            )
         if (local := getattr(algorithm.local, "lr", self.lr)) != self.lr:
             raise ConfigurationError(
                 f"q-FFL divides updates by the clients' step size, {local} here, but {type(self).__name__} has lr={self.lr}: "

@@ -29,9 +29,11 @@ class DivideByLocalSteps(Normaliser):
 
     def fits(self, algorithm: Slots) -> None:
         """Only plain SGD weighs its gradients alike, which is what dividing by their number means."""
-        momentum = getattr(algorithm.local, "momentum", 0.0)
-        if momentum or algorithm.corrections:
-            what = f"momentum={momentum}" if momentum else type(algorithm.corrections[0]).__name__
+        local = algorithm.local
+        if local.adapts or algorithm.corrections:
+            momentum = getattr(local, "momentum", 0.0)
+            rule = f"momentum={momentum}" if momentum else type(local).__name__
+            what = rule if local.adapts else type(algorithm.corrections[0]).__name__
             raise ConfigurationError(
                 f"FedNova divides an update by its number of steps, which is right for plain SGD; with {what} the gradients "
                 "of a round do not count alike: leave it out"

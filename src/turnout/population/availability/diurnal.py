@@ -79,7 +79,8 @@ class Diurnal(Availability):
         """Draw rates and peaks for N clients."""
         count("num_clients", num_clients)
         logit = np.log(self.median / (1 - self.median))
-        rates = 1 / (1 + np.exp(-logit - self.spread * generator("phone rates", seed).standard_normal(num_clients)))
+        with np.errstate(over="ignore"):  # of a spread beyond all bounds, rates are 0 or 1
+            rates = 1 / (1 + np.exp(-logit - self.spread * generator("phone rates", seed).standard_normal(num_clients)))
         rates[uniform(fold(stream("phones never there", seed), np.arange(num_clients))) < self.never] = 0.0
         if self.correlated_with_labels is not None:
             rank = rank_by_labels(label_counts, num_clients, self.correlated_with_labels, seed)

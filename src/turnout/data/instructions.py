@@ -1,0 +1,150 @@
+"""Sources from instructions and answers, of which language models learn the answers alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from turnout.core.checks import ConfigurationError, DataError, refuse
+from turnout.data.source import Source
+from turnout.data.targets import IGNORED
+from turnout.data.tokens import from_tokens
+
+Record = Mapping[str, Any]
+TEMPLATE = "### Instruction:\n{instruction}\n\n### Response:\n"
+
+
+def from_instructions(
+    records: str | PathLike[str] | Iterable[Record],
+    tokenizer: Callable[[str], Any],
+    *,
+    template: str | None = None,
+    answer: str = "output",
+    client_id: str | None = "client",
+    end: int | None = None,
+    test: str | PathLike[str] | Iterable[Record] | None = None,
+    max_length: int | None = None,
+    num_classes: int | None = None,
+    name: str = "instructions",
+) -> Source:
+    """Return a source of prompts and answers, in which the tokens of answers count and those of prompts do not.
+
+    A text is the prompt, the answer and the token that ends it. Its loss is the mean over the tokens of the answer and the
+    end, so that ``exp(test_loss)`` is the perplexity of answers, as evaluations of instruction tuning have it.
+
+    A tokenizer of Hugging Face with a chat template writes the prompt as the turn of a user.
+
+    Args:
+        records: a JSON file with a list of objects, a file with one object a line (``.jsonl``), or the objects themselves.
+        tokenizer: of Hugging Face, or a function from a text to its token numbers.
+        template: of the prompt, with fields of a record in braces; None is ``"{instruction}"`` for a chat template, and
+            Alpaca's headings (`TEMPLATE`) without one.
+        answer: the field with the answer.
+        client_id: the field that says whose example it is; None if there is none.
+        end: the token that ends an answer; None is the tokenizer's ``eos_token_id``, or none where it has none.
+        test: other records, the official test split.
+        max_length: the number of tokens after which texts are cut; examples whose prompts are as long are left out.
+        num_classes: size of the vocabulary; None is the tokenizer's, or one more than the largest token there is.
+        name: what reports call the data.
+
+    Raises:
+        ConfigurationError: for a template without fields.
+        DataError: for a file that is no JSON, records without one of the fields, or none whose answer fits.
+
+    Example:
+        >>> records = [{"instruction": "Add 1 to 2", "output": "3", "client": "a"}]
+        >>> letters = lambda text: [ord(letter) for letter in text]
+        >>> source = from_instructions(records, letters, template="{instruction}=", end=0)
+        >>> source.y[0].tolist()[-3:], [chr(token) for token in source.x[0, -2:]]
+        ([-100, 51, 0], ['=', '3'])
+    """
+    is_chat = getattr(tokenizer, "chat_template", None) is not None
+    template = ("{instruction}" if is_chat else TEMPLATE) if template is None else template
+    if "{" not in template:
+        raise refuse("template", given=template, needed="fields of a record in braces", instead="Such as {instruction}")
+    ends = getattr(tokenizer, "eos_token_id", None) if end is None else end
+    if num_classes is None and hasattr(tokenizer, "__len__"):
+        num_classes = len(tokenizer)  # type: ignore[arg-type]
+    columns = [
+        None if given is None else _columns(_records(given), tokenizer, template, answer, client_id, ends, max_length)
+        for given in (records, test)
+    ]
+    return from_tokens(
+        columns[0],
+        client_id=client_id,
+        test=columns[1],
+        max_length=max_length,
+        num_classes=num_classes,
+        name=name,
+    )
+
+
+def _records(given: str | PathLike[str] | Iterable[Record]) -> list[Record]:
+    """Return the objects of a file, or those that were given."""
+    if not isinstance(given, str | PathLike):
+        return list(given)
+    path = Path(given)
+    try:
+        text = path.read_text(encoding="utf-8")
+        lines = path.suffix == ".jsonl"
+        found = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: needed a JSON list of objects, or .jsonl with one a line: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise DataError(f"{path} holds no list of objects: needed fields of an instruction in each")
+    return found
+
+
+def _columns(
+    records: Sequence[Record],
+    tokenizer: Callable[[str], Any],
+    template: str,
+    answer: str,
+    client_id: str | None,
+    end: int | None,
+    max_length: int | None,
+) -> dict[str, list[Any]]:
+    """Return tokens, which of them are to be predicted, and whose they are."""
+    columns: dict[str, list[Any]] = {"input_ids": [], "labels": [], **({client_id: []} if client_id else {})}
+    for number, record in enumerate(records):
+        try:
+            prompt, wanted = template.format(**record), str(record[answer])
+            owner = record[client_id] if client_id else None
+        except (KeyError, IndexError) as error:
+            raise DataError(
+                f"record {number} has no field {error}: its fields are {', '.join(map(str, record))}; say which to take by "
+                "template, answer and client_id"
+            ) from error
+        asked = _prompt(tokenizer, prompt)
+        told = [*_tokens(tokenizer, wanted), *([] if end is None else [end])]
+        if not told or (max_length is not None and len(asked) >= max_length):
+            continue
+        columns["input_ids"].append([*asked, *told])
+        columns["labels"].append([*[IGNORED] * len(asked), *told])
+        if client_id:
+            columns[client_id].append(owner)
+    if not columns["input_ids"]:
+        raise DataError(f"of {len(records)} records none has an answer within max_length={max_length} tokens")
+    return columns
+
+
+def _prompt(tokenizer: Any, text: str) -> list[int]:
+    """Return the tokens of a prompt: a user's turn where the tokenizer has a template of chats."""
+    if getattr(tokenizer, "chat_template", None) is None:
+        return _tokens(tokenizer, text)
+    turns = [{"role": "user", "content": text}]
+    found = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
+    return list(found)
+
+
+def _tokens(tokenizer: Any, text: str) -> list[int]:
+    """Return the tokens of a text, without those that some tokenizers put around a whole one."""
+    if hasattr(tokenizer, "encode"):
+        return list(tokenizer.encode(text, add_special_tokens=False))
+    found = tokenizer(text)
+    if isinstance(found, Mapping):
+        raise ConfigurationError("tokenizer: got a mapping for a text, needed its token numbers")
+    return [int(token) for token in found]

@@ -1,0 +1,50 @@
+"""AdamW's step in one pass over all numbers, by an operation of PyTorch's own optimizers that is not documented."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_aten: Any = torch.ops.aten
+_ADAMW = getattr(getattr(_aten, "_fused_adamw_", None), "tensor_lr", None)
+
+
+def has_adamw(params: torch.Tensor) -> bool:
+    """Whether there is such an operation for tensors of this type, where these are."""
+    return (
+        _ADAMW is not None and params.device.type in ("cpu", "cuda") and params.dtype in (torch.float32, torch.float64)
+    )
+
+
+def adamw_(
+    params: torch.Tensor,
+    gradient: torch.Tensor,
+    m: torch.Tensor,
+    v: torch.Tensor,
+    count: torch.Tensor,
+    lr: torch.Tensor,
+    **options: float,
+) -> None:
+    """Take a step of AdamW for B clients, each with its own moments and number of steps.
+
+    Operation by operation this goes over the matrices eight times, which of a small model takes as long as its gradients. A
+    client's row is computed by itself, so its bits do not depend on who else is there.
+
+    Args:
+        params, m, v: ``[B, P]``, changed in place.
+        gradient: ``[B, P]``.
+        count: of steps of each client, this one included, float32 ``[B, 1]``.
+        lr: step size of each client, ``[B, 1]``, or ``[1, 1]`` for all.
+        options: ``beta1``, ``beta2``, ``eps`` and ``weight_decay``.
+    """
+    rows = [each.unbind() for each in (params, gradient.contiguous(), m, v)]
+    steps, sizes = count.unbind(), lr.flatten().unbind()
+    options = {**options, "amsgrad": False, "maximize": False}
+    if len(sizes) == 1:
+        p, g, first, second = map(list, rows)
+        _ADAMW(p, g, first, second, [], list(steps), lr=sizes[0], **options)
+        return
+    for *row, step, size in zip(*rows, steps, sizes, strict=True):
+        p, g, first, second = ([each] for each in row)
+        _ADAMW(p, g, first, second, [], [step], lr=size, **options)

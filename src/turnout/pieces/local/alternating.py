@@ -1,0 +1,105 @@
+"""Parts of the model that are trained in turns, a round each, so that products of two of them average exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import ClassVar
+
+import torch
+
+from turnout.core.checks import ConfigurationError, refuse
+from turnout.core.device import to_device
+from turnout.core.types import Lanes, State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import Correction, Slots
+
+
+@dataclass(frozen=True)
+class Alternating(Correction):
+    """Train one part in each round, with the others frozen; what is in no part is trained in every round (RoLoRA).
+
+    In round t that is ``parts[t mod len(parts)]``. Of an adapter ``W + s B A`` all clients of a round have the same A while
+    B is trained, and the same B in the next round, so that averaging the factors averages the products, exactly::
+
+        mean(B_i) A = mean(B_i A)        B mean(A_i) = mean(B A_i)
+
+    where averaging both at once leaves out products across clients, and freezing A for good (FFA-LoRA) gives half of the
+    adapter away. A starts random and B at zero, so B goes first.
+
+    Args:
+        parts: patterns of parameters' names.
+
+    Raises:
+        ConfigurationError: for fewer than two parts, patterns that match nothing or overlap, and, of an algorithm, for a
+            local rule that moves parameters without a gradient and for corrections behind it.
+
+    Example:
+        >>> Alternating(("*.B", "*.A")).parts
+        ('*.B', '*.A')
+
+    Reference: Chen et al., "Robust federated finetuning of LLMs via alternating optimization of LoRA", 2025 (arXiv
+    2502.01755).
+    """
+
+    of_objective: ClassVar[bool] = False
+    needs_rounds: ClassVar[str | None] = (
+        "the part that is frozen must be the same at all clients of a step, and with {pace} reports are of several rounds"
+    )
+
+    parts: tuple[str, ...] = ("*lora_B*", "*lora_A*")
+
+    def __post_init__(self) -> None:
+        if len(self.parts) < 2 or not all(isinstance(part, str) and part for part in self.parts):
+            raise refuse("parts", given=self.parts, needed="two or more patterns of parameters' names")
+
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse what would move a part whose turn it is not."""
+        if algorithm.local.drifts:
+            raise ConfigurationError(
+                "Alternating freezes a part by a gradient of zero, and AdamW's weight decay and moments of earlier rounds "
+                "move it all the same: write weight_decay=0 and keep_state=False"
+            )
+        if algorithm.corrections[-1] is not self:
+            raise ConfigurationError(
+                f"{type(algorithm.corrections[-1]).__name__} behind Alternating would move the part that is frozen: write "
+                "Alternating last, in compose()"
+            )
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """Return the correction of this round, in which it is one part's turn for each client."""
+        del memory
+        layout = clients.objective.layout
+        matched = [[i for i, part in enumerate(self.parts) if fnmatchcase(name, part)] for name in layout.names]
+        for i, part in enumerate(self.parts):
+            if not any(i in found for found in matched):
+                raise ConfigurationError(f"parts: {part!r} matches none of {', '.join(layout.names)}")
+        if double := [name for name, found in zip(layout.names, matched, strict=True) if len(found) > 1]:
+            raise ConfigurationError(f"parts: {double[0]!r} is in two of {self.parts}, needed parts without overlap")
+        place = torch.tensor([found[0] if found else -1 for found in matched])
+        turn = torch.from_numpy(task.rounds(len(clients))[lanes.order] % len(self.parts))[:, None]
+        device = task.params.device
+        return _Turn(to_device(place.repeat_interleave(torch.tensor(layout.sizes)), device), to_device(turn, device))
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Outside of a client's local steps nothing is frozen."""
+        del params, start
+        return gradient
+
+
+@dataclass(frozen=True)
+class _Turn(Correction):
+    """`Alternating` in one round.
+
+    Args:
+        place: the part of each number, -1 for none, int64 ``[P]``.
+        turn: the part that is trained by each lane, int64 ``[B, 1]``.
+    """
+
+    place: torch.Tensor
+    turn: torch.Tensor
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return the gradient, and zero for parts whose turn it is not."""
+        del params, start
+        return gradient.where((self.place < 0) | (self.place == self.turn[: len(gradient)]), 0.0)

@@ -1,0 +1,289 @@
+"""Base class of the solvers: minibatches, local steps by some rule, and what a client remembers of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError, count, known_name, positive, refuse
+from turnout.core.device import to_device
+from turnout.core.random import fold
+from turnout.core.schedule import LARGEST, Schedule, check_step_size
+from turnout.core.types import Lanes, Report, State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import Correction, Local
+from turnout.pieces.local.closure import outcome
+from turnout.pieces.local.descent import Descent, StepState
+from turnout.pieces.local.local_step import Direction, LocalStep, steepest
+from turnout.pieces.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
+from turnout.pieces.local.update import Update
+from turnout.pieces.local.work import MOST, Work
+
+
+@dataclass(frozen=True)
+class Solver(Local, ABC):
+    """Local steps on minibatches, ``y <- y - lr d``, whose direction d an `Update` makes of the gradient.
+
+    Minibatches are by default those of FedAU's authors: shuffled passes over the client's data that go on from round to
+    round, without the incomplete last minibatch (a client that has less than one minibatch uses all it has).
+
+    Args:
+        lr: the client's step size, or a `Schedule` of it, by round or by local step.
+        steps: local steps a round, or a `Work` that varies by client and round; None where `epochs` is given.
+        epochs: passes over the client's own data a round instead, so that large clients do more steps; or a `Work`.
+        batch_size: examples in a minibatch.
+        sampling: ``"pass"``, ``"fresh"`` (a new shuffle every round) or ``"replacement"``.
+        drop_last: leave out the incomplete last minibatch of a pass; None means yes with `steps`, no with `epochs`.
+        accumulate: minibatches of one step. Its gradient is the mean over all of their examples, and one minibatch is in
+            memory at a time.
+        max_norm: greatest norm of a step's gradient over all parameters, to which longer ones are scaled, before anything
+            is added to them, as ``torch.nn.utils.clip_grad_norm_`` does; None clips nothing.
+        keep_state: whether a client keeps the solver's state (momentum, moments) for its next round, by itself; it begins
+            anew in every round otherwise. A report that the server drops, for NaN or infinity, leaves it as it was.
+
+    Seen by the server: ``loss [B]``, the mean loss over the minibatches of the local steps.
+    """
+
+    gives: ClassVar[tuple[str, ...]] = ("loss",)
+
+    lr: float | Schedule = 0.1
+    steps: int | Work | None = 5
+    epochs: int | Work | None = None
+    batch_size: int = 16
+    sampling: Sampling = "pass"
+    drop_last: bool | None = None
+    accumulate: int = 1
+    max_norm: float | None = None
+    keep_state: bool = False
+
+    def __post_init__(self) -> None:
+        check_step_size("lr", self.lr)
+        count("batch_size", self.batch_size, most=MOST)
+        known_name("sampling", self.sampling, SAMPLINGS)
+        count("accumulate", self.accumulate, most=MOST)
+        if self.max_norm is not None:
+            positive("max_norm", self.max_norm)
+            if self.max_norm > LARGEST:
+                raise refuse("max_norm", given=self.max_norm, needed=f"a number <= {LARGEST:.4g}, as float32 holds")
+        if (self.steps is None) == (self.epochs is None):
+            raise ConfigurationError(
+                f"steps and epochs: got steps={self.steps} and epochs={self.epochs}, needed one of them, and None for the "
+                f"other: write {type(self).__name__}(steps=None, epochs=1) for one pass over the client's data"
+            )
+        name, work = ("steps", self.steps) if self.epochs is None else ("epochs", self.epochs)
+        if not isinstance(work, Work):
+            count(name, work, most=MOST)  # type: ignore[arg-type]
+        elif name == "epochs" and work.counts_steps:
+            raise refuse(
+                "epochs",
+                given=work,
+                needed="an amount of epochs, and this is how many local steps fit into a time",
+                instead="Write steps=TimeBudget(...) in place of epochs",
+            )
+
+    @property
+    @abstractmethod
+    def update(self) -> Update:
+        """The rule of its steps."""
+
+    @property
+    def adapts(self) -> bool:
+        """Whether its rule has a state."""
+        return bool(self.update.init(torch.empty((1, 1), device="meta")))
+
+    @property
+    def drifts(self) -> bool:
+        """With a state of earlier rounds."""
+        return self.keep_state
+
+    @property
+    def per_step(self) -> int:
+        """Minibatches of one step."""
+        return self.accumulate
+
+    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Return the number of minibatches a client has used in its life, where its pass goes on, and the state it keeps."""
+        passes = {"steps_done": ((), torch.int64)} if self.sampling == "pass" else {}
+        if not self.keep_state:
+            return passes
+        state = self.update.init(torch.empty((1, num_params), dtype=dtype, device="meta"))
+        return passes | {_PREFIX + name: (tuple(rows.shape[1:]), rows.dtype) for name, rows in state.items()}
+
+    @property
+    def remembers(self) -> tuple[str, ...]:
+        """The state that a client keeps."""
+        return tuple(name for name in self.memory(1, torch.float32) if name.startswith(_PREFIX))
+
+    def alone(self, steps: int) -> Self:
+        """Return the same steps, in passes and with a state that start anew."""
+        sampling = "fresh" if self.sampling == "pass" else self.sampling
+        return replace(self, steps=steps, epochs=None, sampling=sampling, keep_state=False)
+
+    @property
+    def _drops_last(self) -> bool:
+        return self.epochs is None if self.drop_last is None else self.drop_last
+
+    @property
+    def _work(self) -> int | Work | None:
+        return self.steps if self.epochs is None else self.epochs
+
+    @property
+    def varies(self) -> bool:
+        """Whether the number of a client's local steps depends on the version it is asked with."""
+        return isinstance(self._work, Work)
+
+    @property
+    def deadline(self) -> float | None:
+        """Seconds that a round lasts by the amount of steps, if it says so."""
+        return self.steps.deadline if isinstance(self.steps, Work) else None
+
+    def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
+        """How many local steps B clients take with a task, int64 ``[B]``."""
+        work, sizes = self._work, clients.num_examples
+        amount = work.amount(task, clients) if isinstance(work, Work) else np.full(len(sizes), work)
+        if self.epochs is None:
+            return amount
+        return -(-amount * batches_per_pass(sizes, self.batch_size, self._drops_last) // self.accumulate)
+
+    def plan(self, task: Task, memory: State, clients: Clients) -> Plan:
+        """Return the minibatches of this round, `per_step` for each step."""
+        sizes = clients.num_examples
+        done = memory["steps_done"].numpy() if self.sampling == "pass" else np.zeros_like(sizes)
+        return plan(
+            offsets=clients.shards.offsets[clients.rows],
+            sizes=sizes,
+            clients=clients.ids,
+            versions=task.draws(len(clients)),
+            done=done,
+            num_steps=self.num_steps(task, clients) * self.per_step,
+            batch_size=self.batch_size,
+            sampling=self.sampling,
+            drop_last=self._drops_last,
+            seed=task.seed,
+        )
+
+    def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
+        """Descend from the task's parameters; clients with more steps go on after the others have finished."""
+        planned = self.plan(task, memory, clients)
+        num_steps = planned.num_steps // self.per_step
+        # Longest first: the clients still at work are always the first rows, and a slice of a matrix costs nothing.
+        in_order = bool((num_steps[1:] <= num_steps[:-1]).all())
+        order = np.arange(len(num_steps)) if in_order else np.argsort(-num_steps, kind="stable")
+        descent, objective = self._descent(task, planned, order, clients), clients.objective
+        state = StepState.of(descent, self.update, self._kept(memory, order, task.params.device))
+        products = self.batch_size * self.per_step * objective.layout.num_params
+        parts = objective.threads.parts(descent.num_steps, products, single=objective.engine == "one_by_one")
+        lanes = [Lanes(order[part], descent.num_steps[part]) for part in parts]
+        begun = [tuple(each.begin(task, memory, clients, some) for each in corrections) for some in lanes]
+        delta, loss = self._descend(descent, state, parts, begun, clients)
+        if self.sampling == "pass":
+            memory["steps_done"] += torch.from_numpy(planned.num_steps)
+
+        def back(rows: torch.Tensor) -> torch.Tensor:
+            """Rows in the order of the clients; not a copy where they are that already."""
+            return rows if in_order else rows[to_device(np.argsort(order), rows.device)]
+
+        changed, remembered = outcome(begun, [delta[part] for part in parts])
+        if task.phase != "prepare":
+            remembered |= {name: state.moments[name.removeprefix(_PREFIX)] for name in self.remembers}
+        for name, rows in remembered.items():
+            memory[name] = back(rows).to(memory[name].device)
+        return Report(
+            client=clients.ids,
+            version=task.versions(len(clients)),
+            num_examples=clients.num_examples,
+            num_steps=num_steps,
+            delta=back(delta),
+            extra={name: back(rows) for name, rows in changed.items()},
+            seen={"loss": back(loss)},
+        )
+
+    def _descend(
+        self,
+        descent: Descent,
+        state: StepState,
+        parts: list[slice],
+        begun: list[tuple[Correction, ...]],
+        clients: Clients,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take all steps, the parts side by side: how far each lane came, ``[B, P]``, and its mean loss, ``[B]``."""
+        objective, shards, work = clients.objective, clients.shards, []
+        for part, own in zip(parts, begun, strict=True):
+            step = LocalStep(objective, clients.transforms, self._direction, own, self.update, self.accumulate)
+            work.append((descent.part(part, state, shards.x, shards.y, objective.engine == "one_by_one"), step))
+        list(objective.threads.map(lambda each: each[0].run(each[1]), work))
+        number = to_device(np.maximum(descent.num_steps, 1), state.total.device, state.total.dtype)
+        return state.params, state.total / number
+
+    def _descent(self, task: Task, planned: Plan, order: np.ndarray, clients: Clients) -> Descent:
+        """All that the local steps begin with, rows in this order."""
+        device, dtype = task.params.device, task.params.dtype
+        numbers = (planned.examples.shape[1] // self.per_step, self.per_step)  # S, parts
+        examples = to_device(planned.examples[order].swapaxes(0, 1).copy(), device)
+        examples = examples.unflatten(0, numbers)
+        if clients.objective.draws or clients.transforms:
+            keys = clients.keys("local step", task.seed, task.draws(len(clients)), order)
+            keys = fold(keys, torch.arange(planned.examples.shape[1], device=device)[:, None]).unflatten(0, numbers)
+        else:  # nothing is random but the order of examples
+            keys = torch.zeros((*numbers, len(order)), dtype=torch.int64, device=device)
+        mask = None
+        if not planned.full:
+            inside = np.arange(examples.shape[-1]) < planned.counts[order].T[:, :, None]
+            mask = to_device(inside, device, dtype).unflatten(0, numbers)
+        rows = to_device(order, device)
+        start = task.params.expand(len(order), -1) if task.params.dim() == 1 else task.params[rows]
+        known = self._known(clients)
+        return Descent(
+            num_steps=planned.num_steps[order] // self.per_step,
+            start=start,
+            lr=self._step_sizes(task, order, planned.num_steps[order] // self.per_step),
+            examples=examples,
+            mask=mask,
+            counts=planned.counts[order].reshape(len(order), *numbers),
+            keys=keys,
+            first_loss=None if known is None else known[0][rows],
+            first_gradient=None if known is None else known[1][rows],
+        )
+
+    def _step_sizes(self, task: Task, order: np.ndarray, num_steps: np.ndarray) -> torch.Tensor:
+        """Of each step and lane, ``[S, B, 1]``, or of all lanes, ``[S, 1, 1]``.
+
+        They are zero where gradients alone are asked for, so that weight decay rests, too.
+        """
+        shape, params = (int(num_steps.max(initial=0)), 1, 1), task.params
+        if task.phase == "prepare":
+            return params.new_zeros(()).expand(shape)
+        if not isinstance(self.lr, Schedule):
+            return params.new_full((), float(self.lr)).expand(shape)
+        sizes = self.lr.at_steps(task.rounds(len(order))[order], num_steps)
+        if (sizes == sizes[:, :1]).all():
+            sizes = sizes[:, :1]
+        return to_device(np.array(sizes), params.device, params.dtype)[:, :, None]
+
+    def _kept(self, memory: State, order: np.ndarray, device: torch.device) -> State:
+        """Return the state that clients have kept, rows in this order."""
+        return {name.removeprefix(_PREFIX): to_device(memory[name][order], device) for name in self.remembers}
+
+    @property
+    def _direction(self) -> Direction:
+        """What a step descends."""
+        return steepest
+
+    def _known(self, clients: Clients) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Loss and gradient of the first step, where they are measured already: the first minibatches hold all data.
+
+        Asked of all clients' data and not of the cohort's, so that no result depends on who trains beside whom.
+        """
+        if clients.objective.layout.num_statistics:  # a minibatch is normalised by its own
+            return None
+        if clients.start is None or clients.objective.draws or clients.transforms or self.sampling == "replacement":
+            return None
+        return clients.start.known if self.batch_size >= clients.shards.largest else None
+
+
+_PREFIX = "solver."
+"""Begins the names of what clients keep of a solver's state."""

@@ -1,0 +1,115 @@
+import json
+from typing import Any
+
+import pytest
+import torch
+
+import turnout as to
+from turnout.core.checks import ConfigurationError, DataError
+
+RECORDS = [
+    {"instruction": "ab", "output": "cd", "client": "x"},
+    {"instruction": "a", "output": "c", "client": "y"},
+    {"instruction": "abc", "output": "d", "client": "x"},
+]
+
+
+def letters(text):
+    return [ord(letter) for letter in text]
+
+
+def source(records: Any = RECORDS, tokenizer: Any = letters, **options):
+    return to.data.from_instructions(records, tokenizer, **{"template": "{instruction}?", "end": 0, **options})
+
+
+def test_answers_and_their_end_count_and_prompts_do_not():
+    made = source()
+    assert made.x[0].tolist() == letters("ab?cd")
+    assert made.y[0].tolist() == [-100, -100, *letters("cd"), 0]
+    assert made.y[1].tolist() == [-100, *letters("c"), 0, -100, -100]
+    assert made.client_names == ("x", "y")
+
+
+def test_files_of_both_kinds(tmp_path):
+    whole, lines = tmp_path / "data.json", tmp_path / "data.jsonl"
+    whole.write_text(json.dumps(RECORDS))
+    lines.write_text("\n".join(map(json.dumps, RECORDS)) + "\n\n")
+    for path in (whole, str(lines)):
+        assert source(path).y.tolist() == source().y.tolist()
+    assert torch.equal(source(test=lines).test_y, source().y)  # type: ignore[arg-type]
+
+
+def test_prompts_that_leave_no_room_are_left_out_and_answers_are_cut():
+    made = source(max_length=4)
+    assert made.y.tolist() == [[-100, -100, ord("c")], [-100, ord("c"), 0]]
+
+
+class Chat:
+    """As a tokenizer of Hugging Face with a chat template."""
+
+    eos_token_id, chat_template = 1, "a template"
+
+    def __len__(self):
+        return 300
+
+    def __call__(self, text):
+        raise AssertionError(text)
+
+    def encode(self, text, add_special_tokens):
+        assert not add_special_tokens
+        return letters(text)
+
+    def apply_chat_template(self, turns, add_generation_prompt, tokenize, return_dict):
+        assert add_generation_prompt
+        assert tokenize
+        assert not return_dict
+        return [2, *letters(turns[0]["content"]), 3]
+
+
+def test_a_chat_template_writes_the_turn_of_a_user():
+    made = source(RECORDS[:1], Chat(), end=None)
+    assert made.x[0].tolist() == [2, *letters("ab?"), 3, *letters("cd")]
+    assert made.y[0].tolist() == [-100] * 4 + [*letters("cd"), 1]
+    assert made.num_classes == 300
+
+
+def test_the_template_that_suits_the_tokenizer():
+    record = {"instruction": "ab", "output": "c"}
+    plain = source([record], template=None, client_id=None)
+    assert bytes(plain.x[0].tolist()).decode() == "### Instruction:\nab\n\n### Response:\nc"
+    assert (
+        source([record], Chat(), template=None, client_id=None).x[0].tolist()
+        == [2, *letters("ab"), 3, ord("c"), 0][:-1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"template": "now"}, ConfigurationError, "template: got 'now', needed fields of a record in braces"),
+        (
+            {"template": "{question}"},
+            DataError,
+            r"record 0 has no field 'question': its fields are instruction, output",
+        ),
+        ({"answer": "answer"}, DataError, "record 0 has no field 'answer'"),
+        ({"client_id": "owner"}, DataError, "record 0 has no field 'owner'"),
+        ({"max_length": 1}, DataError, "of 3 records none has an answer within max_length=1 tokens"),
+        ({"tokenizer": lambda text: {"input_ids": text}}, ConfigurationError, "tokenizer: got a mapping for a text"),
+    ],
+)
+def test_refusals(options, error, message):
+    with pytest.raises(error, match=message):
+        source(**options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("{", "needed a JSON list of objects"), ('{"a": 1}', "holds no list of objects")]
+)
+def test_files_that_hold_no_records(tmp_path, text, message):
+    path = tmp_path / "data.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        source(path)
+    with pytest.raises(DataError, match="needed a JSON list of objects"):
+        source(tmp_path / "nothing.json")

@@ -1,0 +1,57 @@
+import pytest
+import torch
+
+from turnout.engine.compile import fused
+
+OPTIONS = {"beta1": 0.8, "beta2": 0.95, "eps": 1e-6, "weight_decay": 0.1}
+B, P = 4, 135  # a row is no multiple of what a processor computes at once
+
+
+def state(dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    params, gradient, m, v = torch.randn(4, B, P, generator=generator, dtype=dtype)
+    return [params, gradient, m, v.abs(), torch.tensor([[1.0], [2.0], [9.0], [400.0]])]
+
+
+def test_equals_torchs_adamw_of_each_client():
+    params, gradient, m, v, count = state()
+    lr = torch.tensor([[0.1], [0.2], [0.0], [0.3]], dtype=torch.float64)
+    expected = params.clone()
+    for row in range(B):
+        p = expected[row].clone().requires_grad_()
+        optimizer = torch.optim.AdamW([p], lr=float(lr[row]), betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1)
+        p.grad = gradient[row].clone()
+        before = {"step": count[row, 0] - 1, "exp_avg": m[row].clone(), "exp_avg_sq": v[row].clone()}
+        optimizer.state[p] = before
+        optimizer.step()
+        expected[row] = p.detach()
+    fused.adamw_(params, gradient, m, v, count, lr, **OPTIONS)
+    torch.testing.assert_close(params, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_client_s_bits_do_not_depend_on_who_else_is_there(dtype):
+    """Nor on whether its step size is its own or that of all."""
+    together, single, apart = state(dtype), state(dtype), state(dtype)
+    fused.adamw_(*together, torch.full((1, 1), 0.1, dtype=dtype), **OPTIONS)
+    fused.adamw_(*apart, torch.full((B, 1), 0.1, dtype=dtype), **OPTIONS)
+    for row in reversed(range(B)):
+        fused.adamw_(*(each[row : row + 1] for each in single), torch.full((1, 1), 0.1, dtype=dtype), **OPTIONS)
+    for one, other, third in zip(together, single, apart, strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(one, third)
+
+
+def test_gradients_may_lie_in_memory_in_any_order():
+    turned, plain = state(), state()
+    turned[1] = turned[1].T.contiguous().T
+    lr = torch.full((1, 1), 0.1, dtype=torch.float64)
+    fused.adamw_(*turned, lr, **OPTIONS)
+    fused.adamw_(*plain, lr, **OPTIONS)
+    assert torch.equal(turned[0], plain[0])
+
+
+def test_it_is_for_types_and_devices_that_have_it():
+    assert fused.has_adamw(torch.ones(1, 1))
+    assert not fused.has_adamw(torch.ones(1, 1, dtype=torch.bfloat16))
+    assert not fused.has_adamw(torch.ones(1, 1, device="meta"))
