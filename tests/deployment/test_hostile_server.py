@@ -197,6 +197,15 @@ def test_retry_after_has_a_limit(after, most):
 TASK = Assignment(1, 0, "train", 0, "0" * 64, 10, 1.0).json()
 
 
+def test_a_report_waits_as_long_as_the_server_asks():
+    state = ClientState()
+    state.hold(Pending(Assignment.read(TASK), b"report", {}))
+    session: Any = Client(state, NO_TRAINER, jitter=random.Random(0)).session()
+    next(session)
+    assert session.send(Answer(200, json.dumps({"client": 3, "run": "r1"}).encode())).method == "PUT"
+    assert session.send(Answer(503, b"", {"retry-after": "40"})).seconds >= 40
+
+
 @pytest.mark.parametrize(
     "change",
     [

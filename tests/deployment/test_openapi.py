@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,18 @@ import torch
 
 import turnout
 from turnout import Experiment, Sgd, fedau, fednu, fedper
+from turnout.deployment.client.session import MOST_JSON, MOST_SECONDS
+from turnout.deployment.server.driver import OVER
+from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.openapi import SCHEMAS, document
 from turnout.deployment.server.process import Options, Server
-from turnout.deployment.server.routes import ROUTES
+from turnout.deployment.server.routes import PAGE_ROUTES, ROUTES
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.training import training
+from turnout.deployment.wire.format import PROTOCOL
 from turnout.models import Cnn, Logistic, Mlp
+from turnout.protocol.pace.actions import PHASES, REASONS
 
 from ..tiny import classification
 from . import agreement
@@ -24,11 +31,12 @@ RUN = Experiment(classification(), Logistic(), fedau(Sgd(lr=0.1)), rounds=2)
 
 
 def test_the_document_is_served_and_names_every_route(folder):
-    server = Server(RUN, folder, {"name": "tiny"}, Options(port=0, rate=0))
+    server = Server(RUN, folder, {"name": "tiny"}, Options(port=0, rate=0, page=True))
     try:
         paths = {route.path for route in server.http.app().routes}  # type: ignore[attr-defined]
+        assert paths == {route.path for route in ROUTES + PAGE_ROUTES} == set(document(ROUTES + PAGE_ROUTES)["paths"])
         served = document()
-        assert paths == set(served["paths"]) == {route.path for route in ROUTES}
+        assert set(served["paths"]) == {route.path for route in ROUTES}
         announced = json.loads(json.dumps(server.announcement({"name": "tiny"})))
         assert agreement.faults(announced, SCHEMAS["Run"]) == []
     finally:
@@ -82,6 +90,70 @@ def test_an_answer_that_is_not_documented_is_found():
     ):
         with pytest.raises(AssertionError):
             agreement.check("/v1/tasks/3", status, headers, body)
+
+
+PAGE = (Path(__file__).parents[2] / "docs/protocol.md").read_text("utf-8")
+
+
+def sections():
+    """The text of docs/protocol.md by heading."""
+    parts = re.split(r"^#+ (.*)$", PAGE, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_the_page_has_every_route_with_its_statuses_fields_and_headers(route):
+    general = sections()["Requests"]
+    found = [(title, text) for title, text in sections().items() if f"`{route.method} {route.path}`" in title]
+    found = found or [(title, text) for title, text in sections().items() if f"`{route.path}`" in title]
+    assert len(found) == 1, route.path
+    _, text = found[0]
+    for status in route.statuses:
+        assert re.search(rf"\b{status}\b", text) or f"| {status} |" in general, status
+    schemas = [route.body, *route.returns.values()]
+    fields = {name for schema in schemas for name in SCHEMAS.get(schema or "", {}).get("properties", {})}
+    if route.name not in ("status", "openapi"):
+        text += sections()["`GET /v1/tasks/{task}`"] if "task's state" in text else ""
+        assert [name for name in fields if f"`{name}`" not in text] == []
+    assert [name for name in route.headers if f"`{name}:" not in text.lower() and f"`{name}`" not in text.lower()] == []
+
+
+def test_the_page_has_every_status_and_no_other():
+    for status in {status for route in ROUTES for status in route.statuses}:
+        assert re.search(rf"\b{status}\b", PAGE), status
+    documented = {status for route in ROUTES for status in route.statuses}
+    rows = re.findall(r"^\| (\d{3}) \|", PAGE, flags=re.MULTILINE)
+    assert set(map(int, rows)) <= documented
+
+
+def test_the_page_has_every_phase_reason_field_and_limit():
+    found = sections()
+    assert set(re.findall(r"`(\w+)`", found["Phases"])) >= set(PHASES)
+    reasons = {*REASONS, "unusable", OVER}
+    assert set(re.findall(r"^\| `([a-z ]+)` \|", found["States"], flags=re.MULTILINE)) == reasons
+    assert [
+        name for name in SCHEMAS["Work"]["oneOf"][0]["properties"]["task"]["properties"] if f"`{name}`" not in PAGE
+    ] == []
+    told = Setting.of(RUN)
+    described = training(told.algorithm, told.objective, told.seed, told.reports["train"].manifest, opts=False)
+    names = {
+        *described,
+        *described["sgd"],
+        *described["report"],
+        *(key for layer in described["layers"] for key in layer),
+    }
+    assert [name for name in names if f"`{name}`" not in PAGE] == []
+    limits, leases = Limits(), Leases()
+    assert f"{limits.head // 1024} KiB, {limits.num_headers} headers, within {limits.head_seconds:g} seconds" in PAGE
+    assert f"16 KiB within {limits.body_seconds:g} seconds" in PAGE
+    assert f"4 KiB/s in the long run, a piece every {limits.stall_seconds:g} seconds, an hour" in PAGE
+    assert (limits.upload_rate, limits.upload_seconds, MOST_SECONDS, MOST_JSON) == (4096, 3600, 3600, 16 << 20)
+    assert f"| {limits.per_address} (IPv6" in PAGE
+    assert f"{Options().rate:g} a second and client" in PAGE
+    assert f"held for {leases.longest_wait:g} seconds" in PAGE
+    assert f"`wait` and {leases.grace:g} seconds" in PAGE
+    assert leases.missed == 3
+    assert f"Version {PROTOCOL}." in PAGE
 
 
 class TestTraining:

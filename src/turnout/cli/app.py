@@ -10,10 +10,12 @@ from turnout.cli import errors
 from turnout.cli.commands import (
     bench,
     compare,
+    conform,
     data,
     export,
     join,
     listing,
+    protocol,
     replay,
     report,
     reproduce,
@@ -45,6 +47,14 @@ _data = typer.Typer(
     name="data",
     help="List data sets, fetch them, look at who would hold what.",
     epilog=data.EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+_protocol = typer.Typer(
+    name="protocol",
+    help="What the author of a client in another language needs.",
+    epilog=protocol.EPILOG,
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -85,6 +95,7 @@ app.command(epilog=bench.EPILOG)(bench.bench)
 app.command(epilog=serve.EPILOG)(serve.serve)
 app.command(epilog=join.EPILOG)(join.join)
 app.command(epilog=swarm.EPILOG)(swarm.swarm)
+app.command(epilog=conform.EPILOG)(conform.conform)
 app.command(epilog=status.EPILOG)(status.status)
 app.command(epilog=replay.EPILOG)(replay.replay)
 app.command("list", epilog=listing.EPILOG)(listing.listing)
@@ -92,3 +103,5 @@ _data.command("list", epilog=data.LIST_EPILOG)(data.catalogue)
 _data.command(epilog=data.FETCH_EPILOG)(data.fetch)
 _data.command("show", epilog=data.SHOW_EPILOG)(data.show_data)
 app.add_typer(_data)
+_protocol.command(epilog=protocol.VECTORS_EPILOG)(protocol.vectors)
+app.add_typer(_protocol)

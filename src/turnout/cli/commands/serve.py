@@ -19,6 +19,8 @@ turnout serve algorithm.name=fedau data.name=digits data.num_clients=20 rounds=5
 
 turnout serve own.py:EXPERIMENT --folder runs/own --host 0.0.0.0 --certificate cert.pem --key key.pem --enrolment codes
 
+turnout serve algorithm.name=fedau data.name=digits --page --host 0.0.0.0
+
 turnout serve run.toml --folder runs/served --database postgresql://turnout@localhost/turnout"""
 
 NETWORK, CLIENTS = "Network", "Clients"
@@ -112,6 +114,12 @@ def serve(
             rich_help_panel=flags.OUTCOME,
         ),
     ] = False,
+    page: Annotated[
+        bool,
+        typer.Option(
+            "--page", help="Serve a page, /join, in which a browser becomes a client.", rich_help_panel=NETWORK
+        ),
+    ] = False,
     logs: Annotated[str, typer.Option("--log", metavar="text|json", help="Form of the log.")] = "text",
     threads: flags.Threads = None,
 ) -> None:
@@ -134,7 +142,7 @@ def serve(
     leases = Leases(heartbeat=heartbeat, task_deadline=task_seconds(task_deadline, experiment.pace))
     options = Options(
         host, port, database, least, max_clients, enrolment, leases, certificate, key, client_ca, rate, linger, discard,
-        max_norm=norm_bound(max_norm), max_empty_steps=max_empty_steps,
+        max_norm=norm_bound(max_norm), max_empty_steps=max_empty_steps, page=page,
     )  # fmt: skip
     try:
         server = Server(experiment, target, None if settings is None else announced(settings), options)
@@ -146,7 +154,9 @@ def serve(
     introduce(server, target)
     log_to_stderr(logs)
     try:
-        outcome = server.run(lambda url: typer.echo(f"serving at {url}"))
+        outcome = server.run(
+            lambda url: typer.echo(f"serving at {url}" + (f"; browsers take part at {url}/join" if page else ""))
+        )
     except (CheckpointError, Diverged) as error:
         raise RunFailed(str(error)) from error
     typer.echo(f"{outcome} after {server.driver.version} of {experiment.rounds} steps; all of it is in {target}")

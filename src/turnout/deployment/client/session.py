@@ -280,7 +280,7 @@ class Client:
                 got = answer.body if answer.status == 200 else got + answer.body
             if len(got) != task.size or digest(got) != task.model:
                 attempt += 1
-                yield Sleep(self._pause(attempt))
+                yield Sleep(max(self._pause(attempt), answer.retry_after))
         self._model = task.model, decode(got, self.trainer.model)
         return self._model[1]
 
@@ -315,7 +315,7 @@ class Client:
                 self.state.drop()
                 return
             attempt += 1
-            yield Sleep(self._pause(attempt))
+            yield Sleep(max(self._pause(attempt), answer.retry_after))
             told = (yield from self._ask(Call("GET", path))).table()
             offset = self._offset(told, pending)
 

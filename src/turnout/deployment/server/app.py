@@ -21,9 +21,9 @@ from turnout.deployment.server.long_polls import LongPolls
 from turnout.deployment.server.openapi import document
 from turnout.deployment.server.requests import DIGEST, Gate, body_of, digest_of, header, task_of
 from turnout.deployment.server.requests import answer as answer_with
-from turnout.deployment.server.routes import ROUTES
+from turnout.deployment.server.routes import PAGE_ROUTES, ROUTES
 from turnout.deployment.server.service import Service
-from turnout.deployment.server.status import metrics, page, status
+from turnout.deployment.server.status import client_file, metrics, page, status
 from turnout.deployment.server.store import StoreUnavailable
 from turnout.deployment.server.uploads import Uploads
 from turnout.deployment.server.verdicts import Refused, Verdict
@@ -57,6 +57,7 @@ class Http:
         rate: requests a second of each client and of each address without a token; 0 is no limit.
         limits: of bodies; `sockets` applies those of connections and headers.
         patience: seconds that an answer may take to be written.
+        page: whether there is a page in which a browser becomes a client.
     """
 
     def __init__(
@@ -67,11 +68,13 @@ class Http:
         rate: float = 50.0,
         limits: Limits | None = None,
         patience: float = 30.0,
+        page: bool = False,
     ) -> None:
         self.service, self._announcement = service, announcement
         self._limits, self._patience = limits or Limits(), patience
         self._gate, self._uploads = Gate(service, rate), Uploads(service, self._limits)
-        self._waiting = LongPolls()
+        self._waiting, self._routes = LongPolls(), ROUTES + (PAGE_ROUTES if page else ())
+        self._document = document(self._routes)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.counts: dict[int, int] = {}
         service.woken = self._wake
@@ -85,7 +88,8 @@ class Http:
             yield
 
         endpoints = [
-            routing.Route(each.path, _Endpoint(self, each.method, getattr(self, f"_{each.name}"))) for each in ROUTES
+            routing.Route(each.path, _Endpoint(self, each.method, getattr(self, f"_{each.name}")))
+            for each in self._routes
         ]
         return routing.Router(endpoints, redirect_slashes=False, default=_nothing, lifespan=lifespan)
 
@@ -206,11 +210,21 @@ class Http:
 
     async def _openapi(self, request: Request) -> Response:
         self._gate.stranger(request)
-        return JSONResponse(document())
+        return JSONResponse(self._document)
 
     async def _page(self, request: Request) -> Response:
         del request
         return HTMLResponse(page(), headers=PAGE_HEADERS)
+
+    async def _join(self, request: Request) -> Response:
+        self._gate.stranger(request)
+        policy = PAGE_HEADERS["content-security-policy"].replace("script-src", "script-src 'self'")
+        return HTMLResponse(client_file("join.html"), headers={**PAGE_HEADERS, "content-security-policy": policy})
+
+    async def _module(self, request: Request) -> Response:
+        self._gate.stranger(request)
+        headers = {"x-content-type-options": "nosniff", "cache-control": "no-cache"}
+        return Response(client_file("turnout.js"), headers=headers, media_type="text/javascript")
 
     # What the service's thread and this one tell each other.
 

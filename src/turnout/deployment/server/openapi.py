@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 from turnout.deployment.server.routes import BINARY, JSON, ROUTES, Route
@@ -124,7 +123,6 @@ SCHEMAS: dict[str, Schema] = {
 _PARAMETERS: dict[str, Schema] = {"digest": _DIGEST, "task": _text(pattern="^[0-9]{1,15}$")}
 
 
-@cache
 def document(routes: tuple[Route, ...] = ROUTES) -> dict[str, Any]:
     """Return the OpenAPI document of some routes.
 

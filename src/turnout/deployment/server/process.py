@@ -57,6 +57,7 @@ class Options:
         max_norm: greatest norm of an update, and of each other vector of a report; ``"auto"`` is 100 times that of the first
             model, or of a vector of ones where that is larger. None takes any.
         max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
+        page: whether there is a page in which a browser becomes a client.
     """
 
     host: str = "127.0.0.1"
@@ -75,6 +76,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     max_norm: float | Literal["auto"] | None = "auto"
     max_empty_steps: int = 10
+    page: bool = False
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
@@ -140,7 +142,13 @@ class Server:
         except BaseException:
             self._lock.close()
             raise
-        self.http = Http(self.service, self.announcement(settings), rate=self.options.rate, limits=self.options.limits)
+        self.http = Http(
+            self.service,
+            self.announcement(settings),
+            rate=self.options.rate,
+            limits=self.options.limits,
+            page=self.options.page,
+        )
 
     def announcement(self, settings: dict[str, Any] | None) -> dict[str, Any]:
         """Return what clients are told of the run before they enrol."""

@@ -183,3 +183,25 @@ ROUTES = (
     Route("/", "GET", "page", "Show the run to people.", {200: "A page."}, {200: "text/html"}, False),
 )
 """The routes of every server."""
+
+PAGE_ROUTES = (
+    Route(
+        "/join",
+        "GET",
+        "join",
+        "Show a page in which a browser becomes a client.",
+        {200: "A page."},
+        {200: "text/html"},
+        False,
+    ),
+    Route(
+        "/turnout.js",
+        "GET",
+        "module",
+        "Give the client for browsers and for Node.",
+        {200: "A module."},
+        {200: "text/javascript"},
+        False,
+    ),
+)
+"""What ``turnout serve --page`` adds."""

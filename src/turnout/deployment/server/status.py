@@ -80,6 +80,12 @@ def page() -> str:
     return files("turnout.deployment.server").joinpath("page.html").read_text(encoding="utf-8")
 
 
+@cache
+def client_file(name: str) -> str:
+    """Return a file of the client for browsers."""
+    return files("turnout.deployment.client").joinpath("javascript", name).read_text(encoding="utf-8")
+
+
 def _label(text: str) -> str:
     """Return a text as the value of a Prometheus label."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,0 +1,1 @@
+../../src/turnout/deployment/client/javascript/turnout.js

@@ -1,0 +1,67 @@
+"""What ``turnout conform`` and ``turnout protocol vectors`` run: small federations on numbers of nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import turnout as to
+from turnout.cli.deployed import announced
+from turnout.cli.settings import Settings
+from turnout.data.federated import FederatedData, Shards
+from turnout.experiment import Experiment
+
+_SETTINGS = {
+    "algorithm": "fedavg",
+    "local": {"lr": 0.1, "steps": 5, "batch_size": 4},
+    "model": {"name": "mlp", "hidden": [6]},
+    "data": {"name": "digits", "num_clients": 1},
+    "seed": 7,
+}
+"""Of a trial; its data are numbers, and those of nobody."""
+
+
+def _numbers(sizes: Sequence[int], shape: tuple[int, ...]) -> FederatedData:
+    """Return examples of three classes, float64."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(sum(sizes), *shape)), rng.integers(0, 3, sum(sizes))
+    shards = Shards(torch.from_numpy(x), torch.from_numpy(y), np.array([0, *np.cumsum(sizes)]))
+    return FederatedData("numbers", shards, 3)
+
+
+def trial_of() -> tuple[Experiment, dict[str, Any]]:
+    """Return what is run in a trial, and its settings as a server announces them."""
+    from turnout.deployment.conform.trial import ROUNDS
+
+    settings = Settings.of({**_SETTINGS, "rounds": ROUNDS})
+    return settings.experiment(_numbers([18], (5,))), announced(settings)
+
+
+def models_of() -> dict[str, Experiment]:
+    """Return runs whose updates are test vectors: each kind of model, of sampling and of local steps."""
+    return {
+        "logistic": Experiment(
+            _numbers([14], (5,)), to.models.Logistic(), to.fedavg(to.Sgd(lr=0.1, batch_size=4)), rounds=6, seed=1
+        ),
+        "mlp": Experiment(
+            _numbers([14], (5,)),
+            to.models.Mlp(hidden=(4, 3)),
+            to.fedavg(to.Sgd(lr=0.1, steps=None, epochs=2, batch_size=4, momentum=0.9, sampling="fresh")),
+            seed=1 << 70,
+        ),
+        "cnn": Experiment(
+            _numbers([14], (1, 4, 4)),
+            to.models.Cnn(hidden=(3,), channels=(2,)),
+            to.fedavg(to.Sgd(lr=0.1, batch_size=4, weight_decay=0.01, sampling="replacement")),
+            seed=3,
+        ),
+    }
+
+
+def secure_of() -> Experiment:
+    """Return a run of one round with a secure sum."""
+    algorithm = to.fedavg(to.Sgd(lr=0.1, batch_size=4), also=(to.SecureSum(largest=64.0, fraction_bits=16),))
+    return Experiment(_numbers([8, 9, 7, 6], (5,)), to.models.Logistic(), algorithm, rounds=1)

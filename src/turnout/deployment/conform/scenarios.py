@@ -1,0 +1,126 @@
+"""What goes wrong in a trial of a client, one thing in each round, and what the client must do then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from turnout.deployment.conform.faults import Exchange, Fault
+
+Check = Callable[[Exchange, Sequence[Exchange]], str | None]
+"""From the exchange that went wrong and those that followed it to what the client did wrong; None is nothing."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One thing that goes wrong.
+
+    Attributes:
+        name: of the scenario.
+        route: method and end of the path of the request to which it happens.
+        fault: what happens.
+        rule: what a client must do.
+        check: what it did wrong.
+    """
+
+    name: str
+    route: tuple[str, str]
+    fault: Fault
+    rule: str
+    check: Check
+
+    def fits(self, exchange: Exchange) -> bool:
+        """Return whether it can happen to a request."""
+        method, end = self.route
+        return exchange.method == method and (exchange.path.endswith(end) or exchange.path.startswith(end))
+
+
+def _again(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
+    """The same request comes again."""
+    for each in later:
+        if (each.method, each.path) == (exchange.method, exchange.path):
+            same = each.headers.get("authorization") == exchange.headers.get("authorization")
+            return None if same else "the request comes again with another token"
+    return "the request does not come again"
+
+
+def _same_report(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
+    """The report comes again, or its task is asked for; no other report on the task comes."""
+    task = exchange.path.removesuffix("/report")
+    reports = [each for each in later if each.path == exchange.path and each.method == "PUT"]
+    if any(each.digest != exchange.digest for each in reports):
+        return "another report on the same task comes, so the client has trained again"
+    asked = any(each.path == task and each.table.get("state") == "taken" for each in later)
+    return None if reports or asked else "the report does not come again"
+
+
+def _from_the_start(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
+    """The report comes again from byte 0."""
+    reports = [each for each in later if each.path == exchange.path and each.method == "PUT"]
+    if reports and reports[0].headers.get("upload-offset", "0") != "0":
+        return f"the report goes on at byte {reports[0].headers['upload-offset']}, and the server wants it from 0"
+    return _same_report(exchange, later)
+
+
+def _dropped(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
+    """The client asks for work before it reports on this task again."""
+    before = takewhile(lambda each: each.path != "/v1/checkin", later)
+    if any(each.path == exchange.path and each.method == "PUT" for each in before):
+        return "the report comes again, and it will never be taken"
+    return None if any(each.path == "/v1/checkin" for each in later) else "the client does not ask for work again"
+
+
+def _downloaded_again(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
+    """The model is asked for again, before a report comes."""
+    before = list(takewhile(lambda each: each.method != "PUT", later))
+    if any(each.path == exchange.path and each.method == "GET" for each in before):
+        return None
+    return "the model is not asked for again, although its digest is wrong"
+
+
+def _nothing(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
+    """What has to hold in general."""
+    del exchange, later
+
+
+def _refused(status: int, reason: str = "on purpose", **more: object) -> Fault:
+    wait = {"retry-after": "1"} if status in (429, 503) else {}
+    return Fault("status", status, {"reason": reason, **more}, wait)
+
+
+_RUN, _ENROL, _CHECKIN = ("GET", "/v1/run"), ("POST", "/v1/enrol"), ("POST", "/v1/checkin")
+_MODEL, _REPORT = ("GET", "/v1/models/"), ("PUT", "/report")
+_PAUSE = "waits for Retry-After seconds, and sends the request again"
+_KEEPS = "asks what became of the task, and sends the same bytes again"
+
+SCENARIOS = (
+    Scenario("503 to a description", _RUN, _refused(503), _PAUSE, _again),
+    Scenario("503 to an enrolment", _ENROL, _refused(503), _PAUSE, _again),
+    Scenario("an enrolment whose answer is lost", _ENROL, Fault("lose_answer"), "enrols with the same token", _again),
+    Scenario("429 to a question for work", _CHECKIN, _refused(429, seconds=1.0), _PAUSE, _again),
+    Scenario(
+        "come_back",
+        _CHECKIN,
+        Fault("status", 200, {"come_back": [0.6, 0.8]}),
+        "asks again after a time between both",
+        _again,
+    ),
+    Scenario("a question that is lost", _CHECKIN, Fault("drop"), "asks again", _again),
+    Scenario("an answer of somebody else", _CHECKIN, Fault("status", 200, {"hello": "proxy"}), "asks again", _again),
+    Scenario("a model that is cut", _MODEL, Fault("cut_answer"), "asks for the rest", _downloaded_again),
+    Scenario("a model that is damaged", _MODEL, Fault("damage"), "checks the digest", _downloaded_again),
+    Scenario("an upload that is cut", _REPORT, Fault("cut_request"), "sends what is missing", _same_report),
+    Scenario("a report whose answer is lost", _REPORT, Fault("lose_answer"), _KEEPS, _same_report),
+    Scenario("a report that a proxy sends twice", _REPORT, Fault("twice"), "takes 200 for 201", _nothing),
+    Scenario("409 with offset 0", _REPORT, _refused(409, offset=0), "sends all of it again", _from_the_start),
+    Scenario("503 to a report", _REPORT, _refused(503), _KEEPS, _same_report),
+    Scenario("429 to a report", _REPORT, _refused(429, seconds=1.0), _KEEPS, _same_report),
+    Scenario("500 to a report", _REPORT, _refused(500), _KEEPS, _same_report),
+    Scenario("410 to a report", _REPORT, _refused(410), "drops the report", _dropped),
+    Scenario("422 to a report", _REPORT, _refused(422), "drops the report", _dropped),
+    Scenario("409 without offset", _REPORT, _refused(409), "drops the report", _dropped),
+    Scenario("a restart of the server", _REPORT, Fault("drop", action="restart"), _KEEPS, _same_report),
+    Scenario("a client that is killed", _REPORT, Fault("drop", action="kill"), "goes on from its state", _same_report),
+)
+"""In this order; each happens once, in a round of its own."""

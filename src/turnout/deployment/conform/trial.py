@@ -1,0 +1,210 @@
+"""A trial: a server that misbehaves, the client's own process, and what becomes of both."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import shlex
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from turnout.configuration import Configuration
+from turnout.core.checks import ConfigurationError
+from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.conform import judge
+from turnout.deployment.conform.faults import Exchange, Fault, Misbehaving, Script
+from turnout.deployment.conform.scenarios import SCENARIOS, Scenario
+from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.process import Options, Server
+
+ROUNDS = 1 + sum(scenario.route[0] == "PUT" for scenario in SCENARIOS)
+"""Rounds of a trial: one for each thing that goes wrong with a report, and one in which nothing does."""
+
+_FILE = """import json
+from pathlib import Path
+
+import torch
+
+
+def examples():
+    found = json.loads((Path(__file__).parent / "examples.json").read_text())
+    return torch.tensor(found["inputs"], dtype=torch.float64), torch.tensor(found["targets"])
+"""
+
+
+class _Server(Server):
+    """A server whose application stands behind one that misbehaves."""
+
+    trial: Trial
+    script: Script
+
+    def _config(self) -> uvicorn.Config:
+        config = super()._config()
+        config.app = Misbehaving(config.app, self.script, self.trial.log, self.trial.done)  # type: ignore[arg-type]
+        return config
+
+
+@dataclass
+class Trial:
+    """What a client does with a server that misbehaves.
+
+    Args:
+        experiment: one client's data, and what is run on them, for `ROUNDS` rounds.
+        settings: the same, as clients of this package build it.
+        command: of the client. ``{url}``, ``{data}`` (JSON with inputs and targets), ``{python}`` (``FILE.py:FUNCTION``) and
+            ``{state}`` (a path that it may use) are filled in.
+        seconds: after which the client is ended.
+        scenarios: what goes wrong; one that kills the client only where its command has a ``{state}``.
+
+    Attributes:
+        log: all that the client sent.
+        said: what it printed last.
+        code: its exit code; None where it was ended.
+    """
+
+    experiment: Configuration
+    settings: Mapping[str, Any]
+    command: str
+    seconds: float = 120.0
+    scenarios: Sequence[Scenario] = SCENARIOS
+    log: list[Exchange] = field(default_factory=list)
+    said: str = ""
+    code: int | None = None
+
+    def __post_init__(self) -> None:
+        if "{url}" not in self.command:
+            raise ConfigurationError("command: it has no {url}, where the server's address belongs")
+        fits = "{state}" in self.command
+        self.scenarios = [each for each in self.scenarios if fits or each.fault.action != "kill"]
+        self._left = list(self.scenarios)
+        self._actions: queue.Queue[str] = queue.Queue()
+        self._blocked = False
+
+    def run(self) -> dict[str, str | None]:
+        """Let the client take part until the run is over; return what it did wrong, by rule. None is nothing."""
+        with tempfile.TemporaryDirectory() as folder:
+            self._go(Path(folder), self._script)
+        ended = None if self.code == 0 else f"it ends with {self.code}, needed 0 when the run is over: {self.said}"
+        ended = f"it does not end within {self.seconds:g} s: {self.said}" if self.code is None else ended
+        return judge.of_scenarios(self.scenarios, self.log) | judge.in_general(self.log) | {"ends with the run": ended}
+
+    def training(self, specified: bool) -> dict[str, str | None]:
+        """Return how what it reported differs from what our own client computes; None is not at all."""
+        worker = Worker(Computer(self.experiment))
+        return {
+            "minibatches and updates are as specified" if specified else "counts are right": judge.of_training(
+                worker, self.log, specified
+            )
+        }
+
+    def refused(self) -> dict[str, str | None]:
+        """Have the client meet a server of another version; return what it did wrong."""
+        answer = Fault("status", 426, {"reason": "this server speaks protocol 2, the client 1: update it"})
+        with tempfile.TemporaryDirectory() as folder:
+            self._go(Path(folder), lambda each: answer if each.path == "/v1/enrol" else None)
+        wrong = None if self.code else f"it ends with {self.code}, needed an exit code > 0: {self.said}"
+        enrolments = sum(each.path == "/v1/enrol" for each in self.log)
+        return {"stops at 426": f"it enrols {enrolments} times" if enrolments > 1 else wrong}
+
+    # What the server's thread calls.
+
+    def _script(self, exchange: Exchange) -> Fault | None:
+        if not self._left or self._blocked or not self._left[0].fits(exchange):
+            return None
+        scenario = self._left.pop(0)
+        exchange.fault, self._blocked = scenario.name, exchange.method == "PUT"
+        if scenario.fault.action is not None:
+            self._actions.put(scenario.fault.action)
+        return scenario.fault
+
+    def done(self, exchange: Exchange) -> None:
+        """Go on to the next scenario when a report was taken, and the client knows it."""
+        if exchange.method == "PUT" and exchange.status in (200, 201):
+            self._blocked = False
+
+    # What this thread does.
+
+    def _go(self, folder: Path, script: Script) -> None:
+        """Serve, and run the client, until it ends."""
+        self.code, port, end = None, 0, time.monotonic() + self.seconds
+        train = self.experiment.data.train
+        (folder / "examples.json").write_text(json.dumps({"inputs": train.x.tolist(), "targets": train.y.tolist()}))
+        (folder / "examples.py").write_text(_FILE)
+        with contextlib.ExitStack() as stack, (folder / "said.txt").open("w+") as said:
+            serving = stack.enter_context(contextlib.ExitStack())
+            url = serving.enter_context(self._served(folder, script, port))
+            port = int(url.rpartition(":")[2])
+            client = self._client(folder, url, said)
+            stack.callback(lambda: (client.kill(), client.wait()))
+            while client.poll() is None and time.monotonic() < end:
+                try:
+                    action = self._actions.get(timeout=0.02)
+                except queue.Empty:
+                    continue
+                if action == "restart":
+                    serving.close()
+                    serving.enter_context(self._served(folder, script, port))
+                else:
+                    client.kill()
+                    client.wait()
+                    client = self._client(folder, url, said)
+            self.code = client.poll()
+            said.seek(0)
+            self.said = " | ".join(said.read().splitlines()[-3:])[-500:] or "it said nothing"
+
+    def _served(self, folder: Path, script: Script, port: int) -> contextlib.AbstractContextManager[str]:
+        """Serve in a thread."""
+        options = Options(port=port, rate=0, leases=Leases(heartbeat=5.0), max_norm=None)
+        server = _Server(self.experiment, folder / "run", dict(self.settings), options)
+        server.trial, server.script = self, script
+        return server.listening()
+
+    def _client(self, folder: Path, url: str, said: Any) -> subprocess.Popen[str]:
+        """Start the client."""
+        places = {
+            "url": url,
+            "data": str(folder / "examples.json"),
+            "python": f"{folder / 'examples.py'}:examples",
+            "state": str(folder / "state"),
+        }
+        words = [_filled(word, places) for word in shlex.split(self.command)]
+        try:
+            return subprocess.Popen(words, stdout=said, stderr=subprocess.STDOUT, text=True)
+        except OSError as error:
+            raise ConfigurationError(f"command: {words[0]} cannot be started: {error}") from None
+
+
+def _filled(word: str, places: Mapping[str, str]) -> str:
+    """Put what is meant in the place of its name; other braces stay."""
+    for name, value in places.items():
+        word = word.replace(f"{{{name}}}", value)
+    return word
+
+
+def tried(
+    experiment: Configuration,
+    settings: Mapping[str, Any],
+    command: str,
+    *,
+    specified: bool = True,
+    seconds: float = 120.0,
+    scenarios: Sequence[Scenario] = SCENARIOS,
+) -> Iterator[tuple[str, str | None]]:
+    """Yield each rule and what a client did against it; None is nothing.
+
+    Args:
+        experiment, settings, command, seconds, scenarios: see `Trial`.
+        specified: whether the client's minibatches are those that the protocol specifies.
+    """
+    trial = Trial(experiment, settings, command, seconds, scenarios)
+    yield from trial.run().items()
+    yield from trial.training(specified).items()
+    yield from Trial(experiment, settings, command, seconds).refused().items()

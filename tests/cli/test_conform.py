@@ -1,0 +1,91 @@
+"""``turnout conform``, on the JavaScript client, and on copies of it that break a rule each."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import turnout
+from turnout.cli.app import app
+from turnout.cli.conform import trial_of
+from turnout.deployment.conform.scenarios import SCENARIOS
+from turnout.deployment.conform.trial import tried
+
+NODE = shutil.which("node")
+MODULE = Path(turnout.__file__).parent / "deployment/client/javascript/turnout.js"
+QUICK = Path(__file__).parents[1] / "deployment/javascript/quick.mjs"
+needs_node = pytest.mark.skipif(NODE is None, reason="there is no Node here: apt-get install nodejs")
+
+ALL = bool(os.environ.get("TURNOUT_CONFORM"))
+"""Whether to wait as often as a server asks, a second each time."""
+
+
+def trial(module, scenarios):
+    """What is found about a client, by rule; None is nothing."""
+    command = f"{NODE} {QUICK} {module.as_uri()} {{url}} {{data}} {{state}}"
+    return dict(tried(*trial_of(), command, seconds=30, scenarios=scenarios))
+
+
+@needs_node
+def test_the_javascript_client_conforms():
+    """Each scenario; of those that take a second, one."""
+    slow = [each for each in SCENARIOS if each.fault.headers]
+    found = trial(MODULE, [each for each in SCENARIOS if ALL or each not in slow[1:]])
+    assert {rule: wrong for rule, wrong in found.items() if wrong is not None} == {}
+    assert len(found) == len(SCENARIOS) + 8 - (0 if ALL else len(slow) - 1)
+
+
+WAIT, DROPS = "/^[0-9]{1,9}$/.test(after) ?", "[404, 409, 410, 413, 422]"
+OTHER = "[body.length - 1] ^= 1; headers['repr-digest'] = `sha-256=:${base64(sha256(body))}:`;"
+BROKEN = {
+    "429 to a question for work": ("pauses as the server asks", WAIT, "false ?", "comes 0."),
+    "a model that is damaged": (
+        "a model that is damaged",
+        "while (hex(sha256(got)) !== task.model)",
+        "while (got.length < task.size)",
+        "the model is not asked for again",
+    ),
+    "a report whose answer is lost": (
+        "a report whose answer is lost",
+        "for (let offset = 0, attempt = 0; ;) {",
+        f"for (let offset = 0, attempt = 0; ;) {{ body{OTHER}",
+        "another report on the same task comes",
+    ),
+    "410 to a report": ("410 to a report", DROPS, "[404]", "the report comes again"),
+    "409 with offset 0": (
+        "minibatches and updates are as specified",
+        "fold(key, client)",
+        "fold(key, client + 1)",
+        "delta is off by",
+    ),
+}
+"""By what goes wrong: the rule that a client breaks, what is changed in it, and what is found."""
+
+
+@needs_node
+@pytest.mark.parametrize("name", BROKEN if ALL else ["a report whose answer is lost"])
+def test_violations_are_found(tmp_path, name):
+    rule, text, other, why = BROKEN[name]
+    source = MODULE.read_text("utf-8")
+    assert text in source
+    (tmp_path / "broken.mjs").write_text(source.replace(text, other))
+    found = trial(tmp_path / "broken.mjs", [each for each in SCENARIOS if each.name == name])
+    assert why in (found[rule] or ""), found
+
+
+def test_commands_that_cannot_be_tried_are_refused():
+    def conform(*arguments):
+        result = CliRunner().invoke(app, ["conform", *arguments])
+        return " ".join(result.output.split()), result.exit_code
+
+    said, code = conform("no-such-client {url}")
+    assert code == 2
+    assert "no-such-client cannot be started" in said
+    said, code = conform(f"{sys.executable} -c pass")
+    assert code == 2
+    assert "it has no {url}" in said
+    said, code = conform("true {url}", "--seconds", "0")
+    assert code == 2
