@@ -29,11 +29,16 @@ MODULE = HERE.parent / "clients/javascript/turnout.js"
 
 def experiment_of(seed: int) -> Experiment:
     """Return the federation."""
-    data = to.data.digits().split(to.Dirichlet(alpha=0.3, min_examples=5), num_clients=N, seed=seed)
+    data = to.data.digits().split(to.partition.Dirichlet(alpha=0.3, min_examples=5), num_clients=N, seed=seed)
     local = to.Sgd(lr=0.1, steps=5, batch_size=16)
     algorithm = to.fedavg(local)
     return Experiment(
-        data, to.models.Mlp(hidden=(32,)), algorithm, to.Population(to.Everyone()), rounds=ROUNDS, seed=seed
+        data,
+        to.models.Mlp(hidden=(32,)),
+        algorithm,
+        to.Population(to.availability.Everyone()),
+        rounds=ROUNDS,
+        seed=seed,
     )
 
 

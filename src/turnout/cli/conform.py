@@ -63,5 +63,7 @@ def models_of() -> dict[str, Experiment]:
 
 def secure_of() -> Experiment:
     """Return a run of one round with a secure sum."""
-    algorithm = to.fedavg(to.Sgd(lr=0.1, batch_size=4), also=(to.SecureSum(largest=64.0, fraction_bits=16),))
+    algorithm = to.fedavg(
+        to.Sgd(lr=0.1, batch_size=4), also=(to.aggregation.SecureSum(largest=64.0, fraction_bits=16),)
+    )
     return Experiment(_numbers([8, 9, 7, 6], (5,)), to.models.Logistic(), algorithm, rounds=1)
