@@ -22,6 +22,7 @@ from turnout.core import types, updates
 from turnout.reporting.records import RunRecord
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # where the folder of scripts lies
 GATHERED = ROOT / "build" / "docs"
 NAMES = ROOT / "build" / "names.json"
 """The public names by which docstrings speak of each other, and where they are; `griffe_docstrings` makes links of them."""
@@ -167,19 +168,13 @@ def adapted(text: str, source: str, places: dict[str, str]) -> str:
 
 def with_equations(text: str) -> str:
     """Return a page with its equations, ```` ```math ```` and ``$`...`$`` as on GitHub, in MathML, which browsers render."""
+    from scripts.equations import mathml
 
     def block(found: re.Match[str]) -> str:
         return f'<div class="equation">{mathml(found[1], "block")}</div>\n'
 
     text = re.sub(r"```math\n(.*?)```\n", block, text, flags=re.S)
     return re.sub(r"\$`([^`]+)`\$", lambda found: mathml(found[1], "inline"), text)
-
-
-def mathml(tex: str, display: str) -> str:
-    """Return an equation in MathML, without characters that Markdown would read."""
-    from latex2mathml.converter import convert  # of the extra docs
-
-    return re.sub(r"[*_`\[\]\\]", lambda found: f"&#{ord(found[0])};", convert(" ".join(tex.split()), display=display))
 
 
 def as_table(drawing: re.Match[str]) -> str:
