@@ -60,6 +60,23 @@ PAGES = {
 }
 """Pages of the reference; what is in none of these folders of the package goes to the last one."""
 
+FAMILIES = {
+    "selection": "`to.selection`",
+    "local": "`to.local`; `to.Sgd` is also there without it",
+    "personalization": "`to.personalization`",
+    "guard": "`to.guard`",
+    "weighting": "`to.weighting`",
+    "aggregation": "`to.aggregation`",
+    "server_optimizer": "`to.server`",
+    "population": "`to.availability`, `to.speed`, `to.delay`, `to.requirement` and `to.behaviour`, for `to.Population`",
+    "pace": "`to.pace`",
+    "data": "`to.data`, and partitions in `to.partition`",
+    "models": "`to.models`",
+    "privacy": "`to.privacy`",
+    "pieces": "`to.pieces`",
+}
+"""Modules of ``import turnout as to`` in which users find what a page shows."""
+
 WHOLE = ("experiment", "privacy", "pieces", "types", "others")
 """Pages that also show methods; those of pieces are the methods of their base classes."""
 
@@ -115,7 +132,8 @@ def write_reference(folder: Path) -> None:
         body = "".join(
             f"::: {name}\n{options}\n" for name in sorted(names, key=lambda name: name.rpartition(".")[2].lower())
         )
-        (folder / f"{page}.md").write_text(f"# {PAGES[page]}\n\n{body}", encoding="utf-8")
+        where = f"In {FAMILIES[page]} (`import turnout as to`).\n\n" if page in FAMILIES else ""
+        (folder / f"{page}.md").write_text(f"# {PAGES[page]}\n\n{where}{body}", encoding="utf-8")
 
 
 def gather() -> None:

@@ -16,9 +16,9 @@ FUNCTIONS = ("max", "min", "exp", "log", "cos", "sin", "mean", "median", "sign",
 SIGNS = {"<-": r"\leftarrow", "<=": r"\le", ">=": r"\ge", "!=": r"\ne", "~": r"\sim", "*": r"\,", "...": r"\dots"}
 CLOSING = {"(": ")", "{": "}", "[": "]"}
 
-_TOKEN = re.compile(r"[A-Za-z]+\d*'*|\d+(?:\.\d+)?|<-|<=|>=|!=|\.\.\.|\|\||[-+*/=<>(){},^_|~\[\]]|\s+")
+_TOKEN = re.compile(r"@|[A-Za-z]+\d*'*|\d+(?:\.\d+)?|<-|<=|>=|!=|\.\.\.|\|\||[-+*/=<>(){},^_|~\[\]]|\s+")
 _KNOWN = "|".join((*GREEK, *WORDS, *FUNCTIONS, "sqrt"))
-_NAME = re.compile(rf"\b(?!(?:{_KNOWN})_)[A-Za-z]{{2,}}(?:_[A-Za-z]{{2,}})+\b")
+_NAME = re.compile(rf"\b(?!(?:{_KNOWN})_)[A-Za-z]{{2,}}(?:_[A-Za-z]{{2,}})+(?![A-Za-z])")
 _TWO_WORDS = re.compile(rf"(?<![\w'])(?!(?:{_KNOWN})\b)[a-z]{{2,}} (?!(?:{_KNOWN})\b)[a-z]{{2,}}(?![\w'(])")
 _PROSE = re.compile(r"\b(?:of|over|the|to|is|not|and|for|from|than|with|where)\b")
 
@@ -30,8 +30,9 @@ class NoEquation(Exception):
 def latex(text: str) -> str | None:
     """Return an equation in LaTeX, or None where the text is none."""
     names = _NAME.findall(text)
-    tokens = _TOKEN.findall(_NAME.sub("@", text).replace("@", "NAME")) if "@" not in text else []
-    if "".join(tokens) != _NAME.sub("NAME", text) or not re.search(r"<-| [-+*/=<>~] |\^|\|\||\bsum_", text):
+    short = _NAME.sub("@", text)
+    tokens = _TOKEN.findall(short)
+    if "@" in text or "".join(tokens) != short or not re.search(r"<-| [-+*/=<>~] |\^|\|\||\bsum_", text):
         return None
     if text.startswith("[") or _PROSE.search(text) or _TWO_WORDS.search(text):
         return None
@@ -40,7 +41,7 @@ def latex(text: str) -> str | None:
         tex = writer.until(None)
     except NoEquation:
         return None
-    return None if re.search(r"([_^])\{[^{}]*\} \1", tex) else tex  # two scripts in one place
+    return None if re.search(r"([_^])\{(?:[^{}]|\{[^{}]*\})*\} \1", tex) else tex  # two scripts in one place
 
 
 def mathml(tex: str, display: str) -> str:
@@ -89,7 +90,7 @@ class _Writer:
         if token == ">" and self.angles:
             self.angles -= 1
             return r"\rangle"
-        return self.word(token) if token[0].isalpha() else SIGNS.get(token, token)
+        return self.word(token) if token[0].isalpha() or token == "@" else SIGNS.get(token, token)
 
     def script(self) -> str:
         """Return what a ``_`` or ``^`` puts below or above."""
@@ -105,7 +106,7 @@ class _Writer:
         name, primes = token.rstrip("'"), "'" * token.count("'")
         letter, digits = name.rstrip("0123456789"), name[len(name.rstrip("0123456789")) :]
         below = f"_{{{digits}}}" if digits else ""
-        if token == "NAME":
+        if token == "@":
             name = self.names.pop(0).replace("_", r"\_")
             return rf"\mathrm{{{name}}}"
         if name == "E" and self.tokens[:1] == ["["]:

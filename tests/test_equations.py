@@ -15,6 +15,7 @@ from scripts.equations import latex
         ("F_b^(q+1) / (q+1)", r"F _{b} ^{q + 1} / ( q + 1 )"),
         ("x <- x + server_lr v", r"x \leftarrow x + \mathrm{server\_lr} v"),
         ("E[tau] B + 1 = 1 / p", r"\mathbb{E} [ \tau ] B + 1 = 1 / p"),
+        ("num_steps_k = tau / s_k", r"\mathrm{num\_steps} _{k} = \tau / s _{k}"),
         ("v_i <- v_i'", r"v _{i} \leftarrow v _{i}'"),
     ],
 )
