@@ -26,7 +26,6 @@ from turnout.cli.settings import Settings
 from turnout.comparison import RunsFailed, Stopped, Update, compare, is_finished, load_record, load_records, processes
 from turnout.comparison.checks import check_experiments, columns_of
 from turnout.comparison.display import display
-from turnout.comparison.run import Run
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError
 from turnout.experiment import Experiment
 from turnout.record import checkpoint
@@ -97,13 +96,9 @@ def test_as_many_runs_at_a_time_as_there_are_processors_for_their_threads(
     module = import_module("turnout.comparison.compare")  # the package has a function of this name
     seen: list[tuple[int, int]] = []
 
-    def started(runs: list[Run], processes: int, threads: int, *_: object) -> list[Update]:
-        seen.append((processes, threads))
-        return [Update(run.label, run.seed, "stopped") for run in runs]
-
     monkeypatch.setattr(module, "num_processors", lambda: 5)
-    monkeypatch.setattr(module, "in_processes", started)
-    monkeypatch.setattr(module, "_here", lambda runs, threads, *_: started(runs, 1, threads))
+    monkeypatch.setattr(module, "in_processes", lambda _, processes, threads, *__: seen.append((processes, threads)))
+    monkeypatch.setattr(module, "in_sequence", lambda _, threads, *__: seen.append((1, threads)))
     with pytest.raises(Stopped):
         compare({"a": make()}, 8, tmp_path, threads=threads)
     assert seen == [(processes, threads)]

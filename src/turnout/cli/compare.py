@@ -10,7 +10,7 @@ import typer
 
 from turnout.cli import layers, own
 from turnout.cli.options import Table
-from turnout.cli.output import announce, show, warn_of_dropped
+from turnout.cli.output import announce, keep, show, warn_of_dropped
 from turnout.cli.run import save
 from turnout.cli.sections import as_table
 from turnout.cli.settings import Settings
@@ -19,7 +19,6 @@ from turnout.comparison import is_finished
 from turnout.comparison.checks import check_experiments
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData
-from turnout.record.storage import replace_files
 from turnout.reporting import (
     RunRecord,
     accuracy_target,
@@ -89,8 +88,8 @@ def conclude(
         goal = accuracy_target(records, to_accuracy)
         spent = costs(records, goal)
         show(cost_table(spent, goal))
-    replace_files({folder / "results.csv": lambda part: part.write_text(csv(rows, spent)) and None})
+    keep(folder, {"results.csv": csv(rows, spent)})
     typer.echo(f"runs and tables: {folder}")
     if report:
         path, title = folder / "report.html", f"Comparison on {data.name}"
-        announce(lambda: write_report(records, path, data=data, title=title, to_accuracy=to_accuracy))
+        announce(folder, lambda: write_report(records, path, data=data, title=title, to_accuracy=to_accuracy))

@@ -101,6 +101,20 @@ Jobs = Annotated[
         help="Runs at a time (default: processors divided by --threads; 1 on a GPU). Changes no result.",
     ),
 ]
+On = Annotated[
+    str | None,
+    typer.Option(
+        metavar="EXECUTOR",
+        help="What performs the runs, in place of processes of this machine: processes:4, dask:tcp://scheduler:8786, "
+        "ray:auto, or slurm:partition=gpu,time=60 (minutes; any option of sbatch).",
+    ),
+]
+RunsPerJob = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Runs that a job of --on performs one after another (default: 8 with slurm, otherwise 1)."
+    ),
+]
 Threads = Annotated[
     int | None,
     typer.Option(

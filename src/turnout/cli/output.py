@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -13,10 +14,12 @@ from rich.console import Console, RenderableType
 from turnout.cli.settings import Settings
 from turnout.comparison import Stopped
 from turnout.comparison.display import display
-from turnout.comparison.run import Listener
+from turnout.comparison.executors import executor_on
+from turnout.comparison.run import Listener, Resources
 from turnout.core.checks import ConfigurationError, count, counted
 from turnout.core.display import printable
 from turnout.data.federated import FederatedData
+from turnout.record import storage
 from turnout.reporting import RunRecord
 from turnout.reporting.progress import dropped
 
@@ -54,12 +57,26 @@ def introduce(what: str, settings: Iterable[Settings], data: FederatedData) -> N
         say(f"{dropped} more got no examples and are left out; data.empty=refuse refuses them instead")
 
 
-def jobs_of(jobs: int | None, threads: int, settings: Iterable[Settings]) -> int | None:
+@contextmanager
+def resources_of(
+    jobs: int | None, threads: int, on: str | None, runs_per_job: int | None, folder: Path
+) -> Iterator[Resources]:
+    """Yield what performs the runs of a comparison: processes of this machine, or the executor that ``--on`` names."""
+    if on is None:
+        yield Resources(jobs, threads)
+        return
+    with executor_on(on, folder) as (executor, several):
+        yield Resources(1, threads, executor, several if runs_per_job is None else runs_per_job)
+
+
+def jobs_of(jobs: int | None, threads: int, on: str | None, settings: Iterable[Settings]) -> int | None:
     """Return runs at a time: as asked for; one on a GPU, where nobody says; None is one for each processor.
 
     Raises:
         ConfigurationError: for what is no number of runs, or of threads of each. Ask before anything is written.
     """
+    if jobs is not None and on is not None:
+        raise ConfigurationError("--jobs is for processes of this machine, and --on for an executor: leave one out")
     count("threads", threads)
     if jobs is not None:
         count("jobs", jobs)
@@ -87,10 +104,19 @@ def watched(total: int, quiet: bool) -> Iterator[Listener]:
         raise Stopped(f"{stop}. Go on with the same command") from None
 
 
-def announce(write: Callable[[], Path]) -> None:
-    """Write a report and say where it is, or why there is none."""
+def keep(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write tables of all runs into the folder that they share, once no other worker does; by the names of the files."""
+    with storage.locked(folder, patience=storage.PATIENCE):
+        storage.replace_files(
+            {folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()}
+        )
+
+
+def announce(folder: Path, write: Callable[[], Path]) -> None:
+    """Write a report into a folder, once other workers do not, and say where it is, or why there is none."""
     try:
-        path = write()
+        with storage.locked(folder, patience=storage.PATIENCE):
+            path = write()
     except ConfigurationError as error:
         say(f"no report: {error}", style="yellow")
     else:

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from turnout.cli import own, panels
-from turnout.cli.output import announce, say, show, warn_of_dropped
+from turnout.cli.output import announce, keep, say, show, warn_of_dropped
 from turnout.cli.sections import as_table
 from turnout.cli.variants import seeds_of
 from turnout.comparison.reproduction import Drawing, Outcome, Panel, Reproduction, Tabulated, load
@@ -32,7 +32,17 @@ from turnout.record.environment import environment
 from turnout.record.storage import read_json, replace_files
 from turnout.reporting import RunRecord
 
-_WITH_VALUE = ("--folder", "--jobs", "-j", "--threads", "--data-dir", "--checkpoint-every", "--declarations")
+_WITH_VALUE = (
+    "--folder",
+    "--jobs",
+    "--on",
+    "--runs-per-job",
+    "-j",
+    "--threads",
+    "--data-dir",
+    "--checkpoint-every",
+    "--declarations",
+)
 _ALONE = ("--quiet", "-q", "--report", "--no-report")
 """Options that change no figure."""
 
@@ -159,7 +169,7 @@ def report_outcome(outcome: Outcome, runs: Sequence[Run], folder: Path, report: 
     write_tables(outcome, folder, run_details(seconds, runs[0].folder, rounds))
     typer.echo(f"runs and tables: {folder}")
     if report:
-        announce(lambda: write_outcome(outcome, folder / "report.html"))
+        announce(folder, lambda: write_outcome(outcome, folder / "report.html"))
 
 
 def write_tables(outcome: Outcome, folder: Path, details: Mapping[str, Any]) -> None:
@@ -169,14 +179,8 @@ def write_tables(outcome: Outcome, folder: Path, details: Mapping[str, Any]) -> 
         show(tables.rich_findings(findings))
     if outcome.changes:
         typer.echo(f"not as declared: {'; '.join(outcome.changes)}")
-    results = tables.csv(outcome)
     plain = json.dumps({**outcome.as_plain(), "run": details}, indent=2, ensure_ascii=False)
-    replace_files(
-        {
-            folder / "results.csv": lambda part: part.write_text(results, encoding="utf-8"),
-            folder / "findings.json": lambda part: part.write_text(plain, encoding="utf-8"),
-        }
-    )
+    keep(folder, {"results.csv": tables.csv(outcome), "findings.json": plain})
 
 
 def listed_all(folder: Path) -> Table:

@@ -89,8 +89,11 @@ def _nothing(text: str) -> None:
 
 
 def save(settings: Settings, folder: Path) -> None:
-    """Keep the settings of a run in its folder."""
-    storage.save(folder, {SETTINGS: storage.json_writer(settings.table)})
+    """Keep the settings of a run in its folder, unless they are there: another worker may be at the run."""
+    path = folder / SETTINGS
+    if not storage.is_whole(path) or saved(folder) != settings.table:
+        with storage.locked(folder, patience=storage.PATIENCE):
+            storage.save(folder, {SETTINGS: storage.json_writer(settings.table)})
 
 
 def saved(folder: Path) -> Table:

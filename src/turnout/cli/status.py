@@ -1,8 +1,25 @@
-"""``turnout status``: what a server is at."""
+"""``turnout status``: what a server is doing, or how far the runs of a comparison are."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
+
+from rich.table import Table
+
+from turnout.comparison.sharing import Standing
+
+
+def table_of(standings: Sequence[Standing]) -> Table:
+    """Return a row for each run, and what they are in all."""
+    states = Counter(each.state for each in standings)
+    title = f"{len(standings)} runs: " + ", ".join(f"{number} {state}" for state, number in states.items())
+    table = Table("run", "state", "rounds", "where", title=title, title_justify="left")
+    for each in standings:
+        rounds = f"{each.done} of {each.rounds}" if each.rounds else ""
+        table.add_row(each.name, each.state, rounds, each.where)
+    return table
 
 
 def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:

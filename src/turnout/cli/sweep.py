@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import typer
 from turnout.cli import layers
 from turnout.cli.dry_run import planned_of_all
 from turnout.cli.options import Table
-from turnout.cli.output import announce, introduce, jobs_of, say, show, warn_of_dropped, watched
+from turnout.cli.output import announce, introduce, jobs_of, keep, resources_of, say, show, warn_of_dropped, watched
 from turnout.cli.print_config import sweep_file_of
 from turnout.cli.run import save
 from turnout.cli.settings import Settings
@@ -22,14 +23,13 @@ from turnout.cli.variants import Layers
 from turnout.comparison import RunsFailed, is_finished
 from turnout.comparison.checks import check_experiments
 from turnout.comparison.compare import perform_all, runs_of
-from turnout.comparison.run import Run
+from turnout.comparison.run import Resources, Run
 from turnout.comparison.search import search
 from turnout.comparison.study import Study, corners, space_of
 from turnout.comparison.sweep import points, sorted_out
 from turnout.core.checks import ConfigurationError, DataError, count, counted
 from turnout.data.federated import FederatedData
 from turnout.experiment import Experiment
-from turnout.record.storage import replace_files
 from turnout.reporting.grid import Sweep, assignments, by_name, grid_csv, grid_table
 from turnout.reporting.measure import Measure
 from turnout.reporting.range import Range
@@ -51,7 +51,7 @@ class Asked:
         to_accuracy: the accuracy to reach, if that decides.
         given_folder: where everything goes, if it was said.
         config: the file that the settings come from, if there is one.
-        jobs, threads, report, checkpoint_every, quiet: the flags.
+        jobs, threads, on, runs_per_job, report, checkpoint_every, quiet: the flags.
     """
 
     under: Sequence[Table]
@@ -64,6 +64,8 @@ class Asked:
     config: Path | None
     jobs: int | None
     threads: int
+    on: str | None
+    runs_per_job: int | None
     report: bool
     checkpoint_every: int | None
     quiet: bool
@@ -83,11 +85,15 @@ class Asked:
         folder = self.given_folder or Path("runs") / (
             self.config.stem if self.config else f"sweep-{first.table['data']['name']}"
         )
-        at_a_time = jobs_of(self.jobs, self.threads, [first])
+        at_a_time = jobs_of(self.jobs, self.threads, self.on, [first])
         shared = check(plan, self.seeds, folder, self.measure)
         if not self.quiet:
             introduce(f"{what}, {counted(len(self.seeds), 'seed')}", plan.values(), shared)
         return folder, at_a_time
+
+    def resources(self, jobs: int | None, folder: Path) -> AbstractContextManager[Resources]:
+        """Return what performs the runs."""
+        return resources_of(jobs, self.threads, self.on, self.runs_per_job, folder)
 
     def runs(self, plan: Mapping[str, Settings], folder: Path) -> list[Run]:
         """Return the runs of a plan, whose settings are kept beside them."""
@@ -113,8 +119,8 @@ def run_grid(asked: Asked) -> None:
         conclude(found, folder, asked.report)
 
     try:
-        with watched(len(plan) * len(asked.seeds), asked.quiet) as tell:
-            done = perform_all(asked.runs(plan, folder), folder, jobs=jobs, threads=asked.threads, progress=tell)
+        with asked.resources(jobs, folder) as resources, watched(len(plan) * len(asked.seeds), asked.quiet) as tell:
+            done = perform_all(asked.runs(plan, folder), folder, resources, tell)
     except RunsFailed as failed:
         if failed.records:
             tell_of(failed.records)
@@ -133,11 +139,11 @@ def run_trials(asked: Asked, num_trials: int, sampler: str, sampler_seed: int, t
         sampler=sampler, sampler_seed=sampler_seed, trials_at_once=trials_at_once,
     )  # fmt: skip
     left = max(num_trials - len(study.points), 0)
-    with watched(left * len(asked.seeds), asked.quiet) as tell:
+    with asked.resources(jobs, folder) as resources, watched(left * len(asked.seeds), asked.quiet) as tell:
         found = search(
             study, num_trials, lambda batch: asked.runs(asked.plan(batch), folder),
             lambda name, point: asked.plan({name: point})[name], asked.to_accuracy,
-            jobs=jobs, threads=asked.threads, progress=tell,
+            resources=resources, progress=tell,
         )  # fmt: skip
     conclude(found, folder, asked.report)
 
@@ -247,12 +253,12 @@ def conclude(found: Sweep, folder: Path, report: bool) -> None:
     """Print the table and the best point, keep all figures, write the report."""
     show(grid_table(found))
     warn_of_dropped(record for group in found.records.values() for record in group)
-    replace_files({folder / "results.csv": lambda part: part.write_text(grid_csv(found), encoding="utf-8")})
+    keep(folder, {"results.csv": grid_csv(found)})
     typer.echo(f"runs and tables: {folder}")
     if report:
         what = "trials" if isinstance(found, Search) else "points"
         title = f"{len(found.points)} {what} over {' and '.join(found.axes)}"
-        announce(lambda: write_sweep(found, folder / "report.html", title))
+        announce(folder, lambda: write_sweep(found, folder / "report.html", title))
     for name, point in found.best_for("algorithm").items() if "algorithm" in found.axes else ():
         typer.echo(f"best of {name}: {assignments(found.points[point])}, {found.scores[point].text}")
     typer.echo(f"best: {assignments(found.best)}")

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from itertools import islice
 from pathlib import Path
 
-import torch
-
 from turnout.comparison.checks import check_experiments
 from turnout.comparison.display import display
+from turnout.comparison.executors import check_jobs, in_executor
 from turnout.comparison.folders import load_record, save_order
 from turnout.comparison.processes import in_processes, packed
-from turnout.comparison.run import Listener, Run, Update, perform
+from turnout.comparison.run import Listener, Resources, Run, Update
+from turnout.comparison.sequence import in_sequence
+from turnout.comparison.sharing import Worker
 from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
 from turnout.engine.hardware import num_processors
 from turnout.experiment import Experiment
-from turnout.record import storage
 from turnout.reporting.records import RunRecord
 from turnout.simulation.running import Interrupted, stops_on_signal
 
@@ -58,11 +59,15 @@ def compare(
     threads: int = 1,
     checkpoint_every: int | None = None,
     progress: bool | Listener = False,
+    executor: Executor | None = None,
+    runs_per_job: int = 1,
 ) -> list[RunRecord]:
     """Run every experiment with every seed, and return their records, by experiment and seed in the order given.
 
     A run is in the folder ``folder/NAME/seed-SEED``. Runs that are finished there are not repeated, and runs that were
-    stopped or killed go on. The records depend on the experiments alone, not on `jobs` and `threads`.
+    stopped or killed go on. The records depend on the experiments alone, not on `jobs` and `threads`. Several processes, also
+    on several machines that see the folder, may make the same call at the same time: they share the runs, and each returns
+    when all runs have ended.
 
     Args:
         experiments: what to compare: a function of the seed for each name. With several jobs it is sent to other
@@ -74,6 +79,10 @@ def compare(
         threads: of each run. Runs side by side make better use of processors than threads do.
         checkpoint_every: rounds between checkpoints; None means about once a minute.
         progress: True for bars, or a function that is called with each `Update`.
+        executor: performs the runs in place of processes of this machine: any `concurrent.futures.Executor` whose workers
+            see `folder`, such as that of a Dask client. Runs whose jobs are killed are submitted again, and go on from their
+            checkpoints.
+        runs_per_job: how many runs a job of the executor performs one after another. More save start-ups of a few seconds.
 
     Raises:
         ConfigurationError: for experiments, seeds or jobs that cannot be run: every experiment is built with its first seed
@@ -82,13 +91,14 @@ def compare(
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
     runs = runs_of(experiments, seeds, Path(folder), checkpoint_every)
-    check_runs(runs, jobs, threads)
+    resources = Resources(jobs, threads, executor, runs_per_job)
+    check_runs(runs, resources)
     check_experiments(first_of(runs))
-    return list(perform_all(runs, Path(folder), jobs=jobs, threads=threads, progress=progress).values())
+    return list(perform_all(runs, Path(folder), resources, progress).values())
 
 
 def perform_all(
-    runs: Sequence[Run], folder: Path, *, jobs: int | None, threads: int = 1, progress: bool | Listener = False
+    runs: Sequence[Run], folder: Path, resources: Resources, progress: bool | Listener = False
 ) -> dict[Run, RunRecord]:
     """Perform runs, all of them below `folder`, side by side; see `compare` for the rest.
 
@@ -100,17 +110,19 @@ def perform_all(
         RunsFailed: where some runs failed, after all others have ended.
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
-    processes = check_runs(runs, jobs, threads)
-    with storage.locked(folder):
-        save_order(folder, [run.folder for run in runs])
-        # Seed after seed, so that whatever is finished compares all experiments.
-        seeds = list(dict.fromkeys(run.seed for run in runs))
-        turns = sorted(runs, key=lambda run: seeds.index(run.seed))
-        with display(len(runs), progress) as tell, stops_on_signal() as stopped:
-            if processes > 1:
-                ended = in_processes(turns, processes, threads, tell, stopped)
-            else:
-                ended = _here(turns, threads, tell, stopped.is_set)
+    processes = check_runs(runs, resources)
+    save_order(folder, [run.folder for run in runs])
+    # Seed after seed, so that whatever is finished compares all experiments.
+    seeds = list(dict.fromkeys(run.seed for run in runs))
+    turns = sorted(runs, key=lambda run: seeds.index(run.seed))
+    with display(len(runs), progress) as tell, Worker(folder, turns, tell) as worker, stops_on_signal() as stopped:
+        if resources.executor is not None:
+            in_executor(worker, resources.executor, resources, folder, stopped)
+        elif processes > 1:
+            in_processes(worker, processes, resources.threads, stopped)
+        else:
+            in_sequence(worker, resources.threads, stopped)
+        ended = worker.ended
     finished = {run for run, end in zip(turns, ended, strict=True) if end.status == "done"}
     done = {run: load_record(run.folder) for run in runs if run in finished}
     if failures := [end for end in ended if end.status == "failed"]:
@@ -120,16 +132,18 @@ def perform_all(
     return done
 
 
-def check_runs(runs: Sequence[Run], jobs: int | None, threads: int) -> int:
-    """Return how many processes so many jobs are, and refuse what could not be sent to them.
+def check_runs(runs: Sequence[Run], resources: Resources) -> int:
+    """Return how many processes of this machine perform runs, and refuse what could not be sent to them.
 
     Raises:
         ConfigurationError: for jobs or threads that are no number of them, or experiments that cannot be sent.
     """
-    count("threads", threads)
-    processes = min(jobs if jobs is not None else max(1, num_processors() // threads), len(runs))
+    count("threads", resources.threads)
+    check_jobs(resources.executor, resources.runs_per_job)
+    jobs = resources.jobs if resources.jobs is not None else max(1, num_processors() // resources.threads)
+    processes = min(jobs, len(runs))
     count("jobs", processes)
-    if processes > 1:
+    if processes > 1 or resources.executor is not None:
         _check_can_be_sent(runs)
     return processes
 
@@ -173,22 +187,6 @@ def runs_of(
         for name, make in experiments.items()
         for seed in numbers
     ]
-
-
-def _here(runs: Sequence[Run], threads: int, tell: Listener, asked_to_stop: Callable[[], bool]) -> list[Update]:
-    """Perform runs one after another in this process."""
-    before, ended = torch.get_num_threads(), []
-    torch.set_num_threads(threads)
-    try:
-        for run in runs:
-            if asked_to_stop() or (ended and ended[-1].status == "stopped"):
-                ended.append(Update(run.label, run.seed, "stopped", note="not begun"))
-                continue
-            ended.append(perform(run, tell, asked_to_stop))
-            tell(ended[-1])
-    finally:
-        torch.set_num_threads(before)
-    return ended
 
 
 def _check_can_be_sent(runs: Iterable[Run]) -> None:

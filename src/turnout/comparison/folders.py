@@ -20,9 +20,13 @@ CONFIG, TABLE, ORDER = "config.json", "rounds.parquet", "comparison.json"
 def is_finished(folder: Path, experiment: Experiment) -> bool:
     """Return whether `folder` holds all rounds of `experiment`: tables and checkpoint, both of the last round.
 
+    A folder that another process is writing is not read, and not finished.
+
     Raises:
         CheckpointError: where it holds another experiment, or more rounds, or is damaged.
     """
+    if storage.in_use(folder):
+        return False
     if not (folder / CONFIG).exists() or not (checkpoint.exists(folder) or (folder / TABLE).exists()):
         return False  # nothing of whatever was begun here is worth keeping
     storage.check_all(folder, but=(checkpoint.FILE, checkpoint.PREVIOUS))  # a run may go on from one of the two
@@ -95,7 +99,30 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
 def save_order(folder: Path, runs: Iterable[Path]) -> None:
     """Keep the order of the runs of a comparison."""
     names = [str(run.relative_to(folder)) for run in runs]
-    storage.save(folder, {ORDER: storage.json_writer({"runs": names})})
+    with storage.locked(folder, patience=storage.PATIENCE):
+        storage.save(folder, {ORDER: storage.json_writer({"runs": names})})
+
+
+def ordered_names(folder: Path) -> list[str]:
+    """Return the names of all runs below the folder of a comparison, of those that were not begun too, in its order.
+
+    Raises:
+        DataError: for a folder without runs.
+    """
+    planned = [
+        str((order.parent / name).relative_to(folder))
+        for order in sorted(folder.rglob(ORDER))
+        for name in storage.read_json(order, instead="compare again").get("runs", [])
+    ]
+    begun = sorted(str(path.parent.relative_to(folder)) for path in folder.rglob(CONFIG))
+    if not planned and not begun:
+        raise DataError(f"{folder} holds no run: give the folder of a run or of a comparison")
+    return list(dict.fromkeys([*planned, *begun]))
+
+
+def rounds_of(folder: Path) -> int:
+    """Return the rounds that the run in a folder was asked for; 0 where it was not begun."""
+    return _config(folder)["rounds"] if (folder / CONFIG).exists() else 0
 
 
 def _place(folder: Path, run: Path) -> tuple[int, str]:

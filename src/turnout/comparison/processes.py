@@ -9,8 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing.connection import Connection, wait
@@ -21,42 +20,38 @@ from types import ModuleType
 import cloudpickle
 import torch
 
-from turnout.comparison.run import Listener, Run, Update, perform
+from turnout.comparison.run import Run, Update, perform
+from turnout.comparison.sharing import Worker
 from turnout.engine.allocator import keep_large_buffers
 
 
-def in_processes(
-    runs: Sequence[Run], processes: int, threads: int, tell: Listener, stopped: threading.Event
-) -> list[Update]:
-    """Perform all runs and return how each ended; where a process dies, its run has failed and the others go on."""
-    left, ended = deque(runs), {}
+def in_processes(worker: Worker, processes: int, threads: int, stopped: threading.Event) -> None:
+    """Perform the runs of a worker; where a process dies, its run has failed and the others go on."""
     with _unheard():  # which starts a process that keeps track of what all share
         stop = _context().Event()
-    workers: dict[Connection, _Worker] = {}
+    busy: dict[Connection, _Process] = {}
     try:
-        while workers or left:
+        while busy or not worker.is_done:
             if stopped.is_set():
                 stop.set()
-                left.clear()
-            while left and len(workers) < processes:
-                worker = _Worker(threads, stop, left.popleft())
-                workers[worker.connection] = worker
-            for connection in wait(list(workers), timeout=0.2):
-                worker = workers[connection]  # type: ignore[index]
-                update = worker.news()
-                tell(update)
-                if update.status not in ("started", "running"):
-                    ended[worker.run] = update
-                    if not worker.goes_on_with(left):
-                        workers.pop(worker.connection).close()
+                worker.leave()
+            while len(busy) < processes and (run := worker.next()) is not None:
+                process = _Process(threads, stop, run)
+                busy[process.connection] = process
+            if not busy:
+                stopped.wait(0.2)  # until another worker ends, or dies
+            for connection in wait(list(busy), timeout=0.2):
+                process = busy[connection]  # type: ignore[index]
+                if not process.goes_on(worker):
+                    busy.pop(process.connection).close()
+            worker.refresh()
     finally:
         stop.set()
-        for worker in workers.values():
-            worker.close()
-    return [ended.get(run) or Update(run.label, run.seed, "stopped", note="not begun") for run in runs]
+        for process in busy.values():
+            process.close()
 
 
-class _Worker:
+class _Process:
     """A process that performs runs, and the run that it is at."""
 
     def __init__(self, threads: int, stop: Event, run: Run) -> None:
@@ -73,11 +68,16 @@ class _Worker:
         with suppress(OSError):  # it has died, and news() will say so
             self.connection.send_bytes(packed(run))
 
-    def goes_on_with(self, left: deque[Run]) -> bool:
-        """Begin the next of the runs that are left, if there is one and the process is alive; whether it does."""
-        if going := bool(left) and self.process.is_alive():
-            self.take(left.popleft())
-        return going
+    def goes_on(self, worker: Worker) -> bool:
+        """Pass on the next update, and begin the next run if this one has ended; whether it is at a run then."""
+        update = self.news()
+        worker.tell(self.run, update)
+        if update.status in ("started", "running"):
+            return True
+        if not self.process.is_alive() or (following := worker.next()) is None:
+            return False
+        self.take(following)
+        return True
 
     def news(self) -> Update:
         """Return the next update of the run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from turnout.callbacks import Callback
 from turnout.comparison.folders import is_finished
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout.experiment import Experiment
+from turnout.record import storage
 from turnout.reporting.progress import Notes
 from turnout.simulation.running import Interrupted
 
@@ -50,7 +52,7 @@ class Update:
 
     Attributes:
         name, seed: which one; the name is a run's `Run.label`.
-        status: what happened.
+        status: what happened; ``"elsewhere"`` where another process is at the run.
         done, rounds: how far it is; 0 of 0 before its first round.
         note: the latest accuracy, or why it failed.
         trace: of a failure, where it came from.
@@ -58,7 +60,7 @@ class Update:
 
     name: str
     seed: int
-    status: Literal["started", "running", "done", "failed", "stopped"]
+    status: Literal["started", "running", "done", "failed", "stopped", "elsewhere"]
     done: int = 0
     rounds: int = 0
     note: str = ""
@@ -69,6 +71,23 @@ class Update:
 
 
 Listener = Callable[[Update], None]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What performs the runs of a comparison.
+
+    Attributes:
+        jobs: processes of this machine; None means one for each processor, or for so many as a run has threads.
+        threads: of each run.
+        executor: performs the runs in place of processes of this machine.
+        runs_per_job: how many runs a job of the executor performs one after another.
+    """
+
+    jobs: int | None = None
+    threads: int = 1
+    executor: Executor | None = None
+    runs_per_job: int = 1
 
 
 def perform(run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> Update:
@@ -86,11 +105,14 @@ def perform(run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> Upda
                 f"{run.name}({run.seed}) gave an experiment with seed {experiment.seed}: pass the seed on to it"
             )
         experiment = replace(experiment, algorithm=experiment.algorithm.named(run.name))
-        if is_finished(run.folder, experiment):
-            watch.last = replace(watch.last, note="was finished")
-        else:
-            experiment.run(run.folder, resume=True, checkpoint_every=run.checkpoint_every, callbacks=[watch])
+        with storage.locked(run.folder):  # so that what is read here is not being written by another process
+            if is_finished(run.folder, experiment):
+                watch.last = replace(watch.last, note="was finished")
+            else:
+                experiment.run(run.folder, resume=True, checkpoint_every=run.checkpoint_every, callbacks=[watch])
         return replace(watch.last, status="done", done=experiment.rounds, rounds=experiment.rounds)
+    except storage.InUse as error:
+        return replace(watch.last, status="elsewhere", note=str(error))
     except Interrupted as stop:
         return replace(watch.last, status="stopped", note=str(stop))
     except TurnoutError as error:

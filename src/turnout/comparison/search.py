@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from turnout.comparison.compare import RunsFailed, perform_all
 from turnout.comparison.display import display
 from turnout.comparison.folders import is_finished, load_record, save_order
-from turnout.comparison.run import Listener, Run
+from turnout.comparison.run import Listener, Resources, Run
 from turnout.comparison.study import Study
 from turnout.core.checks import CheckpointError
 from turnout.experiment import Experiment
@@ -19,6 +19,7 @@ from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.search import Search
 
 Points = Mapping[str, Mapping[str, Any]]
+_T = TypeVar("_T")
 
 
 def search(
@@ -28,8 +29,7 @@ def search(
     make: Callable[[str, Mapping[str, Any]], Callable[[int], Experiment]],
     to_accuracy: float | None,
     *,
-    jobs: int | None,
-    threads: int,
+    resources: Resources,
     progress: bool | Listener,
 ) -> Search:
     """Propose, run and judge trials until the study has so many.
@@ -42,7 +42,8 @@ def search(
         runs: returns the runs of points, in folders ``POINT/seed-SEED`` below that of the study.
         make: returns what makes the experiment of a point, given its name, for a seed.
         to_accuracy: the accuracy to reach, where costs until then decide.
-        jobs, threads, progress: as in `compare`.
+        resources: what performs the runs.
+        progress: as in `compare`.
 
     Raises:
         RunsFailed: where all trials of a batch failed. The same call tries them again.
@@ -51,11 +52,11 @@ def search(
     """
     _check_same(study, make)
     left = max(num_trials - len(study.points), 0)
-    with storage.locked(study.folder), display(left * len(study.seeds), progress) as tell:
-        while batch := study.next(num_trials):
+    with display(left * len(study.seeds), progress) as tell:
+        while batch := _with(study, lambda: study.next(num_trials)):
             failures: dict[str, str] = {}
             try:
-                done = perform_all(runs(batch), study.folder, jobs=jobs, threads=threads, progress=tell)
+                done = perform_all(runs(batch), study.folder, resources, tell)
                 records = list(done.values())
             except RunsFailed as failed:
                 failures = {each.name: f"seed {each.seed}: {each.note}" for each in reversed(failed.failures)}
@@ -63,12 +64,23 @@ def search(
                     raise
                 records = failed.records
             found = _sorted(study, batch, records, to_accuracy, failures)
-            for name in batch:
-                score = found.scores.get(name)
-                study.tell(name, None if score is None else score.value, failures.get(name, ""))
+            _with(study, lambda found=found, failures=failures: _tell(study, found, failures))
         folders = [run for name in study.points if name not in study.failures for run in study.runs(name)]
-        save_order(study.folder, folders)
+        _with(study, lambda: save_order(study.folder, folders))
     return _sorted(study, study.points, [load_record(run) for run in folders], to_accuracy, study.failures)
+
+
+def _with(study: Study, function: Callable[[], _T]) -> _T:
+    """Call a function that reads or changes a study while no other worker does."""
+    with storage.locked(study.folder, patience=storage.PATIENCE):
+        return function()
+
+
+def _tell(study: Study, found: Search, failures: Mapping[str, str]) -> None:
+    """Give a study the figures of trials, except of those that another worker has told it."""
+    for name in found.points.keys() - study.points.keys():
+        score = found.scores.get(name)
+        study.tell(name, None if score is None else score.value, failures.get(name, ""))
 
 
 def _check_same(study: Study, make: Callable[[str, Mapping[str, Any]], Callable[[int], Experiment]]) -> None:

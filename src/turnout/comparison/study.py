@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from turnout.core.checks import CheckpointError, ConfigurationError, count, refuse
+from turnout.record import storage
 from turnout.reporting.grid import written
 from turnout.reporting.measure import Measure
 from turnout.reporting.range import Range
@@ -67,22 +68,22 @@ class Study:
         self._trials_at_once = trials_at_once
         self._worst = math.inf if measure.less_is_better else -math.inf
         self._axes = {axis: _distribution(among) for axis, among in space.items()}
-        folder.mkdir(parents=True, exist_ok=True)
-        self._study = optuna.create_study(
-            storage=_address(folder / FILE),
-            study_name="turnout",
-            direction="minimize" if measure.less_is_better else "maximize",
-            load_if_exists=True,
-        )
-        asked = {
+        written_axes = {
             axis: str(among) if isinstance(among, Range) else list(map(written, among)) for axis, among in space.items()
         }
-        self._same(
-            {
-                "grid": asked, "metric": str(measure), "seeds": list(seeds), "sampler": sampler,
-                "sampler_seed": sampler_seed, "trials_at_once": trials_at_once,
-            },
-        )  # fmt: skip
+        with storage.locked(folder, patience=storage.PATIENCE):  # another worker may be creating it, too
+            self._study = optuna.create_study(
+                storage=_address(folder / FILE),
+                study_name="turnout",
+                direction="minimize" if measure.less_is_better else "maximize",
+                load_if_exists=True,
+            )
+            self._same(
+                {
+                    "grid": written_axes, "metric": str(measure), "seeds": list(seeds), "sampler": sampler,
+                    "sampler_seed": sampler_seed, "trials_at_once": trials_at_once,
+                },
+            )  # fmt: skip
 
     def _same(self, asked: dict[str, Any]) -> None:
         """Keep what was asked; refuse another question in the same folder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from turnout.comparison.checks import check_experiments
 from turnout.comparison.compare import check_runs, first_of, perform_all, runs_of
-from turnout.comparison.run import Listener, Run
+from turnout.comparison.run import Listener, Resources, Run
 from turnout.comparison.search import search
 from turnout.comparison.study import Sampler, Study, corners, space_of
 from turnout.core.checks import ConfigurationError, count, refuse
@@ -41,6 +42,8 @@ def sweep(
     threads: int = 1,
     checkpoint_every: int | None = None,
     progress: bool | Listener = False,
+    executor: Executor | None = None,
+    runs_per_job: int = 1,
 ) -> Sweep:
     """Run ``experiment(seed, **values)`` for combinations of values and every seed, and rank the combinations.
 
@@ -71,14 +74,14 @@ def sweep(
             ``"random"``.
         sampler_seed: of the sampler.
         trials_at_once: how many are proposed together, to be run side by side. Which they are depends on it, not on `jobs`.
-        jobs, threads, checkpoint_every, progress: as in `compare`.
+        jobs, threads, checkpoint_every, progress, executor, runs_per_job: as in `compare`.
 
     Raises:
         ConfigurationError: for a grid, metric, seeds or jobs that cannot be run.
         RunsFailed: where some runs failed, after all others have ended.
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
-    measure = measure_of(metric, to_accuracy)
+    measure, resources = measure_of(metric, to_accuracy), Resources(jobs, threads, executor, runs_per_job)
     target = Path(folder)
 
     def runs(combinations: Mapping[str, Mapping[str, Any]]) -> list[Run]:
@@ -88,14 +91,14 @@ def sweep(
     if trials is None:
         combinations = points(grid)
         planned = runs(combinations)
-        check_runs(planned, jobs, threads)
+        check_runs(planned, resources)
         _check(first_of(planned), measure)
-        records = list(perform_all(planned, target, jobs=jobs, threads=threads, progress=progress).values())
+        records = list(perform_all(planned, target, resources, progress).values())
         return sorted_out(grid, combinations, records, measure, to_accuracy)
     count("trials", trials)
     space = space_of(grid)
     planned = runs({"corner": corners(space)[0]})
-    check_runs(planned, jobs, threads)
+    check_runs(planned, resources)
     tried = by_name(corners(space))
     _check({name: partial(experiment, planned[0].seed, **point) for name, point in tried.items()}, measure)
     study = Study(
@@ -104,7 +107,7 @@ def sweep(
     )  # fmt: skip
     return search(
         study, trials, runs, lambda _, point: partial(experiment, **point), to_accuracy,
-        jobs=jobs, threads=threads, progress=progress,
+        resources=resources, progress=progress,
     )  # fmt: skip
 
 

@@ -19,6 +19,9 @@ from turnout.core.checks import CheckpointError
 DIGESTS = "SHA256SUMS"
 """The list of digests, as ``sha256sum --check SHA256SUMS`` reads it."""
 
+PATIENCE = 600.0
+"""Seconds that the workers of a folder wait for each other where all write the same files: tables, and a report."""
+
 _PARTS, _LOCK = ".parts", ".lock"
 _LINE = re.compile(rb"([0-9a-f]{64})  ([\w.-]+)")
 _locks: dict[Path, os.stat_result] = {}
@@ -26,6 +29,10 @@ _locks: dict[Path, os.stat_result] = {}
 
 Write = Callable[[Path], object]
 """Writes a file at the path it is given."""
+
+
+class InUse(CheckpointError):
+    """Another process has the folder."""
 
 
 class FolderGone(CheckpointError):
@@ -172,16 +179,21 @@ def json_writer(value: Any) -> Write:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[bool]:
+def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
     """Keep all other processes out of a folder, and clear what a killed process has left half written.
 
     The system releases the lock when the process ends, however it ends. The same thread may lock a folder again. A folder
     that is empty at the end is removed if it was created here.
 
+    Args:
+        folder: to lock.
+        patience: seconds to wait for a process that has it.
+
     Yields whether the folder was created here.
 
     Raises:
-        CheckpointError: where another run has it, or it cannot be written.
+        InUse: where another process has it.
+        CheckpointError: where it cannot be written.
     """
     with _refused([folder]):
         created = not folder.exists()
@@ -190,9 +202,9 @@ def locked(folder: Path) -> Iterator[bool]:
         lock = FileLock(place / _LOCK, is_singleton=True)
         first = not lock.is_locked
         try:
-            _acquire(lock, place / _LOCK)
+            _acquire(lock, place / _LOCK, patience)
         except Timeout as error:
-            raise CheckpointError(
+            raise InUse(
                 f"{folder} is in use by another run that is going on: wait until it ends, or give another folder"
             ) from error
         except NotImplementedError:  # a file system without locks
@@ -215,8 +227,19 @@ def locked(folder: Path) -> Iterator[bool]:
             lock.release()
 
 
-def _acquire(lock: BaseFileLock, path: Path) -> None:
-    """Acquire a lock at once, or not at all.
+def in_use(folder: Path) -> bool:
+    """Return whether another process has the lock of a folder."""
+    if not (folder / _LOCK).exists():
+        return False
+    try:
+        with locked(folder):
+            return False
+    except InUse:
+        return True
+
+
+def _acquire(lock: BaseFileLock, path: Path, patience: float) -> None:
+    """Acquire a lock within some seconds, or not at all.
 
     Whoever holds a lock removes its file before releasing it, so a file that was opened before and locked after that is
     nobody's any more: another process may hold a new one of that name.
@@ -225,7 +248,7 @@ def _acquire(lock: BaseFileLock, path: Path) -> None:
         Timeout: where another process holds it.
     """
     for _ in range(100):
-        lock.acquire(timeout=0)
+        lock.acquire(timeout=patience, poll_interval=0.02)
         number = lock._context.lock_file_fd  # what was locked; there is no public name for it
         if lock.lock_counter > 1 or number is None or _is(path, os.fstat(number)):
             return

@@ -26,7 +26,10 @@ turnout compare examples/patient.py:patient fedstaleweight fedbuff
 
 turnout compare --config examples/demo.toml --jobs 2
 
-The same command goes on where it was stopped, and does not repeat what is finished."""
+turnout compare --config examples/demo.toml --on slurm:partition=cpu,time=60 --folder /shared/demo
+
+The same command goes on where it was stopped, and does not repeat what is finished. Started several times, also on several
+machines that see the folder, it shares the runs: turnout status FOLDER."""
 
 
 @guarded
@@ -52,6 +55,8 @@ def compare(
     device: flags.Device = None,
     config: flags.Config = None,
     jobs: flags.Jobs = None,
+    on: flags.On = None,
+    runs_per_job: flags.RunsPerJob = None,
     threads: flags.ThreadsOfEach = 1,
     folder: Annotated[
         Path | None,
@@ -72,7 +77,7 @@ def compare(
     """
     from turnout.cli.compare import asked, conclude, prepare
     from turnout.cli.dry_run import planned_of_all
-    from turnout.cli.output import introduce, jobs_of, show, watched
+    from turnout.cli.output import introduce, jobs_of, resources_of, show, watched
     from turnout.cli.print_config import file_of
     from turnout.cli.toml import toml
     from turnout.cli.variants import seeds_of
@@ -93,14 +98,17 @@ def compare(
         return
     first = next(iter(plan.values()))
     target = folder or Path("runs") / (config.stem if config else f"compare-{first.table['data']['name']}")
-    side_by_side = jobs_of(jobs, threads, [first])
+    side_by_side = jobs_of(jobs, threads, on, [first])
     shared = prepare(plan, numbers, target, found.to_accuracy is not None)
     if not quiet:
         introduce(f"{counted(len(plan), 'algorithm')}, {counted(len(numbers), 'seed')}", plan.values(), shared)
     try:
-        with watched(len(plan) * len(numbers), quiet) as tell:
+        with (
+            resources_of(side_by_side, threads, on, runs_per_job, target) as resources,
+            watched(len(plan) * len(numbers), quiet) as tell,
+        ):
             runs = runs_of(plan, numbers, target, checkpoint_every)
-            records = list(perform_all(runs, target, jobs=side_by_side, threads=threads, progress=tell).values())
+            records = list(perform_all(runs, target, resources, tell).values())
     except RunsFailed as failed:
         if failed.records:
             conclude(failed.records, target, shared, found.to_accuracy, report)

@@ -85,6 +85,8 @@ def reproduce(
         ),
     ] = None,
     jobs: flags.Jobs = None,
+    on: flags.On = None,
+    runs_per_job: flags.RunsPerJob = None,
     threads: flags.ThreadsOfEach = 1,
     folder: Annotated[
         Path | None,
@@ -100,7 +102,7 @@ def reproduce(
     Without a name, lists what can be reproduced.
     """
     from turnout.cli import layers, panels
-    from turnout.cli.output import jobs_of, show, watched
+    from turnout.cli.output import jobs_of, resources_of, show, watched
     from turnout.cli.reproduce import (
         draw,
         introduce,
@@ -134,7 +136,7 @@ def reproduce(
     plans = panels.plans(reproduction, None if only is None else listed(only), over)
     changes = panels.changes(reproduction, plans, overrides)
     changes += (f"only {', '.join(some)}",) if some else ()
-    side_by_side = jobs_of(jobs, threads, [*chain.from_iterable(plan.settings.values() for plan in plans)])
+    side_by_side = jobs_of(jobs, threads, on, [*chain.from_iterable(plan.settings.values() for plan in plans)])
     runs = prepared(plans, target, checkpoint_every)
     introduce(reproduction, plans, runs, quiet)
 
@@ -142,8 +144,11 @@ def reproduce(
         report_outcome(outcome_of(reproduction, plans, done, (*changes, *failures)), list(done), target, report)
 
     try:
-        with watched(len(runs), quiet) as tell:
-            conclude(perform_all(runs, target, jobs=side_by_side, threads=threads, progress=tell))
+        with (
+            resources_of(side_by_side, threads, on, runs_per_job, target) as resources,
+            watched(len(runs), quiet) as tell,
+        ):
+            conclude(perform_all(runs, target, resources, tell))
     except RunsFailed as failed:
         if failed.done:
             conclude(failed.done, f"{len(failed.failures)} of {len(runs)} runs failed")

@@ -1,8 +1,9 @@
-"""``turnout status``: what a server is at."""
+"""``turnout status``: what a server is doing, or how far the runs of a comparison are."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,24 +17,40 @@ EPILOG = r"""[bold]Examples[/bold]
 
 turnout status http://127.0.0.1:8470
 
+turnout status runs/compare-digits
+
 turnout status https://federation.example --ca ca.pem --certificate mine.pem --key mine.key --json"""
 
 
 @guarded
 def status(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where the server is.")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL|FOLDER", help="Where the server is, or the folder of a comparison or sweep.")
+    ],
     ca: flags.Ca = None,
     certificate: flags.Certificate = None,
     key: flags.Key = None,
     plain: Annotated[bool, typer.Option("--json", help="All figures as JSON.")] = False,
 ) -> None:
-    """Show who is there, who works, what was dropped and why, and how good the model is."""
+    """Show who is there, who works, what was dropped and why, and how good the model is; or how far runs are.
+
+    The runs of a folder may be shared by several workers: the same command, started several times or as jobs of a cluster.
+    """
     from rich.table import Table
 
     from turnout.cli.deployed import needs
     from turnout.cli.output import show
-    from turnout.cli.status import rows_of
+    from turnout.cli.status import rows_of, table_of
 
+    if Path(url).is_dir():
+        from turnout.comparison.sharing import standings
+
+        found = standings(Path(url))
+        if plain:
+            typer.echo(json.dumps([each._asdict() for each in found]))
+        else:
+            show(table_of(found))
+        return
     needs("join", "httpx2")
     from turnout.deployment.client.join import Connection, fetch
 

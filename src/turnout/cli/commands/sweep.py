@@ -86,6 +86,8 @@ def sweep(
     device: flags.Device = None,
     config: flags.Config = None,
     jobs: flags.Jobs = None,
+    on: flags.On = None,
+    runs_per_job: flags.RunsPerJob = None,
     threads: flags.ThreadsOfEach = 1,
     folder: Annotated[
         Path | None,
@@ -118,8 +120,8 @@ def sweep(
     found = Layers.of(under)
     asked = Asked(
         under, algorithm, axes, seeds_of(3 if found.seeds is None else found.seeds),
-        measure_of(metric, found.to_accuracy), found.to_accuracy, folder, config, jobs, threads, report, checkpoint_every,
-        quiet,
+        measure_of(metric, found.to_accuracy), found.to_accuracy, folder, config, jobs, threads, on, runs_per_job, report,
+        checkpoint_every, quiet,
     )  # fmt: skip
     if print_config:
         typer.echo(toml(asked.file()), nl=False)
