@@ -256,11 +256,6 @@ def test_a_folder_is_for_one_run_at_a_time(tmp_path):
     experiment().run(tmp_path)
 
 
-def test_comparisons_keep_others_out(tmp_path):
-    with FileLock(tmp_path / ".lock"), pytest.raises(CheckpointError, match="is in use by another run"):
-        to.compare({"mifa": lambda _: experiment()}, [0], tmp_path, jobs=1)
-
-
 def test_a_lock_ends_with_its_process_and_what_that_left_is_cleared(tmp_path):
     code = """if True:
         import filelock, sys, time
