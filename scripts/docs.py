@@ -67,7 +67,7 @@ FAMILIES = {
     "guard": "`to.guard`",
     "weighting": "`to.weighting`",
     "aggregation": "`to.aggregation`",
-    "server_optimizer": "`to.server`",
+    "server_optimizer": "`to.server`, without the prefix: `ServerAdam` is `to.server.Adam`",
     "population": "`to.availability`, `to.speed`, `to.delay`, `to.requirement` and `to.behaviour`, for `to.Population`",
     "pace": "`to.pace`",
     "data": "`to.data`, and partitions in `to.partition`",

@@ -48,7 +48,9 @@ def mathml(tex: str, display: str) -> str:
     """Return LaTeX as MathML, without characters that Markdown would read."""
     from latex2mathml.converter import convert  # of the extra docs
 
-    return re.sub(r"[*_`\[\]\\]", lambda found: f"&#{ord(found[0])};", convert(" ".join(tex.split()), display=display))
+    text = convert(" ".join(tex.split()), display=display)
+    text = re.sub(r"[*_`\[\]\\]", lambda found: f"&#{ord(found[0])};", text)
+    return f"<span>{text}</span>" if display == "inline" else text  # math at the start of a paragraph would be a block
 
 
 class _Writer:
