@@ -48,8 +48,9 @@ def main() -> None:
     source = to.data.from_instructions(
         records, tokenizer, template=options.template, answer=options.answer, end=end, max_length=options.length
     )
+    lr = options.lr or (0.01 if options.base is None else 2e-4)
     local = to.AdamW(
-        lr=ByStep(LinearWarmup(Cosine(options.lr, rounds=options.rounds), rounds=1)),
+        lr=ByStep(LinearWarmup(Cosine(lr, rounds=options.rounds), rounds=1)),
         steps=options.steps,
         batch_size=options.batch_size,
         accumulate=options.accumulate,
@@ -94,7 +95,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--algorithm", choices=RECIPES, default="fedavg")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--rank", type=int, default=16)
-    parser.add_argument("--lr", type=float, default=0.02)
+    parser.add_argument("--lr", type=float, help="default: 2e-4, and 0.01 for the tiny GPT-2")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=8, help="examples in a micro-batch")
     parser.add_argument("--accumulate", type=int, default=1, help="micro-batches to a step")

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 
@@ -7,7 +9,7 @@ OPTIONS = {"beta1": 0.8, "beta2": 0.95, "eps": 1e-6, "weight_decay": 0.1}
 B, P = 4, 135  # a row is no multiple of what a processor computes at once
 
 
-def state(dtype=torch.float64):
+def state(dtype=torch.float64) -> Any:
     generator = torch.Generator().manual_seed(0)
     params, gradient, m, v = torch.randn(4, B, P, generator=generator, dtype=dtype)
     return [params, gradient, m, v.abs(), torch.tensor([[1.0], [2.0], [9.0], [400.0]])]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 _aten: Any = torch.ops.aten
-_ADAMW = getattr(getattr(_aten, "_fused_adamw_", None), "tensor_lr", None)
+_ADAMW: Any = getattr(getattr(_aten, "_fused_adamw_", None), "tensor_lr", None)
 
 
 def has_adamw(params: torch.Tensor) -> bool:
