@@ -95,7 +95,7 @@ def test_seeds_that_lack_a_figure_are_left_out():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({}, "a claim needs exactly one of order, ratio, bound, improves, gains; got none"),
+        ({}, "a claim needs exactly one of order, ratio, bound, improves, gains, slope; got none"),
         ({"order": ["a", "b"], "improves": "a"}, "exactly one of .*; got order and improves"),
         ({"order": ["a"]}, r"order: got \['a'\], needed a list of names or lists of names"),
         ({"order": "ab"}, "order: got 'ab', needed a list"),
@@ -118,4 +118,29 @@ def test_bad_checks_are_refused(table, message):
 
 
 def test_which_checks_compare_panels():
-    assert {name for name, check in CHECKS.items() if check.across} == {"improves", "gains"}
+    assert {name for name, check in CHECKS.items() if check.across} == {"improves", "gains", "slope"}
+
+
+def test_slope_is_the_exponent_over_the_panels():
+    over = [50, 100, 200]
+    panels = [seeds(a=[3 * x**-0.5, 2 * x**-1.0, INF]) for x in over]
+    table = {"slope": {"of": "a", "over": over, "most": -0.6}}
+    assert truths(table, LOSS, *panels) == [False, True, None]
+    assert check_of(table).detail(panels) == "exponents -0.50, -1.00, nan"
+    with pytest.raises(ConfigurationError, match="got 2 panels for 3 places"):
+        truths(table, LOSS, *panels[:2])
+
+
+@pytest.mark.parametrize(
+    "slope",
+    [
+        {"of": "a", "most": 1},
+        {"of": "a", "over": [1, 1], "most": 1},
+        {"of": "a", "over": [0, 1], "most": 1},
+        {"of": "a", "over": [1, 2]},
+        3,
+    ],
+)
+def test_a_slope_needs_places_and_limits(slope):
+    with pytest.raises(ConfigurationError, match=r"slope: got .* needed"):
+        check_of({"slope": slope})

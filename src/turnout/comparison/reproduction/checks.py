@@ -8,6 +8,7 @@ one side, so a claim about one pair is undecided exactly where their spread over
 from __future__ import annotations
 
 import math
+import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,11 @@ class Check(ABC):
 
     across: ClassVar[bool] = False
     algorithms: tuple[str, ...]
+
+    def detail(self, panels: Sequence[Figures]) -> str:
+        """Return what to tell beside the verdict; as a rule nothing."""
+        del panels
+        return ""
 
     @abstractmethod
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
@@ -174,8 +180,51 @@ class Gains(Check):
         return over - of if measure.less_is_better else of - over
 
 
+class Slope(Check):
+    """The power with which a figure falls or grows: ``slope = {of = "fedau", over = [50, 100, 200], most = -0.5}``.
+
+    Panels are settings in which a quantity x takes the values `over`, such as the number of rounds. The exponent is the
+    least-squares slope of ln(figure) over ln(x).
+    """
+
+    across = True
+
+    def __init__(self, slope: Any) -> None:
+        over = slope.get("over") if isinstance(slope, dict) else None
+        positive = isinstance(over, list) and all(isinstance(x, int | float) and x > 0 for x in over)
+        if not positive or len(set(over or ())) < 2:
+            raise refuse("slope", given=slope, needed='{of = "NAME", over = [50, 100, 200], most = -0.5}')
+        self.limits = _Limits.of("slope", {key: value for key, value in slope.items() if key != "over"}, ("of",))
+        self.algorithms, self.over = (slope["of"],), tuple(float(x) for x in over or ())
+
+    def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
+        """Fit the exponent."""
+        del measure
+        exponent = self.exponent([panel[self.algorithms[0]] for panel in figures])
+        return None if math.isnan(exponent) else self.limits.include(exponent)
+
+    def detail(self, panels: Sequence[Figures]) -> str:
+        """Return the exponent of every seed."""
+        (name,) = self.algorithms
+        seeds = sorted(set.intersection(*(set(panel.get(name, {})) for panel in panels)))
+        fitted = [self.exponent([panel[name][seed] for panel in panels]) for seed in seeds]
+        return f"exponents {', '.join(f'{exponent:.2f}' for exponent in fitted)}" if fitted else ""
+
+    def exponent(self, values: Sequence[float]) -> float:
+        """Return the slope through the values at `over`; NaN where one is not positive and finite.
+
+        Raises:
+            ConfigurationError: where there are more or fewer values than places.
+        """
+        if len(values) != len(self.over):
+            raise ConfigurationError(f"slope: got {len(values)} panels for {len(self.over)} places in over")
+        if not all(math.isfinite(value) and value > 0 for value in values):
+            return math.nan
+        return statistics.linear_regression([*map(math.log, self.over)], [*map(math.log, values)]).slope
+
+
 CHECKS: Mapping[str, type[Check]] = {
-    "order": Order, "ratio": Ratio, "bound": Bound, "improves": Improves, "gains": Gains,
+    "order": Order, "ratio": Ratio, "bound": Bound, "improves": Improves, "gains": Gains, "slope": Slope,
 }  # fmt: skip
 """Every check by the key that it has in a claim."""
 

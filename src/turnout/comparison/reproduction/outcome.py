@@ -126,8 +126,10 @@ class Outcome:
         return self._finding(claim, panels, measure)
 
     def _finding(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> Finding:
-        truths = claim.check.truths([self.figures(panel, measure) for panel in panels], measure)
-        return Finding(claim.text, tuple(panel.title for panel in panels), *verdict(truths))
+        figures = [self.figures(panel, measure) for panel in panels]
+        said, reason = verdict(claim.check.truths(figures, measure))
+        reasons = [reason, claim.check.detail(figures)]
+        return Finding(claim.text, tuple(panel.title for panel in panels), said, "; ".join(filter(None, reasons)))
 
     def as_plain(self) -> dict[str, Any]:
         """Return everything as plain values for JSON, in which an infinite figure is None.

@@ -1,0 +1,97 @@
+"""Outcomes from tables: recorded figures, and figures that a function computes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from turnout.cli import app
+from turnout.cli.reproduce import command
+from turnout.comparison.reproduction import Drawing, Quantity, Tabulated, read
+from turnout.comparison.reproduction.table import csv, markdown
+from turnout.core.checks import ConfigurationError, DataError
+
+DECLARED = """
+title = "Squares"
+reference = "Somebody, Figure 3"
+numbers = "squares.py:numbers"
+measures = ["square", { name = "error", better = "less" }]
+seeds = 3
+
+[algorithms.one]
+[algorithms.two]
+
+[panels.small]
+
+[[claims]]
+text = "Two is larger"
+order = ["two", "one"]
+
+[[claims]]
+text = "One has the smaller error"
+measure = "error"
+order = ["one", "two"]
+"""
+FUNCTION = """
+def numbers(seed):
+    return {"small": {"square": {"one": 1 + seed, "two": 4 + seed}, "error": {"one": 0.1, "two": 0.1 * (seed + 2)}}}
+"""
+
+
+def test_what_runs_show_is_read_back_from_their_record(outcome, tmp_path):
+    path = tmp_path / "findings.json"
+    path.write_text(json.dumps(outcome.as_plain()), encoding="utf-8")
+    again = Tabulated.read(outcome.reproduction, path)
+    assert again.as_plain() == {**outcome.as_plain(), "changes": list(again.changes)}
+    assert csv(again) == csv(outcome)
+    assert markdown(again) == markdown(outcome)
+
+
+def test_other_files_are_refused(outcome, tmp_path):
+    path = tmp_path / "findings.json"
+    for text in ("{", "[]", '{"values": {}}'):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(DataError, match=r"needed findings\.json of `turnout reproduce`"):
+            Tabulated.read(outcome.reproduction, path)
+    plain = outcome.as_plain()
+    path.write_text(json.dumps({**plain, "reproduction": "paper/other"}), encoding="utf-8")
+    with pytest.raises(DataError, match="holds the figures of paper/other, needed those of paper/made"):
+        Tabulated.read(outcome.reproduction, path)
+    plain["values"]["easy"]["rounds"]["unknown"] = {"0": 1.0}
+    path.write_text(json.dumps(plain), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="algorithm in panel easy"):
+        Tabulated.read(outcome.reproduction, path)
+
+
+def test_computed_figures_are_printed_and_written(tmp_path):
+    (tmp_path / "squares.toml").write_text(DECLARED, encoding="utf-8")
+    (tmp_path / "squares.py").write_text(FUNCTION, encoding="utf-8")
+    arguments = ["reproduce", str(tmp_path / "squares.toml"), "--folder", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "2 (1.50 to 2.50)" in done.output or "2 (1 to 3)" in done.output
+    plain = json.loads((tmp_path / "out" / "findings.json").read_text(encoding="utf-8"))
+    assert [finding["verdict"] for finding in plain["findings"]] == ["holds", "holds"]
+    assert plain["values"]["small"]["square"]["two"] == {"0": 4.0, "1": 5.0, "2": 6.0}
+    assert (tmp_path / "out" / "results.csv").exists()
+
+
+def test_measures_of_computed_figures_have_names(tmp_path):
+    path = tmp_path / "squares.toml"
+    path.write_text(DECLARED, encoding="utf-8")
+    drawing = read(path, "paper/squares")
+    assert isinstance(drawing, Drawing)
+    assert drawing.declared is not None
+    assert [measure.less_is_better for measure in drawing.declared.measures] == [False, True]
+    for wrong in (3, {"better": "less"}, {"name": "error", "unit": "m"}):
+        with pytest.raises(ConfigurationError, match=r"measures: got .*, needed a name or \{name"):
+            Quantity.read(wrong)
+    with pytest.raises(ConfigurationError, match="better"):
+        Quantity.read({"name": "error", "better": "fewer"})
+
+
+def test_a_command_is_recorded_without_what_changes_no_figure():
+    given = ["reproduce", "folb/figure-2", "-j", "2", "--seeds", "3", "--folder=x", "-q", "--threads", "1", "a.b=c d"]
+    assert command(given) == "turnout reproduce folb/figure-2 --seeds 3 'a.b=c d'"
