@@ -121,7 +121,9 @@ def _reproduction(name: str, table: dict[str, Any], measure: Callable[[str], Mea
         panels=panels,
         measures=measures,
         curves=tuple(map(_curve, table.get("curves", ["test_accuracy"]))),
-        claims=tuple(_claim(each, algorithms, panels, measure) for each in table.get("claims", [])),
+        claims=tuple(
+            _claim(each, algorithms, panels, {str(m): m for m in measures}, measure) for each in table.get("claims", [])
+        ),
         also=tuple(table.get("also", ())),
         **{key: table[key] for key in _AS_THEY_ARE if key in table},
     )
@@ -184,6 +186,7 @@ def _claim(
     table: Mapping[str, Any],
     algorithms: Mapping[str, Any],
     panels: Mapping[str, Panel],
+    measures: Mapping[str, Measure],
     read_measure: Callable[[str], Measure],
 ) -> Claim:
     """One claim, about algorithms and panels that there are."""
@@ -196,7 +199,8 @@ def _claim(
     where = table.get("panels")
     for name in where or ():
         known_name(f"panel in the claim {table['text']!r}", name, panels)
-    measure = read_measure(table["measure"]) if "measure" in table else None
+    name = table.get("measure")
+    measure = None if name is None else measures.get(name) or read_measure(name)
     return Claim(table["text"], check, measure, None if where is None else tuple(where))
 
 
