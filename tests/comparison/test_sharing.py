@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -211,9 +212,14 @@ def test_options_of_executors_are_checked(tmp_path: Path) -> None:
         compare({"a": make()}, 1, tmp_path, executor=4)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("text", "package"), [("dask", "distributed"), ("ray", "ray"), ("submitit-local", "submitit")])
+@pytest.mark.parametrize(
+    ("text", "package"),
+    [("dask", "distributed"), ("ray", "ray"), ("submitit-local", "submitit"), ("slurm:time=5", "submitit")],
+)
 def test_clusters_give_the_same_records(text: str, package: str, tmp_path: Path) -> None:
     pytest.importorskip(package, reason=f"scripts/extras.sh installs {package}")
+    if text.startswith("slurm") and shutil.which("sinfo") is None:
+        pytest.skip("scripts/slurm.sh starts SLURM")
     alone = compare({"fedau": make()}, 2, tmp_path / "alone", jobs=1)
     with executor_on(text, tmp_path / "jobs") as (executor, _):
         records = compare({"fedau": make()}, 2, tmp_path / "jobs", executor=executor)
