@@ -53,5 +53,6 @@ row huggingface "$(here_turnout digits,huggingface) pillow" - tests/data/test_hu
 row flower "$(here_turnout digits,huggingface) flwr-datasets" 'datasets|pandas|pyarrow|fsspec|dill|multiprocess|huggingface_hub|pillow|numpy|tqdm' \
     tests/data/test_federations.py -k flower
 row pfl "$(here_turnout digits) pfl" 'dp-accounting|numpy|scipy|attrs|pytest.*' tests/data/test_federations.py -k pfl
+row clusters "$(here_turnout digits,report,slurm,dask,ray)" - tests/comparison/test_sharing.py -k clusters
 cat "$table"
 exit $failed
