@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import statistics
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +20,8 @@ FOLDER = ROOT / "reproductions"
 RECORDED = sorted(
     path.relative_to(FOLDER).as_posix().removesuffix(".findings.json") for path in FOLDER.glob("*/*.findings.json")
 )
+RARE = "test_accuracy_of_8_9"
+"""Accuracy on the digits of clients who are rarely there, in participation/phones."""
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +84,46 @@ def test_a_changed_figure_changes_verdict_and_pages(
     assert "*A cutoff of K = 50 is better than none*: holds" in before
     assert "*A cutoff of K = 50 is better than none*: does not hold" in after
     assert "| `fedau` | 50.0 (50.0 to 50.0)" in after
+
+
+def values(name: str, measure: str) -> dict[str, list[float]]:
+    """Return the figures of an artefact of one panel in percent, seed after seed."""
+    plain = json.loads((FOLDER / f"{name}.findings.json").read_text(encoding="utf-8"))
+    (panel,) = plain["values"].values()
+    return {key: [100 * value for value in seeds.values()] for key, seeds in panel[measure].items()}
+
+
+def test_the_table_of_the_front_page_is_recorded() -> None:
+    """Mean and standard deviation over seeds of the rare digits and of all, in README.md."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    rare, every = (values("participation/phones", f"final {name}") for name in (RARE, "test_accuracy"))
+    for name in rare:
+        found = re.search(rf"`{name}` \| (\S+) ± (\S+) \| [^|]+ \| (\S+) ± (\S+) \|", text)
+        assert found, name
+        expected = [figure(each[name]) for each in (rare, every) for figure in (statistics.mean, statistics.stdev)]
+        assert [float(number) for number in found.groups()] == pytest.approx(expected, abs=0.0501), name
+
+
+def test_figures_in_the_guide_to_algorithms_are_recorded() -> None:
+    text = (ROOT / "docs/guides/choosing.md").read_text(encoding="utf-8")
+    found = re.search(
+        r"plain averages recognise (\d+) % of these digits, FedAU (\d+) %,\s+known rates (\d+) %, and FedVARP and MIFA, "
+        r"[^,]+, (\d+) and (\d+) %",
+        text.replace("\n", " "),
+    )
+    assert found
+    rare = values("participation/phones", f"final {RARE}")
+    names = ("average_participating", "fedau", "known_statistics", "fedvarp", "mifa")
+    assert [int(number) for number in found.groups()] == [round(statistics.mean(rare[name])) for name in names]
+
+
+def test_figures_in_the_guide_to_privacy_are_recorded(script: ModuleType) -> None:
+    text = (ROOT / "docs/guides/privacy.md").read_text(encoding="utf-8")
+    outcome = script.Artefact.read("privacy/epsilon").outcome
+    (measure,) = outcome.reproduction.measures
+    shown = {line.algorithm: measure.shown(line.ours[0]) for line in outcome.lines()}
+    for budget in (2, 8, 32):
+        cells = [shown[f"{noise}_{budget}"] for noise in ("independent", "banded", "toeplitz")]
+        assert f"| {budget} | {' | '.join(cells)} |" in text
+    assert shown["fedau"] in text
+    assert shown["clipped"] in text.replace("\n", " ")
