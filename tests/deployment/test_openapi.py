@@ -11,6 +11,7 @@ import torch
 import turnout
 from turnout import Experiment, Sgd, fedau, fednu, fedper
 from turnout.deployment.client.session import MOST_JSON, MOST_SECONDS
+from turnout.deployment.client.worker import Computer
 from turnout.deployment.server.driver import OVER
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.limits import Limits
@@ -19,7 +20,7 @@ from turnout.deployment.server.process import Options, Server
 from turnout.deployment.server.routes import PAGE_ROUTES, ROUTES
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.training import training
-from turnout.deployment.wire.format import PROTOCOL
+from turnout.deployment.wire.format import PROTOCOL, manifest
 from turnout.models import Cnn, Logistic, Mlp
 from turnout.protocol.pace.actions import PHASES, REASONS
 
@@ -161,9 +162,10 @@ class TestTraining:
 
     def of(self, **changes):
         experiment = Experiment(**{**vars(RUN), **changes})
-        setting = Setting.of(experiment)
-        report = setting.reports["train"].manifest
-        return training(setting.algorithm, setting.objective, setting.seed, report, opts=False)
+        objective = Computer(experiment).objective
+        one, delta = torch.zeros(1, dtype=torch.int64), torch.zeros(1, objective.layout.num_params, dtype=torch.float64)
+        report = manifest({"num_examples": one, "num_steps": one, "delta": delta, "seen.loss": delta[:, 0]})
+        return training(experiment.algorithm, objective, experiment.seed, report, opts=False)
 
     def test_says_all_that_a_client_computes(self):
         images = classification(features=64, dtype=torch.float64)

@@ -33,6 +33,7 @@ def in_general(log: Sequence[Exchange]) -> dict[str, str | None]:
         "pauses as the server asks": next(_impatience(log), None),
         "pauses between attempts": next(_bursts(log), None),
         "fingerprints of tasks": next(_fingerprints(log), None),
+        "signs of life at work": next(_silences(log), None),
     }
 
 
@@ -76,6 +77,21 @@ def _fingerprints(log: Sequence[Exchange]) -> Iterator[str]:
     for each in log:
         if each.method == "PUT" and "task-fingerprint" not in each.headers:
             yield "a report comes without Task-Fingerprint"
+
+
+def _silences(log: Sequence[Exchange]) -> Iterator[str]:
+    """Yield tasks that took longer than two heartbeats, and came without one."""
+    for i, each in enumerate(log):
+        if each.path != "/v1/checkin" or "task" not in each.table:
+            continue
+        task = each.table["task"]
+        place, every = f"/v1/tasks/{task['task']}", task["heartbeat"]
+        for later in log[i + 1 :]:
+            if later.path.startswith(place) or later.path == "/v1/checkin":
+                silent = later.begun - each.ended
+                if silent > 2 * every:
+                    yield f"no heartbeat comes on task {task['task']} for {silent:.1f} s, needed every {every:g} s"
+                break
 
 
 def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str | None:

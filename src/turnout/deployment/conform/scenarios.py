@@ -102,7 +102,7 @@ SCENARIOS = (
     Scenario(
         "come_back",
         _CHECKIN,
-        Fault("status", 200, {"come_back": [0.6, 0.8]}),
+        Fault("status", 200, {"come_back": [0.3, 0.4]}),
         "asks again after a time between both",
         _again,
     ),

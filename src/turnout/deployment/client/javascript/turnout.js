@@ -79,8 +79,7 @@ export function minibatches(sgd, seed, {client, version, repeat = 0, stepsDone =
   }
   const own = sgd.sampling === "pass" ? fold(key, client) : fold(key, draw, client);
   const first = sgd.sampling === "pass" ? stepsDone : 0;
-  const found = [];
-  let number = -1, order = [];
+  let found = [], number = -1, order = [];
   for (let step = first; step < first + numSteps; step++) {
     const batch = step % inPass;
     if (Math.floor(step / inPass) !== number) {
@@ -108,8 +107,7 @@ const ARRAYS = {
 export function encode(tensors) {
   const width = (name) => ARRAYS[tensors[name][0]].BYTES_PER_ELEMENT;
   const names = Object.keys(tensors).sort((a, b) => width(b) - width(a) || (a < b ? -1 : 1)); // so that all are aligned
-  const header = {}, parts = [];
-  let end = 0;
+  let header = {}, parts = [], end = 0;
   for (const name of names) {
     const [dtype, shape, values] = tensors[name];
     const array = ARRAYS[dtype].from(values);
@@ -230,19 +228,15 @@ const LAYERS = {
   conv2d: ({inputs, outputs, kernel: [kh, kw], stride: [sh, sw], padding: [ph, pw], bias}, [, height, width]) => {
     const rows = Math.floor((height + 2 * ph - kh) / sh) + 1, columns = Math.floor((width + 2 * pw - kw) / sw) + 1;
     const numWeights = outputs * inputs * kh * kw;
-    /** Call f(position in x, in the weights, in y) for each product of the convolution. */
+    /** Call f(weight, begin in x, begin in y, length) for each stretch of a row of y that a weight contributes to. */
     function each(n, f) {
-      for (let k = 0; k < n; k++) for (let o = 0; o < outputs; o++) for (let r = 0; r < rows; r++) {
-        for (let c = 0; c < columns; c++) {
-          const y = ((k * outputs + o) * rows + r) * columns + c;
-          for (let i = 0; i < inputs; i++) for (let a = Math.max(0, ph - r * sh); a < kh; a++) {
-            const row = r * sh - ph + a;
-            if (row >= height) break;
-            for (let b = Math.max(0, pw - c * sw); b < kw; b++) {
-              const column = c * sw - pw + b;
-              if (column >= width) break;
-              f(((k * inputs + i) * height + row) * width + column, ((o * inputs + i) * kh + a) * kw + b, y);
-            }
+      for (let k = 0; k < n; k++) for (let o = 0; o < outputs; o++) for (let i = 0; i < inputs; i++) {
+        for (let a = 0; a < kh; a++) for (let b = 0; b < kw; b++) {
+          const w = ((o * inputs + i) * kh + a) * kw + b, first = Math.max(0, Math.ceil((pw - b) / sw));
+          const length = Math.min(columns - 1, Math.floor((width - 1 + pw - b) / sw)) - first + 1;
+          for (let r = 0; r < rows; r++) {
+            const row = r * sh - ph + a, at = ((k * inputs + i) * height + row) * width + first * sw - pw + b;
+            if (row >= 0 && row < height) f(w, at, ((k * outputs + o) * rows + r) * columns + first, length);
           }
         }
       }
@@ -254,15 +248,21 @@ const LAYERS = {
       forward(x, p) {
         const y = new Float64Array(examples(x) * outputs * rows * columns);
         if (bias) for (let at = 0; at < y.length; at++) y[at] = p[numWeights + (Math.floor(at / (rows * columns)) % outputs)];
-        each(examples(x), (i, w, o) => { y[o] += x[i] * p[w]; });
+        each(examples(x), (w, i, o, length) => {
+          for (let c = 0; c < length; c++) y[o + c] += p[w] * x[i + c * sw];
+        });
         return y;
       },
       backward(dy, x, p, dp) {
         const dx = new Float64Array(x.length);
         if (bias) dy.forEach((g, at) => { dp[numWeights + (Math.floor(at / (rows * columns)) % outputs)] += g; });
-        each(examples(x), (i, w, o) => {
-          dp[w] += dy[o] * x[i];
-          dx[i] += dy[o] * p[w];
+        each(examples(x), (w, i, o, length) => {
+          let sum = 0, weight = p[w];
+          for (let c = 0; c < length; c++) {
+            sum += dy[o + c] * x[i + c * sw];
+            dx[i + c * sw] += dy[o + c] * weight;
+          }
+          dp[w] += sum;
         });
         return dx;
       },
