@@ -79,11 +79,10 @@ def test_violations_are_found(tmp_path, name):
     assert why in (found[rule] or ""), found
 
 
-def exchange(path, begun, status=200, method="POST", ended=None, token="t", **answer):
-    headers = {"authorization": token}
-    return Exchange(
-        method, path, headers, b"", begun, begun if ended is None else ended, status, json.dumps(answer).encode()
-    )
+def exchange(path, begun, status=200, method="POST", token="t", answer=None):
+    """A request that is answered at once."""
+    body = json.dumps(answer or {}).encode()
+    return Exchange(method, path, {"authorization": token}, b"", begun, begun, status, body)
 
 
 WORK = {"task": {"task": 3, "heartbeat": 2.0}}
@@ -95,7 +94,7 @@ WORK = {"task": {"task": 3, "heartbeat": 2.0}}
         ("one token", [exchange("/v1/enrol", 0.0), exchange("/v1/checkin", 1.0, token="u")], "with 2 tokens"),
         (
             "pauses as the server asks",
-            [exchange("/v1/checkin", 0.0, come_back=[3, 4]), exchange("/v1/checkin", 2.0)],
+            [exchange("/v1/checkin", 0.0, answer={"come_back": [3, 4]}), exchange("/v1/checkin", 2.0)],
             "comes 2.00 s after an answer that asks for 3 s",
         ),
         (
@@ -110,12 +109,16 @@ WORK = {"task": {"task": 3, "heartbeat": 2.0}}
         ),
         (
             "signs of life at work",
-            [exchange("/v1/checkin", 0.0, **WORK), exchange("/v1/models/x", 0.1), exchange("/v1/tasks/3/report", 7.0)],
+            [
+                exchange("/v1/checkin", 0.0, answer=WORK),
+                exchange("/v1/models/x", 0.1),
+                exchange("/v1/tasks/3/report", 7.0),
+            ],
             "no heartbeat comes on task 3 for 7.0 s, needed every 2 s",
         ),
         (
             "requests have their form",
-            [exchange("/v1/enrol", 0.0, status=400, reason="no JSON")],
+            [exchange("/v1/enrol", 0.0, status=400, answer={"reason": "no JSON"})],
             "POST /v1/enrol is answered with 400: no JSON",
         ),
     ],
@@ -125,7 +128,11 @@ def test_rules_that_hold_at_any_time(rule, log, why):
     found = {name: wrong for name, wrong in judge.in_general(log).items() if wrong is not None}
     assert list(found) == [rule]
     assert why in found[rule]
-    quiet = [exchange("/v1/checkin", 0.0, **WORK), exchange("/v1/tasks/3/heartbeat", 3.0), exchange("/v1/checkin", 9.0)]
+    quiet = [
+        exchange("/v1/checkin", 0.0, answer=WORK),
+        exchange("/v1/tasks/3/heartbeat", 3.0),
+        exchange("/v1/checkin", 9.0),
+    ]
     assert set(judge.in_general(quiet).values()) == {None}
 
 

@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import subprocess
+import time
+from contextlib import suppress
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 _FLAGS = (
@@ -55,16 +57,14 @@ class Page:
         return found["result"].get("value")
 
     def wait(self, condition, seconds=30):
-        """Wait until a condition in JavaScript holds."""
-        code = f"""new Promise((done) => {{
-            const end = Date.now() + {1000 * seconds};
-            (function look() {{
-                let holds = false;
-                try {{ holds = {condition}; }} catch {{}}
-                if (holds || Date.now() > end) done(holds); else setTimeout(look, 20);
-            }})();
-        }})"""
-        assert self.run(code), (condition, self.run("document.body.innerText"))
+        """Wait until a condition in JavaScript holds. While a page is being loaded, nothing does."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with suppress(AssertionError):
+                if self.run(f"(() => {{ try {{ return Boolean({condition}); }} catch {{ return false; }} }})()"):
+                    return
+            time.sleep(0.02)
+        raise AssertionError(condition, self.run("document.body.innerText"))
 
     def mouse(self, kind, x, y):
         """Press, move or release the mouse."""
