@@ -15,7 +15,7 @@ from turnout.trackers import TRACKERS
 
 ROOT = Path(__file__).parents[1]
 CALL = re.compile(r"(?<![\w.])((?:\w+\.)?[A-Z][A-Za-z]+)\(")
-OF_OTHERS = {"Net", "BatchNorm", "GroupNorm", "RandomCrop", "DataLoader", "Linear", "LayerNorm"}
+OF_OTHERS = {"ProcessPoolExecutor", "Net", "BatchNorm", "GroupNorm", "RandomCrop", "DataLoader", "Linear", "LayerNorm"}
 """Of torch, or named and not advised."""
 
 

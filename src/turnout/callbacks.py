@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.checks import ConfigurationError, count, not_negative, refuse
-from turnout.record.schema import less_is_better
+from turnout.record.schema import CHOOSING, less_is_better
 
 
 class Callback:
@@ -124,7 +124,9 @@ class EarlyStopping(Callback):
     Args:
         patience: evaluations without an improvement after which the run ends; None is no such end.
         target: the value at which it ends; None is none.
-        metric: a column of the table of rounds. Of a loss, an error or a norm less is better, of all others more.
+        metric: a column of the table of rounds. Of a loss, an error or a norm less is better, of all others more. None is the
+            validation accuracy, or the test accuracy of data without validation examples: a test that has ended a run is no
+            longer a test.
         least: by how much a value must be better than the best so far to count as an improvement.
 
     Raises:
@@ -142,7 +144,7 @@ class EarlyStopping(Callback):
         self,
         patience: int | None = None,
         target: float | None = None,
-        metric: str = "test_accuracy",
+        metric: str | None = None,
         least: float = 0.0,
     ) -> None:
         if patience is None and target is None:
@@ -153,7 +155,6 @@ class EarlyStopping(Callback):
             raise refuse("target", given=target, needed="a number")
         not_negative("least", least)
         self.patience, self.target, self.metric, self.least = patience, target, metric, least
-        self._sign = -1.0 if less_is_better(metric) else 1.0
         self._best, self._waited = -math.inf, 0
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
@@ -168,18 +169,20 @@ class EarlyStopping(Callback):
 
     def on_round(self, row: Mapping[str, Any]) -> bool:
         """Hold an evaluation against the best and the target; return whether the run is to end."""
-        if (value := row.get(self.metric)) is None:
+        metric = self.metric or next((name for name in CHOOSING[:2] if row.get(name) is not None), CHOOSING[1])
+        if (value := row.get(metric)) is None:
             found = {name for name, value in row.items() if value is not None}
-            figures = ", ".join(sorted(name for name in found if name.startswith(("test_", "train_"))))
+            figures = ", ".join(sorted(name for name in found if name.startswith(("validation_", "test_", "train_"))))
             if figures:
-                raise ConfigurationError(f"EarlyStopping: no {self.metric!r} in an evaluation, which has {figures}")
+                raise ConfigurationError(f"EarlyStopping: no {metric!r} in an evaluation, which has {figures}")
             return False
-        good = self._sign * value
+        sign = -1.0 if less_is_better(metric) else 1.0
+        good = sign * value
         if good > self._best + (self.least if math.isfinite(self._best) else 0.0):
             self._best, self._waited = good, 0
         else:
             self._waited += 1
-        reached = self.target is not None and good >= self._sign * self.target
+        reached = self.target is not None and good >= sign * self.target
         return reached or (self.patience is not None and self._waited >= self.patience)
 
 

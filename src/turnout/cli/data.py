@@ -30,6 +30,7 @@ def sizes_table(data: FederatedData) -> Table:
         table.add_column(column, justify="left" if column == "part" else "right")
     parts = {
         "training": data.train,
+        "validation": data.validation,
         "client test": data.client_test,
         "unseen, training": data.unseen_train,
         "unseen, test": data.unseen_test,

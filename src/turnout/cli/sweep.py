@@ -18,6 +18,7 @@ from turnout.cli.options import Table
 from turnout.cli.output import announce, introduce, jobs_of, keep, resources_of, say, show, warn_of_dropped, watched
 from turnout.cli.print_config import sweep_file_of
 from turnout.cli.run import save
+from turnout.cli.sections import as_table
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.comparison import RunsFailed, is_finished
@@ -225,6 +226,11 @@ def _layer(axis: str, value: Any) -> Table:
     return layer
 
 
+def is_validated(layers: Sequence[Table]) -> bool:
+    """Return whether settings keep validation examples."""
+    return any(as_table("data", layer.get("data", {})).get("validation_fraction") for layer in layers)
+
+
 def check(plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path, measure: Measure) -> FederatedData:
     """Build everything once, so that what cannot run is refused before anything does; the data of the first point."""
     loaded: dict[str, FederatedData] = {}
@@ -262,6 +268,10 @@ def conclude(found: Sweep, folder: Path, report: bool) -> None:
     for name, point in found.best_for("algorithm").items() if "algorithm" in found.axes else ():
         typer.echo(f"best of {name}: {assignments(found.points[point])}, {found.scores[point].text}")
     typer.echo(f"best: {assignments(found.best)}")
+    if found.measure.metric == "test_accuracy" or (found.measure.metric is None and not found.is_validated):
+        say(
+            "chosen by test examples: with data.validation_fraction=0.1, choosing leaves the test alone", style="yellow"
+        )
     if note := edge_note(found):
         say(note, style="yellow")
     if isinstance(found, Search) and found.failures:

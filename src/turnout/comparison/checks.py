@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from turnout.core.checks import ConfigurationError, TurnoutError, known_name
 from turnout.experiment import Experiment
-from turnout.record.schema import APPEAL_COLUMNS, COSTS, JUDGED, ROUND_COLUMNS
+from turnout.record.schema import APPEAL_COLUMNS, CHOOSING, COSTS, JUDGED, ROUND_COLUMNS
 from turnout.simulation.simulation import Simulation
 
 _FEW = 32
@@ -72,7 +72,7 @@ def _check_metric(metric: str, columns: Iterable[str]) -> None:
 
 def _check_target(columns: Mapping[str, frozenset[str]]) -> None:
     """Refuse experiments that do not record the same accuracy."""
-    for accuracy in ("test_accuracy", "train_accuracy"):
+    for accuracy in CHOOSING:
         having = [name for name, found in columns.items() if accuracy in found]
         if len(having) == len(columns):
             return

@@ -14,7 +14,7 @@ from turnout.comparison.compare import check_runs, first_of, perform_all, runs_o
 from turnout.comparison.run import Listener, Resources, Run
 from turnout.comparison.search import search
 from turnout.comparison.study import Sampler, Study, corners, space_of
-from turnout.core.checks import ConfigurationError, count, refuse
+from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
 from turnout.experiment import Experiment
 from turnout.reporting.grid import Sweep, by_name
 from turnout.reporting.measure import Measure
@@ -64,9 +64,9 @@ def sweep(
         seeds: so many, from 0, or which.
         folder: where all of it goes.
         metric: what decides: a recorded column, whose mean over the last tenth of the rounds counts, or any `Measure`,
-            ``"average train_loss"``; by default test accuracy, or the rounds until `to_accuracy`. The mean over seeds
-            decides, or the median of what was spent until `to_accuracy`. Choosing by test accuracy spends the test on it:
-            report the choice on seeds or data that it has not seen.
+            ``"average train_loss"``; by default the validation accuracy, or the test accuracy of data without validation
+            examples, or the rounds until `to_accuracy`. The mean over seeds decides, or the median of what was spent until
+            `to_accuracy`. Choosing by test accuracy spends the test on it: write ``validation_fraction=0.1`` in `split`.
         to_accuracy: the accuracy to reach, where rounds, bytes or simulated seconds until then decide.
         trials: how many combinations to try; None tries all. What was tried stands in ``folder/study.db``, and the same call
             goes on there, also with more trials.
@@ -81,8 +81,7 @@ def sweep(
         RunsFailed: where some runs failed, after all others have ended.
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
-    measure, resources = measure_of(metric, to_accuracy), Resources(jobs, threads, executor, runs_per_job)
-    target = Path(folder)
+    resources, target = Resources(jobs, threads, executor, runs_per_job), Path(folder)
 
     def runs(combinations: Mapping[str, Mapping[str, Any]]) -> list[Run]:
         made = {name: partial(experiment, **values) for name, values in combinations.items()}
@@ -92,6 +91,7 @@ def sweep(
         combinations = points(grid)
         planned = runs(combinations)
         check_runs(planned, resources)
+        measure = measure_of(metric, to_accuracy, _is_validated(planned[0]))
         _check(first_of(planned), measure)
         records = list(perform_all(planned, target, resources, progress).values())
         return sorted_out(grid, combinations, records, measure, to_accuracy)
@@ -99,6 +99,7 @@ def sweep(
     space = space_of(grid)
     planned = runs({"corner": corners(space)[0]})
     check_runs(planned, resources)
+    measure = measure_of(metric, to_accuracy, _is_validated(planned[0]))
     tried = by_name(corners(space))
     _check({name: partial(experiment, planned[0].seed, **point) for name, point in tried.items()}, measure)
     study = Study(
@@ -109,6 +110,14 @@ def sweep(
         study, trials, runs, lambda _, point: partial(experiment, **point), to_accuracy,
         resources=resources, progress=progress,
     )  # fmt: skip
+
+
+def _is_validated(run: Run) -> bool:
+    """Return whether the data of a run have validation examples; False for what cannot run, which is refused later."""
+    try:
+        return getattr(getattr(run.make(run.seed), "data", None), "validation", None) is not None
+    except TurnoutError:
+        return False
 
 
 def _check(makes: Mapping[str, Callable[[], Experiment]], measure: Measure) -> None:
@@ -138,14 +147,20 @@ def _values(among: Sequence[Any] | Range) -> Sequence[Any]:
     return among
 
 
-def measure_of(metric: str | None, to_accuracy: float | None) -> Measure:
+def measure_of(metric: str | None, to_accuracy: float | None, validated: bool = False) -> Measure:
     """Return what decides, from how it is written; see `sweep`.
+
+    Args:
+        metric: as it is written; None is the validation or the test accuracy, or the rounds until `to_accuracy`.
+        to_accuracy: the accuracy to reach, if that decides.
+        validated: whether the data have validation examples.
 
     Raises:
         ConfigurationError: for a measure that does not exist, or lacks an accuracy to reach, or has one too many.
     """
     if metric is None:
-        measure = Measure("final", "test_accuracy") if to_accuracy is None else Measure("rounds")
+        final = Measure("final", "validation_accuracy" if validated else "test_accuracy")
+        measure = final if to_accuracy is None else Measure("rounds")
     else:
         known = " " in metric.strip() or metric in ("rounds", "bytes", "simulated_seconds")
         measure = Measure.read(metric) if known else Measure("final", metric)

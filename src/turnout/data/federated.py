@@ -113,6 +113,7 @@ class FederatedData:
         train: training examples of the N training clients.
         test: test examples that belong to no client (an official test split), one holder; None if there are none.
         client_test: test examples of each training client (a split inside the client); None if there is none.
+        validation: examples of each training client by which settings are chosen; None if there are none.
         unseen_train, unseen_test: clients that never train, only receive the model; None if there are none.
         num_classes: C; labels are 0..C-1. None is one more than the largest label, and stays None of numbers to predict.
         transforms: applied to minibatches, in order (the random ones in training only).
@@ -125,6 +126,7 @@ class FederatedData:
     num_classes: int | None = None
     test: Shards | None = None
     client_test: Shards | None = None
+    validation: Shards | None = None
     unseen_train: Shards | None = None
     unseen_test: Shards | None = None
     transforms: tuple[Transform, ...] = ()
@@ -140,7 +142,7 @@ class FederatedData:
                 f"{len(empty)} of {self.num_clients} clients have no training examples, first client {empty[0]}: "
                 "write fewer clients, a larger alpha, or empty='drop' in split()"
             )
-        names = ("train", "test", "client_test", "unseen_train", "unseen_test")
+        names = ("train", "test", "client_test", "validation", "unseen_train", "unseen_test")
         found: dict[str, Shards] = {name: shards for name in names if (shards := getattr(self, name)) is not None}
         object.__setattr__(
             self, "num_classes", number_of_classes(self.num_classes, [shards.y for shards in found.values()])
@@ -162,7 +164,11 @@ class FederatedData:
     def _facts(self) -> dict[str, str]:
         """How many clients there are, what each holds, and what is kept for tests."""
         sizes, numbers = self.train.sizes, self.num_outputs
-        tests = {"test examples": self.test, "test examples of clients": self.client_test}
+        tests = {
+            "validation examples": self.validation,
+            "test examples": self.test,
+            "test examples of clients": self.client_test,
+        }
         facts = {
             "clients": counted(self.num_clients, "client"),
             "examples": f"{len(self.train.x):,} examples of shape {list(self.train.x.shape[1:])}",

@@ -9,12 +9,18 @@ from turnout.core.random import generator
 from turnout.data.federated import Shards
 
 
-def own_tests(owner: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """Which rows their client keeps for its own test, bool like `owner` (ascending): at random, never all of them."""
+def held_out(owner: np.ndarray, fraction: float, seed: int, purpose: str) -> np.ndarray:
+    """Choose the rows that clients do not train on, bool like `owner` (ascending): at random, and never all of a client's.
+
+    Args:
+        owner: the client of each row.
+        fraction: share of each client's rows, rounded.
+        seed, purpose: of the random numbers.
+    """
     sizes = np.bincount(owner)
     least_left = np.maximum(sizes - 1, 0)
     wanted = np.minimum(np.rint(fraction * sizes).astype(np.int64), least_left)
-    order = np.lexsort((generator("tests of clients", seed).random(len(owner)), owner))
+    order = np.lexsort((generator(purpose, seed).random(len(owner)), owner))
     place = np.empty(len(owner), dtype=np.int64)
     place[order] = np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
     return place < wanted[owner]

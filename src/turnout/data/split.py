@@ -10,7 +10,7 @@ from turnout.core.checks import ConfigurationError, count, known_name, probabili
 from turnout.core.random import generator
 from turnout.data.examples import Examples
 from turnout.data.federated import FederatedData, Shards
-from turnout.data.gather import flip, gather, own_tests, rows_of
+from turnout.data.gather import flip, gather, held_out, rows_of
 from turnout.data.partition import ById, Partition
 from turnout.data.partition.by_id import ARTIFICIAL
 from turnout.data.transforms import check_transforms
@@ -24,6 +24,7 @@ def split_source(
     seed: int = 0,
     test_fraction: float | None = None,
     client_test_fraction: float = 0.0,
+    validation_fraction: float = 0.0,
     unseen_clients: int = 0,
     flip_labels: float = 0.0,
     empty: str = "refuse",
@@ -33,8 +34,9 @@ def split_source(
 
     In this order: pooled test examples are set aside; `num_clients` + `unseen_clients` clients share the rest by the
     partition; clients without examples are dropped, if so asked; the unseen ones are chosen at random; each client sets
-    its own test examples aside; labels are flipped. Every choice has random numbers of its own from `seed`, which none
-    of the training shares. Rows within a client keep the order in which the partition assigned them.
+    its own test examples aside, and then those for validation; labels are flipped. Every choice has random numbers of
+    its own from `seed`, which none of the training shares. Rows within a client keep the order in which the partition
+    assigned them.
 
     Args:
         source: the data.
@@ -48,6 +50,8 @@ def split_source(
             and those of clients that were not chosen are not used.
         client_test_fraction: share of each client's examples, at random, that becomes its own test set; rounded, and
             at least one example remains for training.
+        validation_fraction: share of what each client has left, at random, that becomes its validation set, by which step
+            sizes, rounds and methods are chosen; rounded, and at least one example remains for training.
         unseen_clients: further clients that never train, for `unseen_train` and `unseen_test`.
         flip_labels: share of the clients, at random without replacement, whose labels y become C - 1 - y, in training
             and in their own tests (they see the world so). The same share of the unseen clients. Not for numbers to predict.
@@ -58,7 +62,7 @@ def split_source(
     Raises:
         ConfigurationError: for options out of range or that do not fit the data, and whatever the partition refuses.
     """
-    _check(seed, client_test_fraction, unseen_clients, flip_labels, empty)
+    _check(seed, client_test_fraction, validation_fraction, unseen_clients, flip_labels, empty)
     known_name("value of official_test", official_test, ("keep", "pool"))
     source = source.pooled() if official_test == "pool" else source
     check_transforms(source.transforms)
@@ -91,7 +95,9 @@ def split_source(
         "flipped_clients": np.flatnonzero(np.isin(clients.training, clients.flipped)).tolist(),
         "flipped_unseen_clients": np.flatnonzero(np.isin(clients.unseen, clients.flipped)).tolist(),
     }
-    shards = _examples(source, clients, test_rows, client_test_fraction, seed)
+    if validation_fraction:  # left out otherwise, so that runs of versions without it can be resumed
+        recipe["validation_fraction"] = validation_fraction
+    shards = _examples(source, clients, test_rows, client_test_fraction, validation_fraction, seed)
     shards |= _official_tests(source, clients, client_test_fraction)
     return FederatedData(
         name=source.name,
@@ -103,10 +109,18 @@ def split_source(
     )
 
 
-def _check(seed: int, client_test_fraction: float, unseen_clients: int, flip_labels: float, empty: str) -> None:
+def _check(
+    seed: int,
+    client_test_fraction: float,
+    validation_fraction: float,
+    unseen_clients: int,
+    flip_labels: float,
+    empty: str,
+) -> None:
     """Refuse arguments that no data could meet."""
     count("seed", seed, least=0, most=None)
     _share("client_test_fraction", client_test_fraction)
+    _share("validation_fraction", validation_fraction)
     count("unseen_clients", unseen_clients, least=0)
     probability("flip_labels", flip_labels)
     known_name("value of empty", empty, ("refuse", "drop"))
@@ -216,11 +230,22 @@ def _some(purpose: str, clients: np.ndarray, size: int, seed: int) -> np.ndarray
 
 
 def _examples(
-    source: Examples, clients: _Clients, test_rows: np.ndarray, client_test_fraction: float, seed: int
+    source: Examples,
+    clients: _Clients,
+    test_rows: np.ndarray,
+    client_test_fraction: float,
+    validation_fraction: float,
+    seed: int,
 ) -> dict[str, Shards]:
     """Everything that comes from the source's training examples, gathered once."""
-    own_test = own_tests(clients.owner, client_test_fraction, seed)
-    groups = {"train": (~own_test, clients.training)}
+    own_test = held_out(clients.owner, client_test_fraction, seed, "tests of clients")
+    training = ~own_test
+    if validation_fraction:
+        left = np.flatnonzero(~own_test & np.isin(clients.owner, clients.training))
+        training[left[held_out(clients.owner[left], validation_fraction, seed, "validation of clients")]] = False
+    groups = {"train": (training, clients.training)}
+    if validation_fraction:
+        groups["validation"] = (~own_test & ~training, clients.training)
     if client_test_fraction:
         groups["client_test"] = (own_test, clients.training)
     if len(clients.unseen):

@@ -31,7 +31,7 @@ from turnout.record.tables import build, damaged, read, write
 _ROUNDS, _CLIENTS, _PARTICIPATION = "rounds.parquet", "clients.parquet", "participation.parquet"
 _LAST = ("epsilon", "poisson_rate", "fixed_size_rate")
 """Columns whose last value is that of all rounds."""
-_EVALUATIONS = tuple(f"{split}_{figure}" for split in ("train", "test") for figure in ("loss", *METRICS))
+_EVALUATIONS = tuple(f"{split}_{figure}" for split in ("train", "validation", "test") for figure in ("loss", *METRICS))
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,9 @@ PARTICIPATION_COLUMNS: Mapping[str, pa.DataType] = {"round": _INT, "client": _IN
 METRICS = ("accuracy", "rmse")
 """How well a model predicts, beside its loss: labels, or numbers."""
 
+CHOOSING = ("validation_accuracy", "test_accuracy", "train_accuracy")
+"""What settings and stopping are chosen by: the first of these that was recorded."""
+
 APPEAL_COLUMNS = ("appeal_test", "appeal_train", "client_accuracy", "preferred_accuracy")
 """What `AppealMetrics` records of each kind of clients."""
 

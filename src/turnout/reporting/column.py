@@ -105,8 +105,10 @@ def _of_clients(split: str) -> dict[str, Column]:
 
 COLUMNS = {
     "train_accuracy": Column("train accuracy (%)", "train %", **_PERCENT),
+    "validation_accuracy": Column("validation accuracy (%)", "validation %", **_PERCENT),
     "test_accuracy": Column("test accuracy (%)", "test %", **_PERCENT),
     "train_rmse": Column("training RMSE", "train RMSE", decimals=3, better=min),
+    "validation_rmse": Column("validation RMSE", "validation RMSE", decimals=3, better=min),
     "test_rmse": Column("test RMSE", "test RMSE", decimals=3, better=min),
     "test_loss": Column("test loss", "test loss", decimals=3, better=min),
     **_of_clients("test"),
@@ -133,8 +135,10 @@ INFLUENCE = ("staleness", "influence_least", "influence_most", "influence_beyond
 
 RESULTS = (
     "train_accuracy",
+    "validation_accuracy",
     "test_accuracy",
     "train_rmse",
+    "validation_rmse",
     "test_rmse",
     "test_loss",
     *(f"client_{split}_{figure}" for split in ("test", "train") for figure in ("spread", "worst")),

@@ -14,10 +14,11 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from turnout.core.checks import ConfigurationError, counted
+from turnout.record.schema import CHOOSING
 from turnout.reporting.column import Measured
 from turnout.reporting.measure import Measure
 from turnout.reporting.quartiles import Quartiles
-from turnout.reporting.records import RunRecord
+from turnout.reporting.records import RunRecord, has_column
 from turnout.reporting.target import accuracy_target
 from turnout.reporting.terminal import TextTable, emphasised
 
@@ -54,6 +55,11 @@ class Sweep:
     records: Mapping[str, Sequence[RunRecord]]
     measure: Measure
     to_accuracy: float | None = None
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether runs recorded a validation accuracy, so that a target is one of validation and not of test."""
+        return has_column((record for group in self.records.values() for record in group), CHOOSING[0])
 
     leading: ClassVar[tuple[str, ...]] = ()
     """Columns of its tables before the axes."""

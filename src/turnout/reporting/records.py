@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,12 @@ def by_algorithm(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
             )
         group.append(record)
     return groups
+
+
+def has_column(records: Iterable[RunRecord], name: str) -> bool:
+    """Return whether any of the runs recorded values of a column of the table of rounds."""
+    histories = (record.history for record in records)
+    return any(name in history.column_names and len(history.column(name)[1]) > 0 for history in histories)
 
 
 def client_split(records: Sequence[RunRecord]) -> str:

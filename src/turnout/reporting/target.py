@@ -10,8 +10,9 @@ from typing import Any
 from rich.text import Text
 
 from turnout.core.checks import ConfigurationError, refuse
+from turnout.record.schema import CHOOSING
 from turnout.reporting.quartiles import Quartiles
-from turnout.reporting.records import RunRecord, by_algorithm
+from turnout.reporting.records import RunRecord, by_algorithm, has_column
 from turnout.reporting.style import name_of, scale_of
 from turnout.reporting.terminal import TextTable, emphasised
 
@@ -51,14 +52,14 @@ class Cost:
 
 
 def accuracy_target(records: Sequence[RunRecord], accuracy: float) -> Target:
-    """Return the target of an accuracy: of test accuracy, or of training accuracy if no run was tested.
+    """Return the target of an accuracy: of the first of `CHOOSING` that was recorded, validation accuracy before others.
 
     Raises:
         ConfigurationError: for an accuracy outside (0, 1].
     """
     check_accuracy(accuracy)
-    tested = any(len(record.history.column("test_accuracy")[1]) for record in records)
-    return Target("test_accuracy" if tested else "train_accuracy", float(accuracy))
+    recorded = (name for name in CHOOSING if has_column(records, name))
+    return Target(next(recorded, CHOOSING[-1]), float(accuracy))
 
 
 def check_accuracy(accuracy: Any, name: str = "to_accuracy") -> None:

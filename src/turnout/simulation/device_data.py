@@ -19,6 +19,7 @@ class DeviceData:
     Attributes:
         train: what clients train on.
         test: what the model is judged by; None if there is nothing.
+        validation: what settings are chosen by; None if there is nothing.
         transforms: those that are left for every minibatch.
     """
 
@@ -28,6 +29,7 @@ class DeviceData:
         self._on_device = {data.train: self.train}
         held_out = data.client_test if own_test else data.test or data.client_test
         self.test = None if held_out is None else self(held_out)
+        self.validation = None if data.validation is None else self(data.validation)
 
     def __call__(self, shards: Shards) -> Shards:
         """Return some of the experiment's shards, on the device."""

@@ -42,7 +42,7 @@ class Judge:
     def figures(
         self, most: int | None, groups: tuple[tuple[int, ...], ...] | None, gradients: float | None
     ) -> dict[str, float]:
-        """Return loss, and accuracy or root-mean-square error, of the present model on training and test examples.
+        """Return loss, and accuracy or root-mean-square error, of the present model on each split.
 
         Args:
             most: evaluate on at most so many examples; None is all.
@@ -50,7 +50,7 @@ class Judge:
             gradients: the share of clients in a cohort, to say how far the model is from a stationary point; None is not.
         """
         row, data = {}, self._workspace.data
-        for name, shards in (("train", data.train), ("test", data.test)):
+        for name, shards in (("train", data.train), ("validation", data.validation), ("test", data.test)):
             if shards is not None and len(shards.x):
                 some = thinned(shards, most) if most else shards
                 scores = self.scores(some)
@@ -78,7 +78,8 @@ class Judge:
         """Return how well each client is served, on its training and its own test examples."""
         by_client: dict[str, np.ndarray] = {}
         own_test = None if data.client_test is None else self._workspace.data(data.client_test)
-        for name, shards in (("train", self._workspace.data.train), ("test", own_test)):
+        here = self._workspace.data
+        for name, shards in (("train", here.train), ("validation", here.validation), ("test", own_test)):
             if shards is not None:
                 scores = self.scores(shards).by_client()
                 by_client |= {f"{name}_{figure}": values for figure, values in scores.items()}

@@ -46,8 +46,9 @@ def sweep(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="What decides: the mean over seeds of where this ends, test_accuracy (default) or train_loss, or a "
-            "measure such as 'average train_loss'. Choosing by test accuracy spends the test on it.",
+            help="What decides: the mean over seeds of where this ends, validation_accuracy (default with "
+            "data.validation_fraction), test_accuracy (otherwise) or train_loss, or a measure such as 'average train_loss'. "
+            "Choosing by test accuracy spends the test on it.",
         ),
     ] = None,
     to_accuracy: Annotated[
@@ -106,7 +107,7 @@ def sweep(
     With one seed, all combinations see the same clients, data, start and participation.
     """
     from turnout.cli import layers
-    from turnout.cli.sweep import Asked, foresee, grid_of, run_grid, run_trials
+    from turnout.cli.sweep import Asked, foresee, grid_of, is_validated, run_grid, run_trials
     from turnout.cli.toml import toml
     from turnout.cli.variants import Layers, seeds_of
     from turnout.comparison.sweep import measure_of
@@ -120,8 +121,8 @@ def sweep(
     found = Layers.of(under)
     asked = Asked(
         under, algorithm, axes, seeds_of(3 if found.seeds is None else found.seeds),
-        measure_of(metric, found.to_accuracy), found.to_accuracy, folder, config, jobs, threads, on, runs_per_job, report,
-        checkpoint_every, quiet,
+        measure_of(metric, found.to_accuracy, is_validated(under)), found.to_accuracy, folder, config, jobs, threads, on,
+        runs_per_job, report, checkpoint_every, quiet,
     )  # fmt: skip
     if print_config:
         typer.echo(toml(asked.file()), nl=False)

@@ -1,0 +1,132 @@
+"""Validation examples: kept out of training inside clients, recorded, and what everything that chooses looks at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import turnout as to
+from turnout.core.checks import ConfigurationError
+from turnout.reporting.records import RunRecord
+from turnout.reporting.target import Target, accuracy_target
+
+N = 12
+
+
+def source(rows: int = 300) -> to.data.Source:
+    """Examples that are told apart by their first feature."""
+    x = np.arange(rows * 4, dtype=np.float64).reshape(rows, 4) / rows
+    return to.data.from_arrays(x, np.arange(rows) % 3, name="rows")
+
+
+def split(validation_fraction: float = 0.2, **options: object) -> to.data.FederatedData:
+    return source().split(to.partition.Iid(), N, validation_fraction=validation_fraction, **options)  # type: ignore[arg-type]
+
+
+def rows(shards: to.data.Shards | None) -> set[float]:
+    assert shards is not None
+    return set(shards.x[:, 0].tolist())
+
+
+def test_every_example_is_in_one_split_and_clients_keep_their_share() -> None:
+    data = split(client_test_fraction=0.2, unseen_clients=2)
+    parts = [data.train, data.validation, data.client_test, data.test, data.unseen_train, data.unseen_test]
+    assert sum(len(part.x) for part in parts if part is not None) == 300
+    assert len(set.union(*map(rows, parts))) == 300
+    assert data.validation is not None
+    held = data.train.sizes + data.validation.sizes
+    assert np.array_equal(data.validation.sizes, np.rint(0.2 * held))
+
+
+def test_it_comes_out_of_training_alone() -> None:
+    without, data = split(0.0, client_test_fraction=0.2), split(0.2, client_test_fraction=0.2)
+    assert without.validation is None
+    assert "validation_fraction" not in without.recipe
+    assert data.recipe["validation_fraction"] == 0.2
+    for name in ("test", "client_test"):
+        assert rows(getattr(without, name)) == rows(getattr(data, name))
+    assert rows(data.train) | rows(data.validation) == rows(without.train)
+
+
+def test_a_client_always_has_something_to_train_on() -> None:
+    data = source(60).split(to.partition.Iid(), 40, validation_fraction=0.9)
+    assert data.train.sizes.min() == 1
+
+
+def test_shares_out_of_range_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"validation_fraction: got 1.0, needed a share, 0 <= value < 1"):
+        split(1.0)
+
+
+def experiment(data: to.data.FederatedData, **options: object) -> to.Experiment:
+    settings = {"rounds": 6, "evaluate_every": 2, "model": to.models.Logistic(), **options}
+    return to.Experiment(data=data, **settings)  # type: ignore[arg-type]
+
+
+def test_it_is_recorded_by_round_and_by_client_and_changes_no_training() -> None:
+    data = split(client_test_fraction=0.2)
+    result = experiment(data).run()
+    last = result.summary()["validation_accuracy"]
+    assert data.validation is not None
+    with torch.no_grad():
+        right = (result.model(data.validation.x).argmax(dim=1) == data.validation.y).double()
+    assert result.rounds["validation_accuracy"][-1].as_py() == pytest.approx(float(right.mean()), abs=1e-12)
+    assert 0.0 <= last <= 1.0
+    by_client = result.clients["validation_accuracy"].to_numpy()
+    for k in range(N):
+        own = right[data.validation.offsets[k] : data.validation.offsets[k + 1]]
+        assert by_client[k] == pytest.approx(float(own.mean()), abs=1e-12)
+    again = experiment(replace(data, validation=None)).run()
+    weights = zip(again.model.parameters(), result.model.parameters(), strict=True)
+    assert all(torch.equal(one, other) for one, other in weights)
+    assert "validation_accuracy" not in again.rounds.column_names
+
+
+def test_personal_models_are_judged_on_the_validation_examples_of_their_clients() -> None:
+    data = split(client_test_fraction=0.2)
+    result = experiment(data, algorithm=to.ditto()).run()
+    assert not np.isnan(result.clients["validation_accuracy"].to_numpy()).any()
+
+
+class Recorded(to.Callback):
+    """The rows of a run."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, object]] = []
+
+    def on_round(self, row: object) -> None:
+        self.rows.append(dict(row))  # type: ignore[call-overload]
+
+
+def test_early_stopping_looks_at_it_where_it_is() -> None:
+    for validation, test, ends in ((0.9, 0.1, True), (0.1, 0.9, False), (None, 0.9, True)):
+        stopping = to.EarlyStopping(target=0.5)
+        row = {"test_accuracy": test} | ({} if validation is None else {"validation_accuracy": validation})
+        assert stopping.on_round(row) is ends
+    with pytest.raises(ConfigurationError, match="no 'test_accuracy' in an evaluation, which has validation_rmse"):
+        to.EarlyStopping(target=0.5).on_round({"validation_rmse": 0.1})
+
+
+def record(data: to.data.FederatedData) -> RunRecord:
+    result = experiment(data).run()
+    return RunRecord("fedavg", 0, result.history, {"rounds": 6})
+
+
+def test_a_target_is_one_of_validation_where_any_run_has_it() -> None:
+    assert accuracy_target([record(split())], 0.5) == Target("validation_accuracy", 0.5)
+    assert accuracy_target([record(split(0.0))], 0.5) == Target("test_accuracy", 0.5)
+
+
+def test_a_sweep_chooses_by_it(tmp_path: Path) -> None:
+    def make(seed: int, lr: float) -> to.Experiment:
+        return experiment(split(), algorithm=to.fedavg(to.Sgd(lr=lr)), seed=seed)
+
+    def untold(seed: int, lr: float) -> to.Experiment:
+        return experiment(split(0.0), algorithm=to.fedavg(to.Sgd(lr=lr)), seed=seed)
+
+    assert to.sweep(make, {"lr": [0.1, 0.2]}, 1, tmp_path / "a", jobs=1).measure.metric == "validation_accuracy"
+    assert to.sweep(untold, {"lr": [0.1, 0.2]}, 1, tmp_path / "b", jobs=1).measure.metric == "test_accuracy"
