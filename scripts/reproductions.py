@@ -66,7 +66,7 @@ class Artefact:
             for f in table.values()
             for seed in f
         }
-        size = [f"{' or '.join(map(str, self.run['rounds']))} rounds"] if self.run["rounds"] else []
+        size = [f"{', '.join(map(str, self.run['rounds']))} rounds"] if self.run["rounds"] else []
         time = (
             f"{self.run['seconds']:.0f} s" if self.run["seconds"] < 120 else f"{self.run['seconds'] / 60:.0f} minutes"
         )
