@@ -17,6 +17,7 @@ from turnout.engine.choice import ENGINES, Engine
 from turnout.engine.loss import Loss, OfExamples, cross_entropy
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
+from turnout.evaluation.metrics import Metric, named
 from turnout.models import ModelSpec
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Everyone, Population
@@ -41,6 +42,7 @@ class Configuration:
     label_groups: tuple[tuple[int, ...], ...] | None = None
     appeal: AppealMetrics | None = None
     gradients: GradientMetrics | None = None
+    metrics: tuple[str | Metric, ...] = ()
     record_weights: bool = False
     loss: Loss = cross_entropy
     engine: Engine = "auto"
@@ -68,7 +70,12 @@ class Configuration:
         check_pace(self.pace, self.algorithm)
         self._check_privacy()
         self._check_label_groups()
+        self.named_metrics()
         check_device(self.device)
+
+    def named_metrics(self) -> dict[str, Metric]:
+        """Return the metrics by name; see `turnout.evaluation.metrics.named` for what is refused."""
+        return named(self.metrics, self.data.has_labels, self.data.num_classes is None)
 
     def _check_label_groups(self) -> None:
         """Refuse groups of labels that are empty or name labels that do not exist."""

@@ -43,6 +43,8 @@ class Experiment(Configuration):
         evaluation_examples: evaluate on at most so many examples, evenly spaced; None means on all.
         label_groups: groups of labels whose accuracies evaluations also give, each by itself; None is none.
         appeal: whether evaluations also say how many clients find the model worth joining; None is not.
+        metrics: further figures of evaluations, by name (``"auc"``, ``"f1"``; see `turnout.metrics`) or as functions of
+            outputs ``[n, ...]`` and targets ``[n]`` of all examples, or of a client's; NaN where there is none.
         gradients: whether evaluations also say how far the run is from a stationary point; None is not.
         record_weights: whether `Result.participation` also says by what each client's report was multiplied in each round.
         loss: one loss for each example, a function of (outputs, targets) such as `squared_error`, or a loss module of torch;

@@ -60,6 +60,7 @@ from turnout.core.checks import CheckpointError, ConfigurationError, DataError, 
 from turnout.data import partition
 from turnout.engine import loss
 from turnout.engine.allocator import keep_large_buffers
+from turnout.evaluation import metrics
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
 from turnout.experiment import Experiment

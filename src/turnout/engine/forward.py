@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 import torch
 from torch import nn
 
+from turnout.core.checks import ConfigurationError
 from turnout.engine.choice import Choice, Engine, expected
 from turnout.engine.compile.batching import batched
 from turnout.engine.loss import Loss, cross_entropy, score
@@ -68,6 +69,28 @@ class Forward:
         """Loss and score (`turnout.engine.loss.score`) of each example at one vector, in evaluation mode, float64 ``[n]``."""
         losses, scores = zip(*self.threads.map(lambda batch: self._scores_of_one(params, *batch), batches), strict=True)
         return torch.cat(losses), torch.cat(scores)
+
+    @torch.no_grad()
+    def outputs(
+        self, params: torch.Tensor, batches: Iterator[tuple[torch.Tensor, torch.Tensor]]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the outputs and targets of all examples at one vector, in evaluation mode.
+
+        Raises:
+            ConfigurationError: for a model whose outputs are no tensor.
+        """
+
+        def of_batch(batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+            self.network.mode(training=False)
+            outputs = self.network.outputs(params, self._in_order(batch[0]))
+            if not isinstance(outputs, torch.Tensor):
+                raise ConfigurationError(
+                    f"metrics: the model gives {type(outputs).__name__}, and metrics need one tensor: leave them out"
+                )
+            return outputs, batch[1]
+
+        outputs, targets = zip(*self.threads.map(of_batch, batches), strict=True)
+        return torch.cat(outputs), torch.cat(targets)
 
     @torch.no_grad()
     def scores(self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -97,6 +97,18 @@ def evaluate(
     return Scores(loss, score, shards.offsets, metric_of(shards.y))
 
 
+def outputs_of(
+    objective: Objective, params: torch.Tensor, shards: Shards, transforms: tuple[Transform, ...] = ()
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the outputs of the model at `params` on all examples of `shards`, and their targets, in every process."""
+
+    def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for x, y in zip(shards.x.split(_BATCH), shards.y.split(_BATCH), strict=True):
+            yield apply_transforms(transforms, x, None, training=False) if transforms else x, y
+
+    return objective.outputs(params, batches())
+
+
 def thinned(shards: Shards, most: int) -> Shards:
     """At most `most` examples, evenly spaced over the clients' data, with whoever holds them: a cheap stand-in for all."""
     if len(shards.x) <= most:

@@ -281,6 +281,12 @@ class History:
         """Sum of a column over all recorded rounds; 0 if it was never recorded."""
         return self.column(name)[1].sum().item()
 
+    def evaluation_names(self) -> list[str]:
+        """Return the columns of evaluations: those that runs can have, and further metrics that were recorded."""
+        prefixes = tuple(f"{split}_" for split in ("train", "validation", "test"))
+        more = [name for name in self.column_names if name.startswith(prefixes) and "_of_" not in name]
+        return list(dict.fromkeys([*_EVALUATIONS, *more]))
+
     def _recorded(self, names: Iterable[str]) -> list[str]:
         """Return those of some columns that have values."""
         return [name for name in names if name in self.column_names and len(self.column(name)[1])]
@@ -304,7 +310,7 @@ class History:
         if "server_bytes" in self.column_names:
             figures["server_bytes"] = float(self.column("server_bytes")[1].max())
         last = {name: float(self.column(name)[1][-1]) for name in self._recorded(_LAST)}
-        figures |= last | {name: self.final(name, window) for name in self._recorded(_EVALUATIONS)}
+        figures |= last | {name: self.final(name, window) for name in self._recorded(self.evaluation_names())}
         for name in ("test_accuracy", "train_accuracy"):
             if not np.isnan(values := self.client_column(name)).all():
                 return {**figures, "fairness": {"of": name, **fairness(values)}}

@@ -76,4 +76,6 @@ SPENT: Mapping[str, tuple[str, ...]] = {**COSTS, "bytes_up": ("bytes_up",)}
 
 def less_is_better(metric: str) -> bool:
     """Return whether lower values of a column are better: true of losses, errors, norms and costs, false of accuracies."""
-    return metric.endswith(("loss", "rmse", "norm", "seconds")) or metric.startswith("bytes")
+    return metric.endswith(("loss", "rmse", "mae", "perplexity", "error", "norm", "seconds")) or metric.startswith(
+        "bytes"
+    )

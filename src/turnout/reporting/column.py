@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from turnout.record.schema import APPEAL_COLUMNS, JUDGED
-from turnout.reporting.style import label, label_ranges, name_of
+from turnout.record.schema import APPEAL_COLUMNS, JUDGED, less_is_better
+from turnout.reporting.style import label, label_ranges, name_of, scale_of
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,12 @@ GAP = "gap_of_"
 """What the key of a difference begins with: ``gap_of_test_accuracy_to_fedau``."""
 
 
+def is_metric(key: str) -> bool:
+    """Return whether a column is a figure of a split that has no column of its own, such as ``test_auc``."""
+    named = key.startswith(("train_", "validation_", "test_")) and "_of_" not in key
+    return named and key not in COLUMNS and not key.endswith("_loss")
+
+
 def column_of(key: str) -> Column:
     """How a figure is shown; accuracies of groups of labels have columns too, ``test_accuracy_of_0_1``, and differences."""
     if key in COLUMNS:
@@ -175,5 +181,11 @@ def column_of(key: str) -> Column:
         figure, _, other = key.removeprefix(GAP).partition("_to_")
         of = column_of(figure)
         return replace(of, title=f"{of.title} less {other}'s", short="less the\nfirst's", better=None)
+    if is_metric(key):
+        percent = scale_of(key) == 100.0
+        return Column(
+            label(key), name_of(key), scale=scale_of(key), decimals=1 if percent else 3,
+            better=min if less_is_better(key) else max,
+        )  # fmt: skip
     metric, _, labels = key.partition("_of_")
     return Column(label(key), f"{metric.partition('_')[0]} {label_ranges(labels)} %", **_PERCENT)

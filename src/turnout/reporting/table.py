@@ -13,7 +13,18 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from turnout.reporting.column import APPEAL, BY_LABELS, COLUMNS, GAP, INFLUENCE, RESULTS, Gap, Measured, column_of
+from turnout.reporting.column import (
+    APPEAL,
+    BY_LABELS,
+    COLUMNS,
+    GAP,
+    INFLUENCE,
+    RESULTS,
+    Gap,
+    Measured,
+    column_of,
+    is_metric,
+)
 from turnout.reporting.influence import influence_figures
 from turnout.reporting.paired import gap
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
@@ -75,6 +86,7 @@ def cells(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> tuple[list[str]
     A figure leads if it is better than every other by more than the spread of either, so with one seed none does; a
     difference stands out at p < 0.05.
     """
+    keys = [*keys, *_metrics(rows)] if keys is RESULTS else keys
     keys = [each for key in keys if _worth_showing(key, rows) for each in (key, *_gaps(key, rows))]
     best = {key: leader(key, rows) for key in keys}
     lines = []
@@ -180,7 +192,8 @@ def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, flo
     if fair["of"] == f"{split}_accuracy":
         figures |= {f"client_{split}_{name}": value for name, value in fair.items()}
     figures |= influence_figures(record) | _finals(record, itertools.chain(*APPEAL.values()), window)
-    return {key: figures[key] for key in COLUMNS if key in figures} | _of_groups(record, window)
+    metrics = {key: figures[key] for key in figures if key not in COLUMNS and is_metric(key)}
+    return {key: figures[key] for key in COLUMNS if key in figures} | metrics | _of_groups(record, window)
 
 
 def _of_groups(record: RunRecord, window: int | None) -> dict[str, float]:
@@ -194,6 +207,11 @@ def _finals(record: RunRecord, names: Iterable[str], window: int | None) -> dict
     """Where columns end, of those that were recorded."""
     known = [name for name in names if name in record.history.column_names]
     return {name: record.history.final(name, window) for name in known if len(record.history.column(name)[1])}
+
+
+def _metrics(rows: Sequence[Row]) -> list[str]:
+    """Return the columns of the metrics that runs were asked for, in the order of first appearance."""
+    return [key for key in dict.fromkeys(key for row in rows for key in row.figures) if is_metric(key)]
 
 
 def _worth_showing(key: str, rows: Sequence[Row]) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
+import torch
 
 from turnout.core.types import Federation, ServerState, Task
 from turnout.data.federated import FederatedData, Shards
 from turnout.engine.loss import metric_of
-from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned
+from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, outputs_of, thinned
 from turnout.evaluation.gradients import gradient_figures
+from turnout.evaluation.metrics import Metric, measured
 from turnout.evaluation.own import OwnScores, evaluate_own
 from turnout.pieces.base import KnownInAdvance
 from turnout.pieces.base.algorithm import Algorithm
@@ -26,10 +29,11 @@ class Judge:
     Args:
         workspace: model and data.
         models: the present models.
+        metrics: further figures of outputs and targets, by name.
     """
 
-    def __init__(self, workspace: Workspace, models: PresentModels) -> None:
-        self._workspace, self._models = workspace, models
+    def __init__(self, workspace: Workspace, models: PresentModels, metrics: Mapping[str, Metric]) -> None:
+        self._workspace, self._models, self._metrics = workspace, models, metrics
 
     def scores(self, shards: Shards) -> Scores | OwnScores:
         """Return how whoever holds these examples does, all with the shared model, or each with its own."""
@@ -54,7 +58,7 @@ class Judge:
             if shards is not None and len(shards.x):
                 some = thinned(shards, most) if most else shards
                 scores = self.scores(some)
-                row |= columns(scores.mean(), name)
+                row |= columns(scores.mean() | self._measured(some), name)
                 if groups and isinstance(scores, Scores):
                     of_groups = by_labels(scores, some.y.cpu().numpy(), groups)
                     row |= {f"{name}_{metric}": value for metric, value in of_groups.items()}
@@ -83,7 +87,42 @@ class Judge:
             if shards is not None:
                 scores = self.scores(shards).by_client()
                 by_client |= {f"{name}_{figure}": values for figure, values in scores.items()}
+                by_client |= {f"{name}_{metric}": values for metric, values in self._measured_by_client(shards).items()}
         return by_client
+
+    def _measured(self, shards: Shards) -> dict[str, float]:
+        """Return the metrics over all examples."""
+        if not self._metrics:
+            return {}
+        if self._models.personal is None:
+            return measured(self._metrics, *self._outputs(self._models.params, shards))
+        pairs = list(zip(*self._by_client(shards).values(), strict=True))
+        return measured(self._metrics, *(torch.cat(parts) for parts in pairs))
+
+    def _measured_by_client(self, shards: Shards) -> dict[str, np.ndarray]:
+        """Return the metrics of each client, float64 ``[N]``; NaN for a client without examples."""
+        if not self._metrics:
+            return {}
+        table = {name: np.full(shards.num_clients, np.nan) for name in self._metrics}
+        for client, (outputs, targets) in self._by_client(shards).items():
+            for name, value in measured(self._metrics, outputs, targets).items():
+                table[name][client] = value
+        return table
+
+    def _by_client(self, shards: Shards) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+        """Return the outputs of each client's model on its examples, and their targets, of clients with examples."""
+        holders = np.flatnonzero(shards.sizes).tolist()
+        if self._models.personal is None:
+            outputs, targets = self._outputs(self._models.params, shards)
+            parts = [slice(*shards.offsets[k : k + 2].tolist()) for k in holders]
+            return {k: (outputs[part], targets[part]) for k, part in zip(holders, parts, strict=True)}
+        return {
+            k: self._outputs(self._models.serving(np.array([k]))[0], Shards.pooled(*shards.client(k))) for k in holders
+        }
+
+    def _outputs(self, params: torch.Tensor, shards: Shards) -> tuple[torch.Tensor, torch.Tensor]:
+        space = self._workspace
+        return outputs_of(space.objective, params, shards, space.data.transforms)
 
 
 def client_weights(algorithm: Algorithm, state: ServerState, federation: Federation) -> np.ndarray | None:

@@ -82,7 +82,7 @@ class Simulation:
         if self.behaviour is not None:
             self.workspace.data.train = self.behaviour.poisoned(self.workspace.data.train, data.num_outputs)
         self.workspace.lanes = self._tried()
-        self.judge = Judge(self.workspace, self.models)
+        self.judge = Judge(self.workspace, self.models, experiment.named_metrics())
         self.opt_in = OptIn(
             data, algorithm, population, experiment.appeal, seed, self.workspace, self.models, self.judge, attackers
         )

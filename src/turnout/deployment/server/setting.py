@@ -168,6 +168,8 @@ def check(experiment: Configuration) -> None:
             raise ConfigurationError(
                 f"{name}: this looks at the data of all clients, and theirs stay with them: leave it out"
             )
+    if experiment.metrics:
+        raise ConfigurationError("metrics: a server records loss and accuracy alone: leave them out")
     opting = experiment.population.opting
     if opting is not None and opting.split == "test":
         raise ConfigurationError("opting: clients at home judge by their training examples: write split='train'")

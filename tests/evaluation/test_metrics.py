@@ -1,0 +1,162 @@
+"""Metrics are those of scikit-learn, recorded for every split and client, and known to sweeps, stopping and tables."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as theirs
+
+import turnout as to
+from turnout.core.checks import ConfigurationError
+from turnout.evaluation import metrics
+from turnout.evaluation.metrics import METRICS, named
+from turnout.record.schema import less_is_better
+from turnout.reporting import RunRecord
+from turnout.reporting.table import comparison, markdown
+
+
+def examples(num_classes: int, n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits with ties, and labels that do not have the last class but one."""
+    draw = np.random.default_rng(num_classes)
+    labels = draw.integers(0, num_classes, n)
+    if num_classes > 2:
+        labels[labels == num_classes - 2] = 0
+    return torch.from_numpy(draw.normal(size=(n, num_classes)).round(1)), torch.from_numpy(labels)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 6])
+def test_they_are_those_of_scikit_learn(num_classes: int) -> None:
+    outputs, targets = examples(num_classes)
+    labels, guessed, shares = targets.numpy(), outputs.argmax(dim=1).numpy(), outputs.softmax(dim=1).numpy()
+    present = np.unique(labels)
+    if num_classes == 2:
+        area = theirs.roc_auc_score(labels, (outputs[:, 1] - outputs[:, 0]).numpy())
+    else:
+        area = np.mean([theirs.roc_auc_score(labels == k, shares[:, k]) for k in present])
+    assert metrics.auc(outputs, targets) == pytest.approx(area, abs=1e-12)
+    assert metrics.f1(outputs, targets) == pytest.approx(theirs.f1_score(labels, guessed, average="macro"), abs=1e-12)
+    recall: Any = theirs.recall_score(labels, guessed, average=None, labels=present)  # pyright: ignore[reportArgumentType]
+    assert metrics.balanced_accuracy(outputs, targets) == pytest.approx(recall.mean(), abs=1e-12)
+    assert metrics.worst_class_accuracy(outputs, targets) == pytest.approx(recall.min(), abs=1e-12)
+    assert metrics.perplexity(outputs, targets) == pytest.approx(
+        math.exp(theirs.log_loss(labels, shares, labels=range(num_classes)))
+    )
+
+
+def test_numbers() -> None:
+    draw = np.random.default_rng(0)
+    outputs, targets = torch.from_numpy(draw.normal(size=(50, 1))), torch.from_numpy(draw.normal(size=50))
+    assert metrics.mae(outputs, targets) == pytest.approx(theirs.mean_absolute_error(targets, outputs[:, 0]), abs=1e-12)
+    assert metrics.r2(outputs, targets) == pytest.approx(theirs.r2_score(targets, outputs[:, 0]), abs=1e-12)
+    assert math.isnan(metrics.r2(outputs, torch.ones(50)))
+
+
+def test_calibration_is_its_definition() -> None:
+    outputs, targets = examples(3)
+    shares, labels = outputs.softmax(dim=1).numpy(), targets.numpy()
+    sure, right = shares.max(axis=1), shares.argmax(axis=1) == labels
+    edges = np.linspace(0, 1, 16)
+    inside = [(sure > low) & (sure <= high) for low, high in itertools.pairwise(edges)]
+    error = sum(abs(right[some].mean() - sure[some].mean()) * some.mean() for some in inside if some.any())
+    assert metrics.calibration_error(outputs, targets) == pytest.approx(error, abs=1e-12)
+
+
+def test_one_class_has_no_area() -> None:
+    assert math.isnan(metrics.auc(torch.zeros(3, 2), torch.ones(3, dtype=torch.long)))
+    assert math.isnan(metrics.auc(torch.zeros(3, 4), torch.ones(3, dtype=torch.long)))
+
+
+def positive(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    """A metric of the user's own."""
+    return float((outputs.argmax(dim=1) == 1).double().mean()) + 0.0 * len(targets)
+
+
+def experiment(**options: object) -> to.Experiment:
+    draw = np.random.default_rng(1)
+    x = draw.normal(size=(240, 3))
+    y = (x[:, 0] + draw.normal(size=240) > 0).astype(np.int64)
+    data = to.data.from_arrays(x, y, name="rows").split(
+        to.partition.Iid(), 6, client_test_fraction=0.2, validation_fraction=0.2
+    )
+    settings: dict[str, object] = {"model": to.models.Logistic(), "rounds": 6, "evaluate_every": 3, **options}
+    return to.Experiment(data=data, metrics=("auc", positive), **settings)  # type: ignore[arg-type]
+
+
+def test_every_split_and_client_has_them() -> None:
+    run = experiment()
+    result = run.run()
+    assert run.data.test is not None
+    with torch.no_grad():
+        outputs = result.model(run.data.test.x)
+    row = {name: result.rounds[name][-1].as_py() for name in result.rounds.column_names}
+    assert row["test_auc"] == pytest.approx(metrics.auc(outputs, run.data.test.y), abs=1e-12)
+    assert row["test_positive"] == pytest.approx(positive(outputs, run.data.test.y), abs=1e-12)
+    assert {"train_auc", "validation_auc", "validation_positive"} <= row.keys()
+    assert run.data.client_test is not None
+    for k in range(6):
+        x, y = run.data.client_test.client(k)
+        with torch.no_grad():
+            assert result.clients["test_auc"][k].as_py() == pytest.approx(metrics.auc(result.model(x), y), abs=1e-12)
+    assert result.summary()["test_auc"] == pytest.approx(row["test_auc"])
+
+
+def test_personal_models_are_judged_each_on_its_own() -> None:
+    result = experiment(algorithm=to.ditto(cohort_size=3)).run()
+    areas = result.clients["test_auc"].to_numpy()
+    assert np.isfinite(areas).all()
+    assert np.isfinite(result.rounds["test_auc"].to_numpy()[-1])
+
+
+def test_stopping_sweeps_and_tables_know_them(tmp_path: Path) -> None:
+    stopped = experiment(rounds=30).run(callbacks=[to.EarlyStopping(target=0.5, metric="validation_auc")])
+    assert stopped.rounds.num_rows < 30
+
+    def make(seed: int, lr: float) -> to.Experiment:
+        return experiment(algorithm=to.fedavg(to.Sgd(lr=lr)), seed=seed)
+
+    found = to.sweep(make, {"lr": [0.01, 0.5]}, 1, tmp_path, metric="validation_auc", jobs=1)
+    assert found.best["lr"] in (0.01, 0.5)
+    record = RunRecord("fedavg", 0, stopped.history, {"rounds": 30})
+    assert "test auc" in markdown(comparison([record]))
+    assert less_is_better("test_calibration_error")
+    assert not less_is_better("test_auc")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("aux",), "unknown metric 'aux': did you mean 'auc'"),
+        ("auc", r"metrics: got 'auc', needed a sequence of names and functions, such as \('auc', 'f1'\)"),
+        ((3,), "metrics: got 3, needed a function with a name, of outputs and targets"),
+        (("auc", "auc"), "metrics: got 'auc', needed names that no other column has"),
+        (("mae",), "metrics: mae is about numbers to predict, and the targets of these data are others: leave it out"),
+    ],
+)
+def test_what_is_no_metric_is_refused(given: object, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        named(given, True, False)
+
+
+def test_metrics_of_labels_are_refused_for_numbers() -> None:
+    with pytest.raises(ConfigurationError, match="metrics: f1 is about class labels"):
+        named(("f1",), False, True)
+    assert list(named(("mae", "r2"), False, True)) == ["mae", "r2"]
+    assert set(METRICS) == set(metrics.__all__)
+
+
+def no_number(outputs: torch.Tensor, targets: torch.Tensor) -> object:
+    """A metric that forgot to take the mean."""
+    return outputs.argmax(dim=1) == targets
+
+
+def test_a_metric_that_gives_no_number_is_named() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"(?s)metric no_number: got .* needed a number for all examples together"
+    ):
+        metrics.measured({"no_number": no_number}, *examples(2))  # type: ignore[dict-item]
