@@ -44,8 +44,8 @@ OVERFLOWING = data()
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_step_of_every_recipe_is_saved_and_resumed_from(name, pace, tmp_path, monkeypatch):
     monkeypatch.setattr(divergence, "MOST_STEPS_LOST", 100)
-    run = replace(experiment(name, rounds=7), data=OVERFLOWING, **PACES[pace])
     try:
+        run = replace(experiment(name, rounds=7), data=OVERFLOWING, **PACES[pace])
         whole = Simulation(run)
     except ConfigurationError:
         return  # this pace refuses the recipe

@@ -5,7 +5,7 @@ import torch
 
 from turnout.engine.compile import fused
 
-OPTIONS = {"beta1": 0.8, "beta2": 0.95, "eps": 1e-6, "weight_decay": 0.1}
+OPTIONS: dict[str, Any] = {"beta1": 0.8, "beta2": 0.95, "eps": 1e-6, "weight_decay": 0.1}
 B, P = 4, 135  # a row is no multiple of what a processor computes at once
 
 
