@@ -48,6 +48,7 @@ row tensorboard "$(here_turnout digits,tensorboard)" - tests/trackers -k tensorb
 row wandb "$(here_turnout digits,wandb)" - tests/trackers -k wandb
 row mlflow "$(here_turnout digits,mlflow)" - tests/trackers -k mlflow
 row trackio "$(here_turnout digits,trackio)" - tests/trackers -k trackio
+row onnx "$(here_turnout digits,onnx)" - tests/test_model_files.py
 row transformers "$(here_turnout digits,transformers)" - tests/models/test_huggingface.py
 row huggingface "$(here_turnout digits,huggingface) pillow" - tests/data/test_huggingface.py tests/data/test_tokens.py tests/data/test_table.py
 row flower "$(here_turnout digits,huggingface) flwr-datasets" 'datasets|pandas|pyarrow|fsspec|dill|multiprocess|huggingface_hub|pillow|numpy|tqdm' \

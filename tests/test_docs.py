@@ -57,6 +57,8 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     if "import datasets" in text:
         pytest.importorskip("datasets")
+    if ".to_pandas(" in text:
+        pytest.importorskip("pandas")
     if "HuggingFace(" in text:
         for package in ("transformers", "peft"):
             pytest.importorskip(package, reason="an extra of 170 MB: pip install 'turnout[transformers]'")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from turnout import models
-from turnout.core.checks import CheckpointError, ConfigurationError, counted, refuse
+from turnout import model_files, models
+from turnout.core.checks import CheckpointError, ConfigurationError, counted, known_name, refuse
 from turnout.core.display import html_table
 from turnout.record import storage
 from turnout.record.query import History
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+CONFIG = "config.json"
+"""The file of a run folder that has the experiment as plain values."""
+
+
 class Result:
     """What a run gives.
 
@@ -35,6 +39,8 @@ class Result:
         trained: the numbers of the model.
         build: makes a module of the model's making; None where the run trained one that is not at hand.
         name: what pictures call it: that of the algorithm, or of the folder it was loaded from.
+        config: the experiment as plain values; None where it is not known.
+        input_shape: of an example, as the model takes it; None where it is not known.
 
     Attributes:
         history: the tables, with what can be asked of them (`History.column`, `History.reached`, ...).
@@ -52,9 +58,16 @@ class Result:
     """
 
     def __init__(
-        self, history: History, trained: Trained, build: Callable[[], nn.Module] | None, name: str = "run"
+        self,
+        history: History,
+        trained: Trained,
+        build: Callable[[], nn.Module] | None,
+        name: str = "run",
+        config: Mapping[str, Any] | None = None,
+        input_shape: Sequence[int] | None = None,
     ) -> None:
-        self.history, self.name, self._trained, self._build = history, name, trained, build
+        self.history, self.name, self.config, self._trained, self._build = history, name, config, trained, build
+        self._input_shape = None if input_shape is None else tuple(input_shape)
 
     def __repr__(self) -> str:
         return f"Result({', '.join([repr(self.name), counted(self.history.last_round, 'round'), *self._judged()])})"
@@ -77,7 +90,14 @@ class Result:
     def of(cls, simulation: Simulation) -> Result:
         """Take what a simulation has come to."""
         experiment = simulation.experiment
-        return cls(simulation.history, Trained.of(simulation), experiment.build_model, experiment.algorithm.name)
+        return cls(
+            simulation.history,
+            Trained.of(simulation),
+            experiment.build_model,
+            experiment.algorithm.name,
+            simulation.description,
+            experiment.data.input_shape,
+        )
 
     @cached_property
     def model(self) -> nn.Module:
@@ -108,22 +128,66 @@ class Result:
         """
         return self._trained.tensors(client)
 
-    def export(self, path: str | Path, client: int | None = None) -> Path:
-        """Write the named tensors to a safetensors file, which torch loads without this package.
+    def export(
+        self,
+        path: str | Path,
+        client: int | None = None,
+        *,
+        format: str | None = None,
+        example: torch.Tensor | None = None,
+        card: bool = False,
+    ) -> Path:
+        """Write the trained model, or a client's own one, to a file that needs no turnout.
 
-        ``model.load_state_dict(safetensors.torch.load_file(path))``
+        A safetensors file has the named tensors: ``model.load_state_dict(safetensors.torch.load_file(path))``. An ONNX file
+        has the whole model, with input ``input [M, ...]`` and output ``output [M, ...]`` for any M; onnxruntime has to
+        compute what torch does before it is written.
+
+        Args:
+            path: the file.
+            client: whose model; None is the shared one.
+            format: ``"safetensors"`` or ``"onnx"``; None goes by the end of the file's name, safetensors unless ``.onnx``.
+            example: inputs ``[M, ...]`` to trace an ONNX model with; needed of a module of one's own in a run folder.
+            card: write ``model-card.md`` beside it: what was trained on what, how well it does, how to load it.
 
         Raises:
-            ConfigurationError: where clients have nothing of their own, or there is no such client.
-            CheckpointError: where the file cannot be written.
+            ConfigurationError: where clients have nothing of their own, or there is no such client; where the extra ``onnx``
+                is missing, or the model cannot be exported.
+            CheckpointError: where a file cannot be written.
         """
-        target, content = Path(path), save(self.state_dict(client), metadata={"format": "pt"})
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content)
-        except OSError as error:
-            raise CheckpointError(f"{target} cannot be written: {error}. Give another file") from error
+        target = Path(path)
+        format = ("onnx" if target.suffix == ".onnx" else "safetensors") if format is None else format
+        known_name("format", format, ("safetensors", "onnx"))
+        content = self._onnx(client, example) if format == "onnx" else self._safetensors(client)
+        files = {target: content}
+        if card:
+            text = model_files.card(
+                self.name, self.history, self.state_dict(client), self.config, target.name, format, client
+            )
+            files[target.with_name(model_files.CARD)] = text.encode()
+        for file, data in files.items():
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(data)
+            except OSError as error:
+                raise CheckpointError(f"{file} cannot be written: {error}. Give another file") from error
         return target
+
+    def _safetensors(self, client: int | None) -> bytes:
+        """Return the named tensors as a safetensors file."""
+        return save(self.state_dict(client), metadata={"format": "pt"})
+
+    def _onnx(self, client: int | None, example: torch.Tensor | None) -> bytes:
+        """Return the model as an ONNX file."""
+        model = self._with(client)
+        if example is None:
+            if self._input_shape is None:
+                raise ConfigurationError(
+                    "example: the run folder does not say what inputs a module of one's own takes: write "
+                    "result.export(path, example=x) with inputs x of shape [M, ...]"
+                )
+            example = model_files.example_input(model, self._input_shape)
+        return model_files.onnx_bytes(model, example)
 
     @property
     def rounds(self) -> pa.Table:
@@ -191,7 +255,11 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
     if model is not None and not isinstance(model, nn.Module):
         raise refuse("model", given=model, needed="a torch.nn.Module, or None where the run trained a ready-made model")
     build = _build(trained.spec) if model is None else lambda: model
-    return Result(History.load(folder, version), trained, build, folder.resolve().name)
+    config = (
+        storage.read_json(folder / CONFIG, instead="give the folder of a run") if (folder / CONFIG).exists() else None
+    )
+    shape = None if trained.spec is None else trained.spec["input_shape"]
+    return Result(History.load(folder, version), trained, build, folder.resolve().name, config, shape)
 
 
 def _build(spec: Mapping[str, Any] | None) -> Callable[[], nn.Module] | None:

@@ -32,6 +32,8 @@ Turnout = Callable[..., Any]
         (("reproduce",), "turnout reproduce folb/table-1 --panels synthetic_iid,synthetic_1_1 --jobs 2"),
         (("sweep",), "turnout sweep --grid algorithm=fedau,mifa --grid local.lr=0.05,0.1 --metric train_loss"),
         (("report",), "turnout report runs/demo"),
+        (("table",), "turnout table runs/demo"),
+        (("plot",), "turnout plot runs/demo --output accuracy.pdf"),
         (("bench",), "turnout bench W2 W3 --rounds 200"),
         (("list",), "turnout list algorithms"),
         (("data",), "turnout data fetch mnist"),

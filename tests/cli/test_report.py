@@ -66,3 +66,50 @@ def test_an_unfinished_run_is_refused(turnout: Turnout) -> None:
     config.with_name("SHA256SUMS").unlink()
     result = turnout("report", "runs/mifa-digits-0")
     assert "the run in runs/mifa-digits-0 is not finished (2 of 9 rounds): go on with" in result.stderr
+
+
+@pytest.mark.usefixtures("runs")
+def test_tables_leave_in_every_format(turnout: Turnout) -> None:
+    both = ("slow=runs/fedau-digits-0", "fast=runs/fedau-digits-0-2")
+    starts = {"latex": r"\begin{tabular}", "csv": "algorithm,seeds,", "markdown": "| algorithm |", "html": "<table>"}
+    for kind, start in starts.items():
+        result = turnout("table", *both, "--format", kind)
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith(start)
+        assert "slow" in result.stdout
+        assert "fast" in result.stdout
+    result = turnout("table", *both, "--columns", "test_loss,test_accuracy", "-o", "out/table.md")
+    assert result.stdout == "table: out/table.md\n"
+    assert Path("out/table.md").read_text().startswith("| algorithm | test loss | test accuracy (%) |")
+
+
+@pytest.mark.usefixtures("runs")
+def test_tables_that_cannot_be_written_are_refused(turnout: Turnout) -> None:
+    for arguments, message in {
+        ("--format", "word"): "unknown format 'word'",
+        ("--spread", "range"): "unknown spread 'range'",
+        ("--columns", "test_acuracy"): "unknown column 'test_acuracy': did you mean 'test_accuracy'",
+    }.items():
+        result = turnout("table", "runs/mifa-digits-0", *arguments)
+        assert result.exit_code == 2
+        assert message in result.stderr
+
+
+@pytest.mark.usefixtures("runs")
+def test_figures_leave_in_every_format(turnout: Turnout) -> None:
+    begins = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
+    for kind, begin in begins.items():
+        result = turnout("plot", "runs/fedau-digits-0", "runs/mifa-digits-0", "-o", f"figures/accuracy.{kind}")
+        assert result.exit_code == 0, result.output
+        assert result.stdout == f"figure: figures/accuracy.{kind}\n"
+        assert Path(f"figures/accuracy.{kind}").read_bytes().startswith(begin)
+
+
+@pytest.mark.usefixtures("runs")
+def test_figures_say_what_they_leave_out_and_refuse_other_formats(turnout: Turnout) -> None:
+    two = ("runs/fedau-digits-0", "runs/mifa-digits-0")
+    result = turnout("plot", *two, "--what", "participation", "-o", "who.png")
+    assert "the plot of participation leaves out mifa (seed 0): it shows one run" in " ".join(result.stderr.split())
+    result = turnout("plot", *two, "-o", "accuracy.doc")
+    assert result.exit_code == 2
+    assert "output: got 'accuracy.doc', needed a file that ends in .pdf, .svg, .png" in result.stderr

@@ -18,7 +18,8 @@ from turnout.evaluation import metrics
 from turnout.evaluation.metrics import METRICS, named
 from turnout.record.schema import less_is_better
 from turnout.reporting import RunRecord
-from turnout.reporting.table import comparison, markdown
+from turnout.reporting.formats import markdown
+from turnout.reporting.table import comparison
 
 
 def examples(num_classes: int, n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:

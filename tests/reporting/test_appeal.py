@@ -9,11 +9,12 @@ from rich.console import Console
 from turnout.record.query import History
 from turnout.reporting.column import COLUMNS
 from turnout.reporting.figures import curves
+from turnout.reporting.formats import csv
 from turnout.reporting.measure import Measure
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
 from turnout.reporting.style import label
-from turnout.reporting.table import appeal_cells, comparison, csv, rich_tables
+from turnout.reporting.table import appeal_cells, comparison, rich_tables
 
 from .test_report import Page
 

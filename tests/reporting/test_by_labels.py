@@ -4,10 +4,11 @@ import pytest
 
 from turnout.record.query import History
 from turnout.reporting.column import column_of
+from turnout.reporting.formats import csv, markdown
 from turnout.reporting.records import RunRecord
 from turnout.reporting.report import write_report
 from turnout.reporting.style import label, scale_of
-from turnout.reporting.table import by_labels, comparison, csv, markdown, rich_tables
+from turnout.reporting.table import by_labels, comparison, rich_tables
 
 
 def record(algorithm, of_few, of_many):

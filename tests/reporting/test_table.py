@@ -11,8 +11,9 @@ from rich.console import Console
 from turnout.core.checks import ConfigurationError
 from turnout.record.query import History
 from turnout.reporting.column import COLUMNS, Measured
+from turnout.reporting.formats import csv, markdown
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
-from turnout.reporting.table import cells, comparison, csv, markdown, rich_table
+from turnout.reporting.table import cells, comparison, rich_table
 
 ALGORITHMS = ("fedau", "average_participating", "average_all", "known_statistics", "fedvarp", "mifa")
 

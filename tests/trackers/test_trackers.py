@@ -1,11 +1,13 @@
 """Each tracker with its own package: what it wrote is read back. Packages that are not installed skip theirs."""
 
+import importlib
 import json
 import struct
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from turnout import AfterRound, ConfigurationError, Experiment, models
 from turnout.core.checks import CheckpointError
@@ -126,6 +128,18 @@ def test_mlflow(tmp_path, monkeypatch):
     assert history[-1].value == result.rounds["test_accuracy"][-1].as_py()
     assert {each.step for each in client.get_metric_history(run.info.run_id, "local_loss")} == {1, 2, 3, 4}
     assert float(run.data.tags["final.test_accuracy"]) == result.summary()["test_accuracy"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_mlflow_logs_the_trained_model(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow", reason="turnout[mlflow]")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    result = RUN.run(tmp_path / "mine", callbacks=[MLflow(log_model=True)])
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    (run,) = client.search_runs([client.get_experiment_by_name("turnout").experiment_id])
+    path = client.download_artifacts(run.info.run_id, "model", str(tmp_path))
+    loaded = importlib.import_module("mlflow.pytorch").load_model(path)
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in result.state_dict().items())
 
 
 def test_wandb(tmp_path):

@@ -15,6 +15,7 @@ from turnout.cli.commands import (
     export,
     join,
     listing,
+    plot,
     protocol,
     replay,
     report,
@@ -24,6 +25,7 @@ from turnout.cli.commands import (
     status,
     swarm,
     sweep,
+    table,
 )
 from turnout.version import __version__
 
@@ -90,6 +92,8 @@ app.command(epilog=compare.EPILOG)(compare.compare)
 app.command(epilog=sweep.EPILOG)(sweep.sweep)
 app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
 app.command(epilog=report.EPILOG)(report.report)
+app.command(epilog=table.EPILOG)(table.table)
+app.command(epilog=plot.EPILOG)(plot.plot)
 app.command(epilog=export.EPILOG)(export.export)
 app.command(epilog=bench.EPILOG)(bench.bench)
 app.command(epilog=serve.EPILOG)(serve.serve)

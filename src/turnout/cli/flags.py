@@ -165,6 +165,11 @@ Overrides = Annotated[
 ]
 
 
+Runs = Annotated[
+    list[str], typer.Argument(metavar="[NAME=]FOLDER", help="Runs or comparisons; NAME is what to call a run.")
+]
+
+
 def use_threads(number: int | None) -> None:
     """Let this process have so many threads; None leaves it as torch has it."""
     if number is not None:

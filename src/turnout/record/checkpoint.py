@@ -81,12 +81,12 @@ def load(folder: Path, or_previous: bool = False) -> tuple[dict[str, torch.Tenso
     except CheckpointError as error:
         if not storage.is_whole(folder / PREVIOUS):
             raise
-        found = _read(folder / PREVIOUS)
-        before = f"the checkpoint of round {found[1].get('version')} before it"
+        contents = _read(folder / PREVIOUS)
+        before = f"the checkpoint of round {contents[1].get('version')} before it"
         if not or_previous:
             raise CheckpointError(f"{error}; {before} is whole: {command(folder)} goes on from it") from error
         warnings.warn(f"{error}; going on from {before}", RuntimeWarning, stacklevel=2)
-        return found
+        return contents
 
 
 def _read(path: Path, tensors: bool = True) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

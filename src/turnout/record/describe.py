@@ -36,13 +36,13 @@ class Kind(str):
 
     def defaults(self) -> dict[str, Any]:
         """Descriptions of the fields' defaults, by name, of those that have one."""
-        found: dict[str, Any] = {}
-        for each in dataclasses.fields(self.of):
-            if each.default_factory is not dataclasses.MISSING:
-                found[each.name] = describe(each.default_factory())
-            elif each.default is not dataclasses.MISSING:
-                found[each.name] = describe(each.default)
-        return found
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(self.of):
+            if field.default_factory is not dataclasses.MISSING:
+                values[field.name] = describe(field.default_factory())
+            elif field.default is not dataclasses.MISSING:
+                values[field.name] = describe(field.default)
+        return values
 
 
 def describe(thing: Any) -> Any:
@@ -100,7 +100,7 @@ _DESCRIBED: Mapping[Any, Callable[[Any], Any]] = {
     FederatedData: _data,
     OfExamples: lambda loss: _loss(loss.module),
     nn.Module: _module,
-    Algorithm: lambda it: {"name": it.name} | {place: describe(piece) for place, piece in it.pieces().items()},
+    Algorithm: lambda it: {"name": it.name} | {slot: describe(piece) for slot, piece in it.pieces().items()},
     Mapping: lambda table: {str(key): describe(value) for key, value in table.items()},
     (list, tuple): lambda values: [describe(value) for value in values],
     np.ndarray: lambda array: {"kind": "array", "shape": list(array.shape), "crc32": zlib.crc32(array.tobytes())},
@@ -110,7 +110,7 @@ _DESCRIBED: Mapping[Any, Callable[[Any], Any]] = {
 """How each kind of thing is described; the first that fits."""
 
 
-def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
+def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
     """Say where two descriptions differ: ``"algorithm.local.lr: 0.1 and 0.2"``.
 
     A field that a saved description lacks had its default, as long as the other one is fresh: a version in which a class gets
@@ -120,9 +120,9 @@ def differences(one: Any, other: Any, place: str = "") -> Iterator[str]:
         defaults = _defaults(one.get("kind"), other.get("kind")) if one.keys() != other.keys() else {}
         for key in sorted(one.keys() | other.keys()):
             mine, theirs = (table.get(key, defaults.get(key)) for table in (one, other))
-            yield from differences(mine, theirs, f"{place}.{key}" if place else key)
+            yield from differences(mine, theirs, f"{path}.{key}" if path else key)
     elif one != other:
-        yield f"{place}: {one!r} and {other!r}"
+        yield f"{path}: {one!r} and {other!r}"
 
 
 def _defaults(one: Any, other: Any) -> dict[str, Any]:

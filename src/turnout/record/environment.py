@@ -27,7 +27,7 @@ def environment(device: str | None = None) -> dict[str, Any]:
     Args:
         device: where models are computed, where that is known.
     """
-    found = {
+    values = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": [_PASSWORD.sub(r"\1***@", word) for word in sys.argv],
         "turnout": __version__,
@@ -42,17 +42,17 @@ def environment(device: str | None = None) -> dict[str, Any]:
         "processes": collectives.world_size(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
-    return found if device is None else {**found, "device": device}
+    return values if device is None else {**values, "device": device}
 
 
 @cache
 def commit(folder: Path) -> str | None:
     """Return the commit that a folder is at, with ``-dirty`` behind it where files differ; None outside of git."""
-    if not any((place / ".git").exists() for place in (folder, *folder.parents)):
+    if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
         return None
-    asked = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        done = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

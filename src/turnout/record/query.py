@@ -107,14 +107,14 @@ class History:
         Raises:
             ConfigurationError: where columns differ in length or hold something else than their type.
         """
-        given = {name: column for name, column in columns.items() if column is not None}
-        lengths = {name: len(column) for name, column in given.items()}
+        values = {name: column for name, column in columns.items() if column is not None}
+        lengths = {name: len(column) for name, column in values.items()}
         if len(set(lengths.values())) > 1:
             raise ConfigurationError(
                 f"columns of the table of clients differ in length: {lengths}; give one value per client"
             )
-        given.setdefault("client", np.arange(next(iter(lengths.values()), 0)))
-        self._clients = build(given, CLIENT_COLUMNS)
+        values.setdefault("client", np.arange(next(iter(lengths.values()), 0)))
+        self._clients = build(values, CLIENT_COLUMNS)
 
     def append(self, folder: str | Path) -> None:
         """Append the rounds recorded since the last call to the log of a run that goes on, and forget them.

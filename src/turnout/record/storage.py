@@ -83,14 +83,14 @@ def save(folder: Path, writers: Mapping[str, Write], previous: Mapping[str, str]
             for name, write in writers.items():
                 _write(parts[name], write)
                 fresh[name] = [digest(parts[name])]
-            kept = {keep: known[name] for name, keep in earlier.items() if is_whole(folder / name)}
-            both = {name: [*known.get(name, []), *(fresh | kept).get(name, [])] for name in known | fresh | kept}
+            backups = {keep: known[name] for name, keep in earlier.items() if is_whole(folder / name)}
+            both = {name: [*known.get(name, []), *(fresh | backups).get(name, [])] for name in known | fresh | backups}
             _list_digests(folder, both)
             for name, part in parts.items():
-                if earlier.get(name) in kept:
+                if earlier.get(name) in backups:
                     (folder / name).replace(folder / earlier[name])
                 part.replace(folder / name)
-            _list_digests(folder, known | kept | fresh)
+            _list_digests(folder, known | backups | fresh)
             _sync_folder(folder)
         finally:
             shutil.rmtree(folder / _PARTS, ignore_errors=True)
@@ -162,10 +162,10 @@ def read_json(path: Path, instead: str) -> dict[str, Any]:
     try:
         text = path.read_bytes()
         check(path)
-        found = json.loads(text)
-        if not isinstance(found, dict):
+        value = json.loads(text)
+        if not isinstance(value, dict):
             raise ValueError("it is no object")
-        return found
+        return value
     except FileNotFoundError as error:
         raise CheckpointError(f"{path.parent} holds no {path.name}: {instead}") from error
     except (OSError, ValueError, RecursionError) as error:
@@ -198,11 +198,11 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
     with _refused([folder]):
         created = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
-        place = folder.resolve()
-        lock = FileLock(place / _LOCK, is_singleton=True)
+        path = folder.resolve()
+        lock = FileLock(path / _LOCK, is_singleton=True)
         first = not lock.is_locked
         try:
-            _acquire(lock, place / _LOCK, patience)
+            _acquire(lock, path / _LOCK, patience)
         except Timeout as error:
             raise InUse(
                 f"{folder} is in use by another run that is going on: wait until it ends, or give another folder"
@@ -212,15 +212,15 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
             return
     try:
         if first:
-            _locks[place] = (place / _LOCK).stat()
+            _locks[path] = (path / _LOCK).stat()
             _clear(folder)
         yield created
     finally:
         try:
-            if first and _is(place / _LOCK, _locks.pop(place)):
-                (place / _LOCK).unlink()
+            if first and _is(path / _LOCK, _locks.pop(path)):
+                (path / _LOCK).unlink()
                 if created:
-                    place.rmdir()
+                    path.rmdir()
         except OSError:  # files are left in the folder, or the system does not remove one that is open
             pass
         finally:
@@ -287,14 +287,14 @@ def _matches(path: Path) -> bool:
 
 def _digests(folder: Path) -> dict[str, list[str]]:
     """Return the listed digests by file: one each, or two of a file that was being replaced."""
-    found: dict[str, list[str]] = {}
+    digests: dict[str, list[str]] = {}
     path = folder / DIGESTS
     for line in path.read_bytes().splitlines() if path.exists() else ():
         match = _LINE.fullmatch(line)
         if match is None:
             raise CheckpointError(f"{path} is damaged: delete it to have the files of {folder} taken as they are")
-        found.setdefault(match[2].decode(), []).append(match[1].decode())
-    return found
+        digests.setdefault(match[2].decode(), []).append(match[1].decode())
+    return digests
 
 
 def _list_digests(folder: Path, digests: Mapping[str, list[str]]) -> None:

@@ -9,21 +9,36 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from turnout.record.schema import APPEAL_COLUMNS, JUDGED, less_is_better
+from turnout.reporting.student import quantile
 from turnout.reporting.style import label, label_ranges, name_of, scale_of
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure over seeds: its mean and its sample standard deviation (n - 1), None for a single seed."""
+    """A figure over seeds.
+
+    Attributes:
+        mean: over seeds.
+        std: sample standard deviation (n - 1); None for a single seed.
+        margin: half the width of the 95 % confidence interval of the mean, ``t std / sqrt(n)`` with the quantile t of
+            Student's distribution of n - 1 degrees of freedom; None for a single seed.
+    """
 
     mean: float
     std: float | None
+    margin: float | None = None
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Measured:
         """From one value per seed; a NaN (a run that diverged) makes the mean NaN."""
         with np.errstate(invalid="ignore"):
-            return cls(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
+            std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+            return cls(float(np.mean(values)), std, None if std is None else margin(std, len(values)))
+
+
+def margin(std: float, number: int) -> float:
+    """Return half the width of the 95 % confidence interval of a mean of so many values."""
+    return quantile(0.95, number - 1) * std / math.sqrt(number)
 
 
 @dataclass(frozen=True)
@@ -34,7 +49,7 @@ class Gap(Measured):
         p: of a two-sided paired t-test; NaN where all differences are zero, or one is not a number.
     """
 
-    p: float
+    p: float = math.nan
 
     @property
     def significant(self) -> bool:
@@ -59,14 +74,33 @@ class Column:
     exceptional: bool = False
     differing: bool = False
 
-    def show(self, figure: Measured) -> str:
-        """Return the figure as ``77.1 ± 0.4``, or a difference as ``-2.3 (p 0.004)``."""
+    def show(self, figure: Measured, interval: bool = False) -> str:
+        """Return the figure as ``77.1 ± 0.4``, or a difference as ``-2.3 (p 0.004)``.
+
+        Args:
+            figure: what to show.
+            interval: show 95 % confidence intervals, ``77.1 [76.1, 78.1]`` and ``-2.3 [-3.4, -1.2] (p 0.004)``, in place of
+                standard deviations.
+        """
         if isinstance(figure, Gap):
             chance = "p < 0.001" if figure.p < 0.001 else f"p {figure.p:.{2 if figure.p >= 0.1 else 3}f}"
-            return f"{self.scale * figure.mean:+,.{self.decimals}f}" + ("" if math.isnan(figure.p) else f" ({chance})")
+            between = self._interval(figure, self._signed) if interval else ""
+            return self._signed(figure.mean) + between + ("" if math.isnan(figure.p) else f" ({chance})")
         if figure.std is None or not self.spread or not math.isfinite(figure.mean):
             return self.mean(figure)
-        return f"{self.mean(figure)} ± {self._rounded(figure.std)}"
+        return self.mean(figure) + (
+            self._interval(figure, self._rounded) if interval else f" ± {self._rounded(figure.std)}"
+        )
+
+    def _interval(self, figure: Measured, write: Callable[[float], str]) -> str:
+        """Write the 95 % confidence interval of a figure."""
+        if figure.margin is None or not math.isfinite(figure.margin):
+            return ""
+        return f" [{write(figure.mean - figure.margin)}, {write(figure.mean + figure.margin)}]"
+
+    def _signed(self, value: float) -> str:
+        """Write a difference."""
+        return f"{self.scale * value:+,.{self.decimals}f}"
 
     def mean(self, figure: Measured) -> str:
         """Return the mean alone, rounded as it is shown."""

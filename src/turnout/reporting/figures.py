@@ -146,7 +146,7 @@ def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
     Raises:
         DataError: where no run has both weights and known participation rates.
     """
-    looks, points = styles(records), _points(records)
+    looks, points = styles(records), weight_points(records)
     columns = min(2, len(points))
     rows = -(-len(points) // columns)
     figure = new_figure(SIZE[0], 3.4 if rows == 1 else 2.5 * rows)
@@ -166,7 +166,7 @@ def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
     return figure
 
 
-def _points(records: Sequence[RunRecord]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def weight_points(records: Sequence[RunRecord]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return 1/p_n and the weights of clients, by algorithm; of weights that are all alike only where no others are."""
     points = {}
     for algorithm, group in by_algorithm(records).items():

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from turnout.core.checks import ConfigurationError, known_name
 from turnout.record.query import History
-from turnout.reporting.figures import client_cdf, curves, participation_raster, weights_against_rates
+from turnout.reporting.figures import (
+    client_cdf,
+    curves,
+    participation_raster,
+    weight_points,
+    weights_against_rates,
+)
+from turnout.reporting.influence import recorded as recorded_influence
 from turnout.reporting.influence_figure import influence_figure
 from turnout.reporting.progress import BY_IMPORTANCE
-from turnout.reporting.records import RunRecord
+from turnout.reporting.records import RunRecord, client_split
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CLIENTS = {"clients": client_cdf, "weights": weights_against_rates, "influence": influence_figure}
+
+
+_WHY = {
+    "clients": "no accuracies of clients were recorded",
+    "weights": "participation rates or weights are unknown, or all weights are alike",
+    "influence": "they do not go by the clock",
+}
+"""Why a run is not in a picture."""
 
 
 class HasHistory(Protocol):
@@ -35,14 +53,15 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
         what: a recorded column, against rounds, such as ``"test_loss"``; or ``"clients"`` (how well each is served),
             ``"weights"`` (against participation rates), ``"influence"`` (who is heard, of asynchronous runs) or
             ``"participation"`` (who took part when, of the first run). None is the test accuracy, or the first there is
-            of test error, training accuracy and loss.
+            of test error, training accuracy and loss. Runs without what the picture shows are left out with a warning that
+            names them.
 
     Example:
         >>> import turnout as to
-        >>> data = to.data.digits().split(to.partition.Iid(), num_clients=10)
-        >>> found = {f"lr {lr}": to.Experiment(data=data, model=to.models.Logistic(), rounds=3,
+        >>> data = to.data.digits().split(to.Iid(), num_clients=10)
+        >>> results = {f"lr {lr}": to.Experiment(data=data, model=to.models.Logistic(), rounds=3,
         ...     algorithm=to.fedavg(to.Sgd(lr=lr))).run() for lr in (0.01, 0.1)}
-        >>> to.plot(found).axes[0].get_ylabel()
+        >>> to.plot(results).axes[0].get_ylabel()
         'test accuracy (%)'
 
     Raises:
@@ -50,13 +69,40 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
         DataError: where the runs did not record what the picture shows.
     """
     records = _records(runs)
+    recorded = sorted({name for record in records for name in record.history.column_names})
+    known = [*recorded, *_CLIENTS, "participation"]
+    what = _judged(records) if what is None else known_name("plot", what, known)
+    _warn_of_others(records, what)
     if what == "participation":
         return participation_raster(records[0])
-    if what in _CLIENTS:
-        return _CLIENTS[what](records)
-    recorded = sorted({name for record in records for name in record.history.column_names})
-    metric = known_name("plot", what, [*recorded, *_CLIENTS, "participation"]) if what else _judged(records)
-    return curves(records, metric, smooth=True)
+    return _CLIENTS[what](records) if what in _CLIENTS else curves(records, what, smooth=True)
+
+
+def _warn_of_others(records: Sequence[RunRecord], what: str) -> None:
+    """Say which runs are not in a picture; nothing where none is, which the picture refuses itself."""
+    if what == "participation":
+        others, why = list(records[1:]), "it shows one run"
+    else:
+        shows = _shows(records, what)
+        others, why = [record for record in records if not shows(record)], _WHY.get(what, f"no {what} was recorded")
+    if others and len(others) < len(records):
+        names = ", ".join(f"{record.algorithm} (seed {record.seed})" for record in others)
+        warnings.warn(f"the plot of {what} leaves out {names}: {why}", UserWarning, stacklevel=3)
+
+
+def _shows(records: Sequence[RunRecord], what: str) -> Callable[[RunRecord], bool]:
+    """Return which runs have what a picture of several runs shows."""
+    if what == "influence":
+        return recorded_influence
+    if what == "weights":
+        points = weight_points(records)
+        return lambda record: record.algorithm in points
+    if what == "clients":
+        column = f"{client_split(records)}_accuracy"
+        return lambda record: bool(np.isfinite(record.history.client_column(column)).any())
+    return lambda record: (
+        what in record.history.column_names and bool(np.isfinite(record.history.column(what)[1]).any())
+    )
 
 
 def _records(runs: Mapping[str, HasHistory] | Sequence[RunRecord]) -> list[RunRecord]:

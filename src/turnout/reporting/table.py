@@ -1,9 +1,7 @@
-"""Comparison of algorithms: mean and standard deviation over seeds, as a terminal table, Markdown or CSV."""
+"""Compare algorithms: mean, standard deviation and confidence interval over seeds, with a paired test."""
 
 from __future__ import annotations
 
-import csv as csv_format
-import io
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +26,6 @@ from turnout.reporting.column import (
 from turnout.reporting.influence import influence_figures
 from turnout.reporting.paired import gap
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
-from turnout.reporting.target import COSTS, Cost
 from turnout.reporting.terminal import TextTable, emphasised
 
 
@@ -44,8 +41,6 @@ class Row:
 _METRICS = ("test_accuracy", "test_rmse", "train_accuracy", "train_rmse")
 """What algorithms are compared by: the first of these that the first one has."""
 
-_QUARTILES = ("low", "median", "high")
-
 
 def comparison(records: Sequence[RunRecord], window: int | None = None) -> list[Row]:
     """Compare algorithms: one row each, in the order of first appearance, with every figure that was recorded.
@@ -58,10 +53,10 @@ def comparison(records: Sequence[RunRecord], window: int | None = None) -> list[
     split = client_split(records)
     rows, by_seed = [], {}
     for algorithm, group in by_algorithm(records).items():
-        found = [_figures(record, window, split) for record in group]
-        shared = [key for key in found[0] if all(key in figures for figures in found)]
-        rows.append(Row(algorithm, len(group), {key: Measured.over([f[key] for f in found]) for key in shared}))
-        by_seed[algorithm] = {key: {r.seed: f[key] for r, f in zip(group, found, strict=True)} for key in shared}
+        runs = [_figures(record, window, split) for record in group]
+        shared = [key for key in runs[0] if all(key in figures for figures in runs)]
+        rows.append(Row(algorithm, len(group), {key: Measured.over([f[key] for f in runs]) for key in shared}))
+        by_seed[algorithm] = {key: {r.seed: f[key] for r, f in zip(group, runs, strict=True)} for key in shared}
     return _with_gaps(rows, by_seed)
 
 
@@ -69,19 +64,23 @@ def _with_gaps(rows: Sequence[Row], by_seed: Mapping[str, Mapping[str, Mapping[i
     """Add how far each algorithm is from the first one, seed by seed, in the first metric and for groups of labels."""
     first, *others = rows
     keys = [*[key for key in _METRICS if key in first.figures][:1], *by_labels(rows[:1])]
-    found = [first]
+    compared = [first]
     for row in others:
         gaps = {
             f"{GAP}{key}_to_{first.algorithm}": gap(by_seed[row.algorithm][key], by_seed[first.algorithm][key])
             for key in keys
             if key in row.figures
         }
-        found.append(replace(row, figures=row.figures | {key: each for key, each in gaps.items() if each is not None}))
-    return found
+        compared.append(
+            replace(row, figures=row.figures | {key: each for key, each in gaps.items() if each is not None})
+        )
+    return compared
 
 
-def cells(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> tuple[list[str], list[list[tuple[str, bool]]]]:
-    """Keys of the columns that have figures, and for each row its cells: text, and whether it leads its column.
+def cells(
+    rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False
+) -> tuple[list[str], list[list[tuple[str, bool]]]]:
+    """Return the keys of the columns that have figures, and for each row its cells: text, and whether it leads its column.
 
     A figure leads if it is better than every other by more than the spread of either, so with one seed none does; a
     difference stands out at p < 0.05.
@@ -94,7 +93,7 @@ def cells(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> tuple[list[str]
         line = []
         for key in keys:
             figure = row.figures.get(key)
-            text = "–" if figure is None else column_of(key).show(figure)
+            text = "–" if figure is None else column_of(key).show(figure, interval)
             stands_out = figure.significant if isinstance(figure, Gap) else figure is not None and figure is best[key]
             line.append((text, stands_out))
         lines.append(line)
@@ -113,7 +112,7 @@ def _gaps(key: str, rows: Sequence[Row]) -> list[str]:
 
 def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[tuple[str, bool]]]]]:
     """Keys and cells of the columns about what clients require, by the heading of those clients; empty without any."""
-    return {title: found for title, keys in APPEAL.items() if (found := cells(rows, keys))[0]}
+    return {title: shown for title, keys in APPEAL.items() if (shown := cells(rows, keys))[0]}
 
 
 def rich_tables(rows: Sequence[Row]) -> Group:
@@ -132,59 +131,6 @@ def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = 
     return TextTable(titles, shown, title, _caption(rows, keys))
 
 
-def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS) -> str:
-    """Return the comparison as a Markdown table; in bold what leads its column by more than the spread."""
-    keys, lines = cells(rows, keys)
-    text = [f"| algorithm | {' | '.join(column_of(key).title for key in keys)} |", f"|---|{'---:|' * len(keys)}"]
-    for row, line in zip(rows, lines, strict=True):
-        shown = " | ".join(f"**{cell}**" if best else cell for cell, best in line)
-        text.append(f"| {row.algorithm} | {shown} |")
-    return "\n".join(text) + "\n"
-
-
-def csv(rows: Sequence[Row], costs: Sequence[Cost] = ()) -> str:
-    """All figures at full precision, accuracies from 0 to 1: ``algorithm, seeds, test_loss_mean, test_loss_std, ...``.
-
-    Differences from the first algorithm are ``gap_of_test_accuracy_to_fedau_mean`` and ``..._p``. Bytes are bytes, and
-    seconds seconds. With the costs of a target, of the same algorithms, follow ``reached`` (by how
-    many seeds), ``rounds_to_target_low``, ``rounds_to_target_median``, ``rounds_to_target_high`` (quartiles, ``inf`` where
-    it was not reached), and the same for bytes and simulated seconds.
-    """
-    keys = [key for key in COLUMNS if any(key in row.figures for row in rows)] + by_labels(rows)
-    lines = [
-        {"algorithm": row.algorithm, "seeds": row.num_seeds} | _as_columns(row, keys) | _p_values(row) for row in rows
-    ]
-    if costs:
-        lines = [line | _of_target(cost) for line, cost in zip(lines, costs, strict=True)]
-    out = io.StringIO()
-    writer = csv_format.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return out.getvalue()
-
-
-def _as_columns(row: Row, keys: Sequence[str]) -> dict[str, float | None]:
-    """Mean and standard deviation of each figure, None where there is none."""
-    return {f"{key}_{part}": getattr(row.figures.get(key), part, None) for key in keys for part in ("mean", "std")}
-
-
-def _p_values(row: Row) -> dict[str, float]:
-    """Differences from the first algorithm, and their p-values."""
-    gaps = {key: each for key, each in row.figures.items() if isinstance(each, Gap)}
-    return {f"{key}_{part}": getattr(each, part) for key, each in gaps.items() for part in ("mean", "p")}
-
-
-def _of_target(cost: Cost) -> dict[str, float]:
-    """By how many seeds a target was reached, and the quartiles of what was spent until then."""
-    spent = {
-        f"{key}_to_target_{part}": getattr(cost.figures[key], part)
-        for key in COSTS
-        if key in cost.figures
-        for part in _QUARTILES
-    }
-    return {"reached": cost.figures["rounds"].num_finite, **spent}
-
-
 def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, float]:
     """Every figure of one run that was recorded, by column key."""
     figures: dict[str, Any] = record.history.summary(window)
@@ -198,9 +144,9 @@ def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, flo
 
 def _of_groups(record: RunRecord, window: int | None) -> dict[str, float]:
     """Accuracies by groups of labels: of test examples, or of training examples if none was tested."""
-    found = _finals(record, (name for name in record.history.column_names if "_accuracy_of_" in name), window)
-    tested = {name: value for name, value in found.items() if name.startswith("test_")}
-    return tested or found
+    finals = _finals(record, (name for name in record.history.column_names if "_accuracy_of_" in name), window)
+    tested = {name: value for name, value in finals.items() if name.startswith("test_")}
+    return tested or finals
 
 
 def _finals(record: RunRecord, names: Iterable[str], window: int | None) -> dict[str, float]:
@@ -215,10 +161,10 @@ def _metrics(rows: Sequence[Row]) -> list[str]:
 
 
 def _worth_showing(key: str, rows: Sequence[Row]) -> bool:
-    found, column = [row.figures[key].mean for row in rows if key in row.figures], column_of(key)
+    means, column = [row.figures[key].mean for row in rows if key in row.figures], column_of(key)
     if column.differing:
-        return len(set(found)) > 1
-    return any(found) if column.exceptional else bool(found)
+        return len(set(means)) > 1
+    return any(means) if column.exceptional else bool(means)
 
 
 def leader(key: str, rows: Sequence[Row]) -> Measured | None:

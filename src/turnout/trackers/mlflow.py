@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ class MLflow(Tracker):
         name: see `Tracker`.
         uri: of the tracking server or database; None is as ``MLFLOW_TRACKING_URI`` says, and else the SQLite file mlflow.db
             beside the run's folder: ``mlflow ui --backend-store-uri sqlite:///runs/mlflow.db``.
+        log_model: log the trained model at the end, for ``mlflow.pytorch.load_model``.
 
     Raises:
         ConfigurationError: where the package is missing.
@@ -30,9 +34,11 @@ class MLflow(Tracker):
 
     package = "mlflow"
 
-    def __init__(self, project: str = "turnout", name: str | None = None, uri: str | None = None) -> None:
+    def __init__(
+        self, project: str = "turnout", name: str | None = None, uri: str | None = None, log_model: bool = False
+    ) -> None:
         super().__init__(project, name)
-        self._uri, self._client, self._run = uri, None, ""
+        self._uri, self._client, self._run, self._log_model = uri, None, "", log_model
 
     def begin(self, config: dict[str, Any], known: str | None, name: str) -> None:
         """Begin a run, or go on with it."""
@@ -66,5 +72,20 @@ class MLflow(Tracker):
         tag = self._module(self.package).entities.RunTag
         tags = [tag(f"final.{name}", repr(value)) for name, value in figures.items()]
         self._client.log_batch(self._run, tags=[tag("status", status), *tags[: _MOST - 1]])
+        if self._log_model and status in ("finished", "stopped"):
+            self._save_model()
         self._client.set_terminated(self._run, _STATUS[status])
         self._client = None
+
+    def _save_model(self) -> None:
+        """Log the trained model as the artifact ``model`` of the run."""
+        assert self._client is not None
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of MLflow's own type hints
+            flavour = self._module(self.package, "mlflow.pytorch")
+            # Newer versions would trace the module with an example, which fixes the size of batches.
+            pickled = "serialization_format" in inspect.signature(flavour.save_model).parameters
+            options = {"serialization_format": "pickle"} if pickled else {}
+            path = Path(folder) / "model"
+            flavour.save_model(self.current_result().model, path, **options)
+            self._client.log_artifacts(self._run, path, "model")

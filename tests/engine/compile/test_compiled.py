@@ -441,3 +441,18 @@ def test_turning_to_and_fro_is_left_out(monkeypatch):
     assert names == ["mul.Tensor"]
     names = operations(monkeypatch, lambda x: x.transpose(0, 1).transpose(1, 2) * 2, torch.ones(2, 3, 4))
     assert names == ["transpose.int", "transpose.int", "mul.Tensor"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_the_same_bits_are_the_same_bits(dtype):
+    value = torch.tensor([0, 1, 1], dtype=dtype)
+    assert replay._same_bits([value], [value.clone()])
+    assert not replay._same_bits([value], [1 - value if dtype != torch.bool else ~value])
+    assert not replay._same_bits([value], [value[:2]])
+
+
+def test_zeros_of_different_sign_are_different_bits_and_any_nan_is_any_other():
+    zero, nan = torch.tensor([0.0]), torch.tensor([float("nan")])
+    assert not replay._same_bits([zero], [-zero])
+    assert replay._same_bits([nan], [-nan])
+    assert not replay._same_bits([nan], [zero])

@@ -1,4 +1,4 @@
-"""``turnout export``: the trained model of a run as named tensors."""
+"""``turnout export``: the trained model of a run as a safetensors or ONNX file, with a model card."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ turnout export runs/fedau-digits-0 model.safetensors
 
 turnout export runs/fedavg_p-digits-0 client-3.safetensors --client 3
 
+turnout export runs/fedau-digits-0 model.onnx --card
+
 [bold]In Python, without turnout[/bold]
 
 from safetensors.torch import load_file
@@ -31,13 +33,17 @@ def export(
         int | None,
         typer.Option(metavar="K", help="The model that serves client K, of an algorithm with a personal part."),
     ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", metavar="safetensors|onnx", help="(default: by the end of the file's name)"),
+    ] = None,
+    card: Annotated[bool, typer.Option("--card", help="Write model-card.md beside the file.")] = False,
 ) -> None:
-    """Write the model of a run to a safetensors file that torch loads."""
+    """Write the model of a run to a safetensors file that torch loads, or to an ONNX file that is checked."""
     from turnout.result import load
 
     result = load(folder)
     number = sum(tensor.numel() for tensor in result.state_dict(client).values())
     when = counted(result.history.last_round, "round")
-    typer.echo(
-        f"{result.export(file, client)}: {len(result.state_dict(client))} tensors, {number:,} numbers, after {when}"
-    )
+    path = result.export(file, client, format=format, card=card)
+    typer.echo(f"{path}: {len(result.state_dict(client))} tensors, {number:,} numbers, after {when}")

@@ -36,9 +36,9 @@ class Curves:
 
     def thinned(self) -> dict[str, Curve]:
         """Return at most 200 points of each curve; the last one is always among them."""
-        found = {}
+        curves = {}
         for name in _NAMES:
             if points := self._points.get(name):
                 step = -(-len(points) // _MOST)
-                found[name] = points[(len(points) - 1) % step :: step]
-        return found
+                curves[name] = points[(len(points) - 1) % step :: step]
+        return curves

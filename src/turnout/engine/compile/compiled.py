@@ -183,11 +183,13 @@ def _single(traced: Callable[..., Any], fixed: int | None) -> Callable[..., Any]
 
 
 def _same_bits(values: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    """Whether tensors are equal, NaN to NaN."""
-    return all(
-        a.shape == b.shape and torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
-        for a, b in zip(values, others, strict=True)
-    )
+    """Return whether tensors have the same bits: -0.0 is not 0.0, and any NaN is any other."""
+
+    def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+        equal = (a == b) & (a.signbit() == b.signbit())
+        return bool((equal | (a.isnan() & b.isnan())).all())
+
+    return all(a.shape == b.shape and same(a, b) for a, b in zip(values, others, strict=True))
 
 
 def _shape(arguments: tuple[torch.Tensor | None, ...]) -> Any:

@@ -1,0 +1,215 @@
+"""Write trained models to files: ONNX, and the card that goes with a model."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from turnout.core.checks import ConfigurationError
+from turnout.version import __version__
+
+if TYPE_CHECKING:
+    from turnout.record.query import History
+
+CARD = "model-card.md"
+"""The name of a model card beside an exported model."""
+
+_BATCHES = (2, 1, 5)  # the first is traced, the others show that the size of a batch is free
+
+
+def onnx_bytes(model: nn.Module, example: torch.Tensor) -> bytes:
+    """Return a model in evaluation mode as ONNX, with inputs ``input [M, ...]`` and outputs ``output [M, ...]`` for any M.
+
+    What onnxruntime computes is compared with the model on the example and on other sizes of batches.
+
+    Args:
+        model: on the CPU, in evaluation mode.
+        example: an input of the model, ``[M, ...]`` with M >= 1.
+
+    Raises:
+        ConfigurationError: where the extra ``onnx`` is missing, the model cannot be exported, or onnxruntime computes other
+            outputs.
+    """
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        _needed(package)
+    inputs = [example[torch.arange(size) % len(example)] for size in _BATCHES]
+    with tempfile.TemporaryDirectory() as folder, _quiet():
+        path = Path(folder) / "model.onnx"
+        try:
+            program = torch.onnx.export(
+                model,
+                (inputs[0],),
+                dynamo=True,
+                input_names=["input"],
+                output_names=["output"],
+                dynamic_shapes=({0: torch.export.Dim.DYNAMIC},),
+                verbose=False,
+            )
+            assert program is not None
+            program.save(path, external_data=False)
+        except Exception as error:  # the exporter raises many kinds, and what its dependencies raise
+            reason = str(error).strip().splitlines()
+            raise ConfigurationError(
+                f"{type(model).__name__} cannot be exported to ONNX: {reason[0] if reason else type(error).__name__}. "
+                "Export it to safetensors"
+            ) from error
+        content = path.read_bytes()
+    _compare(model, content, inputs)
+    return content
+
+
+def _compare(model: nn.Module, content: bytes, inputs: list[torch.Tensor]) -> None:
+    """Refuse an ONNX model whose outputs differ from those of the model."""
+    runtime = _needed("onnxruntime")
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    for x in inputs:
+        with torch.no_grad():
+            expected = model(x).numpy()
+        outputs = session.run(None, {"input": x.numpy()})[0]
+        if outputs.shape != expected.shape or not np.allclose(outputs, expected, rtol=1e-3, atol=1e-4):
+            raise ConfigurationError(
+                f"{type(model).__name__}: onnxruntime computes other outputs than torch for a batch of {len(x)}, so nothing "
+                "was written: export it to safetensors"
+            )
+
+
+def example_input(model: nn.Module, shape: tuple[int, ...]) -> torch.Tensor:
+    """Return two inputs of a model for examples of a shape: random numbers, or tokens 0 and 1 of a model with embeddings."""
+    first = next(iter(model.parameters()), torch.zeros(()))
+    generator = torch.Generator().manual_seed(0)
+    if any(isinstance(module, nn.Embedding) for module in model.modules()):
+        return torch.randint(0, 2, (2, *shape), generator=generator)
+    return torch.randn((2, *shape), generator=generator).to(first.dtype)
+
+
+def card(
+    name: str,
+    history: History,
+    tensors: Mapping[str, torch.Tensor],
+    config: Mapping[str, Any] | None,
+    file: str,
+    format: str,
+    client: int | None = None,
+) -> str:
+    """Return a model card in Markdown: what was trained, on what, how well it does, and how to load it.
+
+    Args:
+        name: of the run.
+        history: what the run recorded.
+        tensors: the model's state dict.
+        config: the run's configuration as plain values; None where it is not known.
+        file: the name of the model's file.
+        format: of the file, ``"safetensors"`` or ``"onnx"``.
+        client: whose model it is; None is the shared one.
+    """
+    config = config or {}
+    number = sum(tensor.numel() for tensor in tensors.values())
+    data, algorithm = config.get("data", {}), config.get("algorithm", {})
+    facts = {
+        "Algorithm": algorithm.get("name"),
+        "Model": _kind(config.get("model")),
+        "Serves": None if client is None else f"client {client}",
+        "Parameters": f"{number:,} in {len(tensors)} tensors",
+        "Data": _data(data),
+        "Rounds": f"{history.last_round:,}",
+        "Seed": config.get("seed"),
+        "Written by": f"turnout {__version__}",
+    }
+    summary = {key: value for key, value in history.summary().items() if isinstance(value, int | float)}
+    scores = {key: value for key, value in summary.items() if key.startswith(("test_", "train_"))}
+    lines = ["---", "library_name: pytorch", "tags:", "- federated-learning", "- turnout", "---", "", f"# {name}", ""]
+    lines += [f"A model trained by federated learning with turnout: {facts['Algorithm'] or 'an algorithm'}.", ""]
+    lines += _table(("", ""), {key: value for key, value in facts.items() if value is not None})
+    lines += ["", "## Evaluation", ""]
+    lines += _table(("metric", "value"), {key.replace("_", " "): f"{value:.4g}" for key, value in scores.items()})
+    lines += [
+        "",
+        f"Means over the last tenth of the {history.last_round:,} rounds.",
+        *_fairness(history),
+        *_privacy(summary),
+    ]
+    lines += ["", "## How to load it", "", *_loading(file, format)]
+    settings = {key: value for key, value in config.items() if key != "data"}  # which may name files of this machine
+    lines += ["", "## Settings", "", "```json", json.dumps(settings, indent=2), "```", ""]
+    return "\n".join(lines)
+
+
+def _fairness(history: History) -> list[str]:
+    """Say how evenly clients are served, where that was recorded."""
+    fairness = history.summary().get("fairness")
+    if fairness is None:
+        return []
+    return [
+        "",
+        f"Over clients, the mean {fairness['of'].replace('_', ' ')} is {fairness['mean']:.4g}, its standard deviation "
+        f"{fairness['spread']:.4g}, and the mean of the worst tenth {fairness['worst']:.4g}.",
+    ]
+
+
+def _privacy(summary: Mapping[str, float]) -> list[str]:
+    """Say what differential privacy the run had."""
+    if "epsilon" not in summary:
+        return ["", "The run had no differential privacy."]
+    return ["", f"The run had client-level differential privacy with epsilon {summary['epsilon']:.4g}."]
+
+
+def _loading(file: str, format: str) -> list[str]:
+    """Return code that loads the file."""
+    if format == "onnx":
+        code = ["import onnxruntime", "", f'session = onnxruntime.InferenceSession("{file}")']
+        code += ['(output,) = session.run(None, {"input": x})  # x: a NumPy array [M, ...]']
+    else:
+        code = ["from safetensors.torch import load_file", "", f'model.load_state_dict(load_file("{file}"))']
+    return ["```python", *code, "```"]
+
+
+def _data(data: Mapping[str, Any]) -> str | None:
+    """Say what was trained on."""
+    if not data:
+        return None
+    return f"{data.get('name')}: {data.get('num_examples'):,} examples of {data.get('num_clients'):,} clients"
+
+
+def _kind(value: Any) -> str | None:
+    """Return the class of a described thing."""
+    return value.get("kind") if isinstance(value, Mapping) else None if value is None else str(value)
+
+
+def _table(titles: tuple[str, str], rows: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    return [f"| {titles[0]} | {titles[1]} |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
+
+
+def _needed(package: str) -> Any:
+    """Import a package of the extra ``onnx``."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"exporting to ONNX needs the package {package}, which is not installed: pip install 'turnout[onnx]'"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the exporter's notes about operators of other packages, and deprecations within torch, from the user."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

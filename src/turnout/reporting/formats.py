@@ -1,0 +1,123 @@
+"""Write a comparison as Markdown, LaTeX, HTML or CSV."""
+
+from __future__ import annotations
+
+import csv as csv_format
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+
+from turnout.reporting.column import COLUMNS, GAP, RESULTS, Gap, column_of
+from turnout.reporting.table import Row, by_labels, cells
+from turnout.reporting.target import COSTS, Cost
+
+_QUARTILES = ("low", "median", "high")
+
+_LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "±": r"$\pm$", "–": "--", "<": "$<$", ">": "$>$",
+}  # fmt: skip
+_NEGATIVE = re.compile(r"(?<![\w.)])-(?=\d)")
+
+
+def markdown(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
+    """Return the comparison as a Markdown table; in bold what leads its column by more than the spread."""
+    keys, lines = cells(rows, keys, interval)
+    text = [f"| algorithm | {' | '.join(_pipe(column_of(key).title) for key in keys)} |", f"|---|{'---:|' * len(keys)}"]
+    for row, line in zip(rows, lines, strict=True):
+        shown = " | ".join(f"**{cell}**" if best else cell for cell, best in line)
+        text.append(f"| {_pipe(row.algorithm)} | {shown} |")
+    return "\n".join(text) + "\n"
+
+
+def latex(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
+    r"""Return the comparison as a LaTeX ``tabular`` with the rules of the package booktabs; in bold what leads its column."""
+    keys, lines = cells(rows, keys, interval)
+    titles = ["algorithm", *(column_of(key).title for key in keys)]
+    body = [f"{' & '.join(map(_latex, titles))} \\\\", r"\midrule"]
+    for row, line in zip(rows, lines, strict=True):
+        shown = [rf"\textbf{{{_latex(cell)}}}" if best else _latex(cell) for cell, best in line]
+        body.append(f"{' & '.join([_latex(row.algorithm), *shown])} \\\\")
+    top = [rf"\begin{{tabular}}{{l{'r' * len(keys)}}}", r"\toprule"]
+    return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def html(rows: Sequence[Row], keys: Sequence[str] = RESULTS, interval: bool = False) -> str:
+    """Return the comparison as an HTML ``table`` without styles; in ``strong`` what leads its column."""
+    keys, lines = cells(rows, keys, interval)
+    titles = "".join(
+        f'<th scope="col">{escape(title)}</th>' for title in ("algorithm", *(column_of(k).title for k in keys))
+    )
+    text = ["<table>", f"<thead><tr>{titles}</tr></thead>", "<tbody>"]
+    for row, line in zip(rows, lines, strict=True):
+        shown = (f"<strong>{escape(cell)}</strong>" if best else escape(cell) for cell, best in line)
+        data = "".join(f"<td>{cell}</td>" for cell in shown)
+        text.append(f'<tr><th scope="row">{escape(row.algorithm)}</th>{data}</tr>')
+    return "\n".join([*text, "</tbody>", "</table>"]) + "\n"
+
+
+def csv(rows: Sequence[Row], costs: Sequence[Cost] = (), keys: Sequence[str] | None = None) -> str:
+    """Return all figures at full precision, accuracies from 0 to 1: ``algorithm, seeds, test_loss_mean, test_loss_std,
+    test_loss_margin, ...``; the 95 % confidence interval is the mean plus and minus the margin.
+
+    Differences from the first algorithm are ``gap_of_test_accuracy_to_fedau_mean``, ``..._margin`` and ``..._p``. Bytes
+    are bytes, and seconds seconds. With the costs of a target, of the same algorithms, follow ``reached`` (by how
+    many seeds), ``rounds_to_target_low``, ``rounds_to_target_median``, ``rounds_to_target_high`` (quartiles, ``inf`` where
+    it was not reached), and the same for bytes and simulated seconds.
+    """
+    recorded = [key for key in COLUMNS if any(key in row.figures for row in rows)] + by_labels(rows)
+    keys = recorded if keys is None else keys
+    lines = [
+        {"algorithm": row.algorithm, "seeds": row.num_seeds} | _as_columns(row, keys) | _p_values(row, keys)
+        for row in rows
+    ]
+    if costs:
+        lines = [line | _of_target(cost) for line, cost in zip(lines, costs, strict=True)]
+    out = io.StringIO()
+    writer = csv_format.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return out.getvalue()
+
+
+def _as_columns(row: Row, keys: Sequence[str]) -> dict[str, float | None]:
+    """Return mean, standard deviation and margin of each figure, None where there is none."""
+    parts = ("mean", "std", "margin")
+    return {f"{key}_{part}": getattr(row.figures.get(key), part, None) for key in keys for part in parts}
+
+
+def _p_values(row: Row, keys: Sequence[str]) -> dict[str, float]:
+    """Differences from the first algorithm, and their p-values."""
+    gaps = {
+        key: each
+        for key, each in row.figures.items()
+        if isinstance(each, Gap) and key.removeprefix(GAP).partition("_to_")[0] in keys
+    }
+    return {f"{key}_{part}": getattr(each, part) for key, each in gaps.items() for part in ("mean", "margin", "p")}
+
+
+def _of_target(cost: Cost) -> dict[str, float]:
+    """By how many seeds a target was reached, and the quartiles of what was spent until then."""
+    spent = {
+        f"{key}_to_target_{part}": getattr(cost.figures[key], part)
+        for key in COSTS
+        if key in cost.figures
+        for part in _QUARTILES
+    }
+    return {"reached": cost.figures["rounds"].num_finite, **spent}
+
+
+def _pipe(text: str) -> str:
+    """Escape what ends a cell of a Markdown table."""
+    return text.replace("|", r"\|")
+
+
+def _latex(text: str) -> str:
+    """Escape what LaTeX takes for commands, and typeset minus signs."""
+    return "".join(_LATEX.get(character, character) for character in _NEGATIVE.sub("−", text)).replace("−", "$-$")
+
+
+FORMATS: Mapping[str, Callable[..., str]] = {"markdown": markdown, "latex": latex, "html": html}
+"""What writes the columns of a comparison that are shown; `csv` writes all of them at full precision."""

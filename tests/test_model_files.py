@@ -1,0 +1,119 @@
+"""Models that leave: ONNX that onnxruntime computes alike, what is refused, and model cards."""
+
+import importlib
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import turnout as to
+from turnout import ConfigurationError, Experiment, models
+
+from .tiny import classification
+
+HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
+needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="turnout[onnx]")
+DATA = classification()
+
+
+def inputs(number):
+    return torch.from_numpy(np.random.default_rng(number).normal(size=(number, 16))).float()
+
+
+def outputs(path, x):
+    runtime = importlib.import_module("onnxruntime")
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return session.run(None, {"input": x.numpy()})[0]
+
+
+@needs_onnx
+def test_an_onnx_model_computes_what_the_model_does_for_any_batch(tmp_path):
+    Experiment(DATA, models.Mlp(hidden=(8,)), rounds=2).run(tmp_path / "run")
+    result = to.load(tmp_path / "run")
+    path = result.export(tmp_path / "model.onnx")
+    for number in (1, 2, 7):
+        x = inputs(number)
+        np.testing.assert_allclose(outputs(path, x), result.model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+@needs_onnx
+def test_a_client_s_own_model_and_a_module_of_ones_own_are_exported(tmp_path):
+    net = nn.Sequential(nn.Linear(16, 6), nn.Tanh(), nn.Linear(6, 4))
+    run = Experiment(DATA, net, to.fedavg_p(personal="2.*", cohort_size=3), rounds=2)
+    result = run.run(tmp_path / "run")
+    path = result.export(tmp_path / "client", client=3, format="onnx")
+    x = inputs(3)
+    np.testing.assert_allclose(outputs(path, x), result.personal_model(3)(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+    loaded = to.load(tmp_path / "run", model=net)
+    with pytest.raises(
+        ConfigurationError, match=r"example: the run folder does not say .* result.export\(path, example=x\)"
+    ):
+        loaded.export(tmp_path / "model.onnx")
+    assert loaded.export(tmp_path / "model.onnx", example=inputs(2)).exists()
+
+
+class Branching(nn.Module):
+    """Its output depends on an `if` that tracing cannot follow."""
+
+    def __init__(self):
+        super().__init__()
+        self.output = nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.output(x) if float(x.sum()) > 0 else -self.output(x)
+
+
+@needs_onnx
+def test_what_cannot_be_exported_is_refused_and_nothing_is_written(tmp_path, monkeypatch):
+    result = Experiment(DATA, models.Logistic(), rounds=1).run()
+    monkeypatch.setattr(type(result), "_with", lambda *_: Branching().eval())
+    with pytest.raises(ConfigurationError, match=r"Branching cannot be exported to ONNX: .* Export it to safetensors"):
+        result.export(tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+@needs_onnx
+def test_a_file_that_computes_something_else_is_not_written(tmp_path, monkeypatch):
+    """The exporter is made to write another model than the one it was given."""
+    result, export = Experiment(DATA, models.Logistic(), rounds=1).run(), torch.onnx.export
+    other = nn.Sequential(nn.Flatten(), nn.Linear(16, 4)).eval()
+    monkeypatch.setattr(torch.onnx, "export", lambda _, *arguments, **options: export(other, *arguments, **options))
+    with pytest.raises(ConfigurationError, match="onnxruntime computes other outputs than torch for a batch of 2"):
+        result.export(tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_extra_onnx_is_refused_with_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    result = Experiment(DATA, models.Logistic(), rounds=1).run()
+    with pytest.raises(ConfigurationError, match=r"needs the package onnx, .* pip install 'turnout\[onnx\]'"):
+        result.export(tmp_path / "model.onnx")
+    with pytest.raises(ConfigurationError, match="unknown format 'pickle'"):
+        result.export(tmp_path / "model", format="pickle")
+
+
+def test_a_model_card_says_what_was_trained_and_how_to_load_it(tmp_path):
+    Experiment(DATA, models.Logistic(), to.fedau(), rounds=2).run(tmp_path / "run")
+    result = to.load(tmp_path / "run")
+    result.export(tmp_path / "out" / "model.safetensors", card=True)
+    text = (tmp_path / "out" / "model-card.md").read_text()
+    score = result.summary()["test_accuracy"]
+    for expected in (
+        "# run", "| Algorithm | fedau |", "| Parameters | 68 in 2 tensors |", "| Data | tiny: 235 examples of 8 clients |",
+        f"| test accuracy | {score:.4g} |", 'model.load_state_dict(load_file("model.safetensors"))', '"rounds": 2',
+        "The run had no differential privacy.", "the mean of the worst tenth",
+    ):  # fmt: skip
+        assert expected in text
+    assert '"data"' not in text, "its recipe may name files of the machine"
+
+
+def test_the_model_card_of_a_private_run_has_its_epsilon_and_no_figure_of_clients(tmp_path):
+    private = to.average_participating(also=(to.PrivateSum(norm=1.0, noise_multiplier=1.0, cohort=8),))
+    result = Experiment(DATA, models.Logistic(), private, rounds=2).run()
+    result.export(tmp_path / "model.safetensors", card=True)
+    text = (tmp_path / "model-card.md").read_text()
+    assert f"client-level differential privacy with epsilon {result.summary()['epsilon']:.4g}" in text
+    assert "train" not in text.split("## How to load it")[0].replace("trained", "")
