@@ -111,7 +111,7 @@ def test_a_model_card_says_what_was_trained_and_how_to_load_it(tmp_path):
 
 
 def test_the_model_card_of_a_private_run_has_its_epsilon_and_no_figure_of_clients(tmp_path):
-    private = to.average_participating(also=(to.PrivateSum(norm=1.0, noise_multiplier=1.0, cohort=8),))
+    private = to.average_participating(also=(to.aggregation.PrivateSum(norm=1.0, noise_multiplier=1.0, cohort=8),))
     result = Experiment(DATA, models.Logistic(), private, rounds=2).run()
     result.export(tmp_path / "model.safetensors", card=True)
     text = (tmp_path / "model-card.md").read_text()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import Everyone, Experiment, Population, fedau, models
+from turnout import Experiment, Population, fedau, models
+from turnout.population.availability import Everyone
 from turnout.record.query import History
 from turnout.simulation import Simulation
 

@@ -58,7 +58,7 @@ def plot(runs: Mapping[str, HasHistory] | Sequence[RunRecord], what: str | None 
 
     Example:
         >>> import turnout as to
-        >>> data = to.data.digits().split(to.Iid(), num_clients=10)
+        >>> data = to.data.digits().split(to.partition.Iid(), num_clients=10)
         >>> results = {f"lr {lr}": to.Experiment(data=data, model=to.models.Logistic(), rounds=3,
         ...     algorithm=to.fedavg(to.Sgd(lr=lr))).run() for lr in (0.01, 0.1)}
         >>> to.plot(results).axes[0].get_ylabel()
