@@ -131,6 +131,7 @@ def test_a_run_ends_before_a_round_that_would_exceed_its_budget(monkeypatch, tmp
     with pytest.warns(RuntimeWarning, match="the privacy budget is spent: round 5 would bring epsilon to"):
         result = run.run(tmp_path)
     assert result.rounds["epsilon"].to_pylist()[3:] == [budget]
+    assert result.history.column("test_loss")[0].tolist() == [4], "the last model is evaluated"
     with pytest.warns(RuntimeWarning, match="the privacy budget is spent"):
         assert run.run(tmp_path, resume=True).rounds.num_rows == 4
     simulation = Simulation(run)
