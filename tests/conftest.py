@@ -2,9 +2,13 @@
 
 import gc
 import os
+import signal
 from unittest.mock import patch
 
 import pytest
+
+if hasattr(signal, "SIGHUP"):  # ignored under nohup, and tests are about what it does
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -343,7 +343,7 @@ def test_a_run_that_fails_on_the_way_exits_with_1(
     from turnout.core.checks import CheckpointError
     from turnout.simulation.simulation import Simulation
 
-    def full(_: Simulation, folder: Path) -> None:
+    def full(_: Simulation, folder: Path, *__: Any) -> None:
         raise CheckpointError(f"no room in {folder}")
 
     monkeypatch.setattr("turnout.simulation.running.save_simulation", full)

@@ -41,7 +41,14 @@ def test_every_recipe_has_an_oracle():
     elsewhere = folb.METHODS.keys() | personal.METHODS.keys() | maxfl.METHODS.keys()
     elsewhere |= asynchronous.METHODS.keys() | optimizers.METHODS.keys()
     elsewhere |= cached.METHODS.keys() | {"rennala", "ringmaster"}
-    elsewhere |= {"fedawe", "fedbn", "amplified_scaffold", "fedlaavg", "f3ast"}  # all of these in tests of their own
+    elsewhere |= {
+        "fedawe",
+        "fedbn",
+        "diloco",
+        "amplified_scaffold",
+        "fedlaavg",
+        "f3ast",
+    }  # all of these in tests of their own
     assert ORACLES.keys() | elsewhere == ALGORITHMS.keys()
 
 

@@ -13,6 +13,7 @@ from turnout.engine.compile.compiled import Compiled
 from turnout.engine.compile.passes import trace
 from turnout.engine.objective import Objective
 from turnout.pieces.local.local_step import LocalStep, steepest
+from turnout.pieces.local.sgd import HeavyBall
 
 from ...logs import logged
 from ..layers import convolution, normalised, recurrent
@@ -309,16 +310,16 @@ def test_a_layer_that_the_model_does_not_use_is_no_obstacle(monkeypatch):
 
     torch.manual_seed(0)
     objective = Objective(Partly(), engine="vectorised")
-    step = LocalStep(objective, (), steepest, (), momentum=0.0, weight_decay=0.0)
-    x, y, lr = torch.randn(20, 3), torch.randint(2, (20,)), torch.full((4, 1), 0.1)
+    step, state = LocalStep(objective, (), steepest, (), HeavyBall()), {}
+    x, y, lr = torch.randn(20, 3), torch.randint(2, (20,)), torch.full((6, 4, 1), 0.1)
     params = objective.initial.repeat(4, 1)
     expected = params.clone()
     examples, keys = torch.randint(20, (6, 1, 4, 5)), torch.zeros(6, 1, 4, dtype=torch.int64)
-    for rows, own in zip(examples, keys, strict=True):
-        step(expected, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x, y, rows, None, own)
-    here = (params, objective.initial.repeat(4, 1), None, torch.zeros(4), lr, x, y)
+    for i in range(6):
+        step(expected, objective.initial.repeat(4, 1), torch.zeros(4), x, y, state, examples[i], None, keys[i], lr[i])
+    here = (params, objective.initial.repeat(4, 1), torch.zeros(4), x, y)
     for rows in (slice(0, 2), slice(2, 4), slice(4, 6)):
-        step.repeat(here, (examples[rows], None, keys[rows]))
+        step.repeat(here, state, (examples[rows], None, keys[rows], lr[rows]))
     (replayed,) = objective._compiled.values()
     assert len(replayed._traced) == 1
     assert torch.equal(params, expected)
@@ -327,17 +328,15 @@ def test_a_layer_that_the_model_does_not_use_is_no_obstacle(monkeypatch):
 def alone(module, x, masked=False, **more):
     """Steps of one client: as a function of minibatches that takes them, and its objective."""
     objective = Objective(module, engine="one_by_one")
-    settings = {"momentum": 0.0, "weight_decay": 0.0} | more
-    step = LocalStep(objective, (), steepest, (), **settings)
+    step = LocalStep(objective, (), steepest, (), HeavyBall(**more))
     params, start = objective.initial[None].clone(), objective.initial[None]
-    velocity = torch.zeros_like(params) if settings["momentum"] else None
     total, y = torch.zeros(1), torch.arange(len(x)) % 5
-    here = params, start, velocity, total, torch.full((1, 1), 0.1), x, y
+    here, state = (params, start, total, x, y), step.update.init(params)
     examples, keys = torch.randint(len(x), (9, 1, 1, 4)), torch.arange(9)[:, None, None]
     mask = torch.ones(9, 1, 1, 4) if masked else None
     if mask is not None:
         mask[::2, ..., 3:] = 0
-    return objective, step, here, (examples, mask, keys)
+    return objective, step, here, state, (examples, mask, keys, torch.full((9, 1, 1), 0.1))
 
 
 @pytest.mark.parametrize("make", [convolution, normalised, recurrent])
@@ -347,18 +346,18 @@ def test_steps_of_single_clients_are_replayed_bit_for_bit(make, more, monkeypatc
     module, x = make()
     x = x.flatten(0, 1)
     torch.manual_seed(1)
-    _, step, expected, (examples, _, keys) = alone(module, x, **more)
+    _, step, expected, state, (examples, _, keys, lr) = alone(module, x, **more)
     for i in range(9):
-        step(*expected, examples[i], None, keys[i])
+        step(*expected, state, examples[i], None, keys[i], lr[i])
     torch.manual_seed(1)
-    objective, step, here, minibatches = alone(module, x, **more)
+    objective, step, here, state, minibatches = alone(module, x, **more)
     monkeypatch.setattr(replay, "_CALLS", 0)
     for rows in (slice(0, 2), slice(2, 5), slice(5, 9)):
-        step.repeat(here, tuple(None if part is None else part[rows] for part in minibatches))
+        step.repeat(here, state, tuple(None if part is None else part[rows] for part in minibatches))
     (replayed,) = objective._compiled.values()
     assert len(replayed._traced) == 1
     assert torch.equal(here[0], expected[0])
-    assert torch.equal(here[3], expected[3])
+    assert torch.equal(here[2], expected[2])
     assert not torch.equal(here[0], here[1])
 
 
@@ -366,11 +365,11 @@ def test_padding_of_single_clients_is_cut_off_anew_in_every_step(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     torch.manual_seed(0)
     module, x = convolution()
-    objective, step, here, (examples, mask, keys) = alone(module, x.flatten(0, 1), masked=True)
+    objective, step, here, state, (examples, mask, keys, lr) = alone(module, x.flatten(0, 1), masked=True)
     expected = here[0].clone()
     for i, real in enumerate([3, 4] * 4 + [3]):
-        step(expected, *here[1:3], torch.zeros(1), *here[4:], examples[i][..., :real], None, keys[i])
-    step.repeat(here, (examples, mask, keys))
+        step(expected, here[1], torch.zeros(1), *here[3:], state, examples[i][..., :real], None, keys[i], lr[i])
+    step.repeat(here, state, (examples, mask, keys, lr))
     assert torch.equal(here[0], expected)
     assert not objective._compiled
 
