@@ -14,6 +14,7 @@ from turnout import Experiment, Population, fedau
 from turnout.cli.serve import norm_bound, task_seconds
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
 from turnout.deployment.server import driver as drivers
+from turnout.deployment.server import reports as reading
 from turnout.deployment.server import store as stores
 from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.leases import Leases
@@ -24,6 +25,7 @@ from turnout.deployment.server.store import Entry, Store, StoreLost, StoreUnavai
 from turnout.deployment.wire.format import encode
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
+from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Buffered, Rounds
 from turnout.record import checkpoint
 from turnout.simulation import Simulation
@@ -145,7 +147,7 @@ def test_a_failed_run_says_so_everywhere(folder, monkeypatch):
     """The server ends with the reason, its status says "failed", and a checkpoint is there."""
     server = Server(RUN, folder, None, Options(port=0, min_clients=1, linger=0.2, max_empty_steps=3))
     monkeypatch.setattr(server.service, "tick", lambda: 1.0)
-    server.driver.empty_steps = 3
+    monkeypatch.setattr(drivers.Driver, "empty_steps", 3)
     server.service.enrol("t" * 40)
     with pytest.raises(Diverged, match="no report could be used in the last 3 steps"):
         server.run(lambda _: None)
@@ -163,8 +165,8 @@ def test_a_model_that_overflows_is_noticed(world):
     deployed.round()
     driver = deployed.host.driver
     driver.coordinator.state.params.fill_(float("inf"))
-    driver._published = None
-    driver._publish()
+    driver.run.publication.last = None
+    driver.run._publish()
     assert not driver.finite
     with pytest.raises(Diverged, match="holds NaN or infinity: restore a backup from before"):
         deployed.host.service.check_progress()
@@ -392,15 +394,15 @@ def test_without_any_report_a_server_does_not_start(world):
 def test_a_report_that_raises_drops_its_task(world, monkeypatch, restarts):
     """What reads one report raises: the step is taken with the others, in the server and at each recovery."""
     deployed = at_work(world(RUN))
-    read = drivers.ReportBuffer.add
+    read = reading.ReportBuffer.add
 
     def strange(self, report):
         if report.client[0] == 3 and report.version[0] == 0:
             raise KeyError("strange")
         read(self, report)
 
-    monkeypatch.setattr(drivers.StreamingSum, "add", strange)
-    monkeypatch.setattr(drivers.StreamingSum, "reports", drivers.ReportBuffer.reports)
+    monkeypatch.setattr(reading.StreamingSum, "add", strange)
+    monkeypatch.setattr(reading.StreamingSum, "reports", reading.ReportBuffer.reports)
     for home in deployed.homes:
         home.step(deployed.host)
     if restarts:
@@ -415,14 +417,14 @@ def test_a_report_that_raises_drops_its_task(world, monkeypatch, restarts):
 def test_a_step_that_raises_is_empty(world, monkeypatch, restarts):
     """What the server step raises, nobody can be blamed for: the step is taken without reports, and the run goes on."""
     deployed = at_work(world(RUN))
-    step = drivers.Coordinator.step
+    step = Coordinator.step
 
     def strange(self, batch, reports):
         if self.state.version == 0 and len(reports):
             raise ValueError("strange")
         return step(self, batch, reports)
 
-    monkeypatch.setattr(drivers.Coordinator, "step", strange)
+    monkeypatch.setattr(Coordinator, "step", strange)
     before = deployed.host.driver.params
     for home in deployed.homes:
         home.step(deployed.host)
@@ -439,14 +441,14 @@ def test_a_step_that_raises_is_empty(world, monkeypatch, restarts):
 def test_an_entry_that_raises_ends_nothing(world, monkeypatch, restarts):
     """Its request is answered with the error, and the entries behind it are applied."""
     deployed = world(RUN)
-    service, come = deployed.host.service, drivers.Driver._come_or_go
+    service, come = deployed.host.service, drivers.Presence.set
 
-    def strange(self, time, client, comes):
+    def strange(self, client, comes):
         if client == 5:
             raise LookupError("strange")
-        come(self, time, client, comes)
+        come(self, client, comes)
 
-    monkeypatch.setattr(drivers.Driver, "_come_or_go", strange)
+    monkeypatch.setattr(drivers.Presence, "set", strange)
     bad, good = service._put(Happening("join", 5)), service._put(Happening("join", 6))
     service.flush()
     with pytest.raises(LookupError, match="strange"):
@@ -502,5 +504,5 @@ def test_a_late_report_does_not_take_the_place_of_a_new_task(world):
     assert done.result(0).status == 410
     assert host.service.state_of(0, old.task).body == {"state": "dropped", "reason": "late"}
     assert host.service.state_of(0, new.task).body == {"state": "open"}
-    assert new.task not in host.driver._bodies
+    assert new.task not in host.driver.run.reports.bodies
     deployed.host.service.finish()

@@ -39,6 +39,7 @@ class Coordinator:
         rounds: server steps that are planned; None is without an end.
         records_influence: whether to sum up what each client contributes.
         sums_early: whether updates may be summed as they come in, where the algorithm allows it.
+        attack: in a simulation, what colluding attackers make of the reports of a step, of which each knows all others.
 
     Attributes:
         state: the server's state; ``state.version`` counts the steps.
@@ -61,11 +62,13 @@ class Coordinator:
         rounds: int | None = None,
         records_influence: bool = False,
         sums_early: bool = True,
+        attack: Callable[[Coordinator, Report], Report] | None = None,
     ) -> None:
         self.algorithm, self.federation, self.scheduler, self.rounds = algorithm, federation, scheduler, rounds
         self.state: ServerState = algorithm.init(params, federation)
         self.models = {0: self.state.params}
         self.influence = Influence(federation.num_clients) if records_influence else None
+        self._attack = attack
         self._sums_early = algorithm.sums_early and sums_early
         self.measured: Report | None = None
         self._prepared: Report | None = None
@@ -195,6 +198,13 @@ class Coordinator:
         none, params = np.zeros(0, dtype=np.int64), self.state.params
         return Report(none, none, none, none, params.new_zeros((0, len(params))))
 
+    def take(self, batch: Batch, reports: Report) -> Stepped | None:
+        """Take the reports of a batch, in its order: step if they are of training, and gather them otherwise."""
+        if batch.phase == "train":
+            return self.step(batch, reports)
+        self.gathered(batch, reports)
+        return None
+
     def gathered(self, batch: Batch, reports: Report) -> None:
         """Take in the reports of a phase that leaves the model as it is, before `next` is called again."""
         if batch.phase == "prepare":
@@ -209,13 +219,12 @@ class Coordinator:
         self.measured = self._counted(reports)
         self.scheduler.cohorts.measured(self.measured)
 
-    def step(self, batch: Batch, reports: Report, attack: Callable[[Report], Report] | None = None) -> Stepped:
+    def step(self, batch: Batch, reports: Report) -> Stepped:
         """Take the server step with the reports of a batch, in its order, before `next` is called again.
 
         Args:
             batch: whose reports they are.
             reports: what was sent.
-            attack: in a simulation, what colluding attackers make of them, of which each knows all others.
 
         Raises:
             BudgetSpent: where the step would release more than the privacy budget allows.
@@ -223,8 +232,8 @@ class Coordinator:
         if (why := self._exhausted()) is not None:
             raise BudgetSpent(why)
         reports, early = self._in_time(self._complete(self._counted(reports)))
-        if attack is not None:
-            reports = attack(reports)
+        if self._attack is not None:
+            reports = self._attack(self, reports)
         needed = self.scheduler.pace.versions()
         before = self.state
         self.state, info = server_step(self.algorithm, before, reports, self.federation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +15,9 @@ from turnout.engine.cohort import Clients
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.base.client_step import client_step
 from turnout.population import BoundAttack, BoundSpeed
-from turnout.protocol.batch import Batch
+from turnout.protocol.batch import Batch, Stepped
 from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.pace import Gather, Step
 from turnout.protocol.streaming import ReportBuffer, StreamingSum
 from turnout.simulation.lanes import chunks
 from turnout.simulation.memory import ClientMemory
@@ -59,13 +61,6 @@ class SimulatedClients:
         """Return clients who know how fast they are, and how large messages."""
         return replace(self.workspace.clients(ids), speed=self.speed, message_bytes=self.message_bytes)
 
-    def give(self, ids: np.ndarray, task: Task) -> Report:
-        """Have different clients, no more than fit the memory budget, do their task and remember it."""
-        report, memory = self.step(ids, task)
-        if task.phase != "measure":
-            self.memory.scatter(ids, memory)
-        return report if self.behaviour is None else self.behaviour.sent(report)
-
     @property
     def collude(self) -> bool:
         """Whether attackers have to see all updates of a step, which then cannot be summed as they come in."""
@@ -93,29 +88,43 @@ class SimulatedClients:
 
         return self.behaviour.colluded(reports, direction)
 
-    def collect(self, coordinator: Coordinator, batch: Batch) -> Report:
-        """Return the reports of a batch, trained now; who is in it several times does one task after the other."""
-        turns = [np.flatnonzero(batch.turn == this) for this in range(int(batch.turn.max(initial=0)) + 1)]
-        found = [self._work(coordinator, batch, rows) for rows in turns]
-        return found[0] if len(turns) == 1 else Report.cat(found).take(np.argsort(np.concatenate(turns)))
-
-    def _work(self, coordinator: Coordinator, batch: Batch, rows: np.ndarray) -> Report:
-        """Have the different clients in some rows of a batch do their tasks.
+    def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
+        """Return the reports of a batch, trained now; a client that is in it several times does one task after the other.
 
         Of several processes each has its share of the clients; one without any does what another does, and reports nothing
-        of it, to know what is in a report.
+        of it, to know what is in a report. Of the phases after training all that matters is who completes them.
         """
-        state, federation, clients = coordinator.state, coordinator.federation, batch.clients[rows]
-        if not len(clients):
+        if not len(batch) or batch.phase in self.algorithm.aggregation.phases:
             return coordinator.no_reports()
-        mine = collectives.share(len(clients))
-        idle = mine.start == mine.stop
-        alone = collectives.world_size() == 1 and len(clients) <= self.workspace.lanes
-        streams = batch.is_streamable
-        parts = StreamingSum(self.algorithm, state, federation, alone) if streams else ReportBuffer()
-        for some in chunks(slice(0, 1) if idle else mine, self.workspace.lanes):
-            report = self.give(clients[some], coordinator.task(batch, rows[some]))
-            parts.add(report.take(np.arange(0)) if idle else report)
-        if batch.phase != "measure":
-            remember(self.memory, clients, federation.device)
-        return together(parts.reports(), len(clients))
+        reports, order = [], []
+        for turn in range(int(batch.turn.max()) + 1):
+            rows = np.flatnonzero(batch.turn == turn)
+            mine, parts = collectives.share(len(rows)), self._buffer(coordinator, batch, len(rows))
+            idle = mine.start == mine.stop
+            for some in chunks(slice(0, 1) if idle else mine, self.workspace.lanes):
+                clients = batch.clients[rows[some]]
+                report, memory = self.step(clients, coordinator.task(batch, rows[some]))
+                if batch.phase != "measure":
+                    self.memory.scatter(clients, memory)
+                report = report if self.behaviour is None else self.behaviour.sent(report)
+                parts.add(report.take(np.arange(0)) if idle else report)
+            if batch.phase != "measure":
+                remember(self.memory, batch.clients[rows], coordinator.federation.device)
+            reports.append(together(parts.reports(), len(rows)))
+            order.append(rows)
+        return reports[0] if len(reports) == 1 else Report.cat(reports).take(np.argsort(np.concatenate(order)))
+
+    def _buffer(self, coordinator: Coordinator, batch: Batch, num_clients: int) -> ReportBuffer:
+        """Return what takes the reports of so many clients: summed as they come in, where that is possible."""
+        if not batch.is_streamable:
+            return ReportBuffer()
+        alone = collectives.world_size() == 1 and num_clients <= self.workspace.lanes
+        return StreamingSum(self.algorithm, coordinator.state, coordinator.federation, alone)
+
+    def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
+        """Nothing: what clients remember has moved when they trained."""
+
+    def unusable(self, error: Exception, tasks: Sequence[int]) -> Sequence[int]:
+        """Blame no report: a simulation ends with the error."""
+        del error, tasks
+        return ()

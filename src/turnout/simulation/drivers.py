@@ -9,7 +9,8 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError
 from turnout.protocol.batch import Stepped
-from turnout.protocol.pace import Ask, BoundRounds, Drop, Gather, Phase, Step
+from turnout.protocol.loop import carry_out
+from turnout.protocol.pace import Ask, BoundRounds, Drop, Gather, Phase, SetTimer, Step
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.rows import staleness
 from turnout.simulation.virtual_time import VirtualTime
@@ -47,15 +48,22 @@ class InStep:
 
     def advance(self) -> Step | Gather:
         """Ask a cohort, and have it report."""
-        scheduler, pace = self._scheduler, self._scheduler.pace
-        assert isinstance(pace, BoundRounds)
-        while not isinstance(action := scheduler.next(0.0), Step | Gather):
-            # Without a clock nobody is late, drops out or goes away; too few for a secure sum may be there.
-            if isinstance(action, Ask):
-                scheduler.happened(pace.all_reported(0.0))
-            else:
-                assert isinstance(action, Drop)
+        action = carry_out(self._scheduler, self, 0.0)
+        assert action is not None  # a cohort of nobody is a step, too
         return action
+
+    def ask(self, ask: Ask) -> None:
+        """Have all of them report at once."""
+        del ask
+        pace = self._scheduler.pace
+        assert isinstance(pace, BoundRounds)
+        self._scheduler.happened(pace.all_reported(0.0))
+
+    def dropped(self, drop: Drop) -> None:
+        """Nothing: nobody is late or goes away, and of those whose updates get into no sum nothing is kept."""
+
+    def timer(self, timer: SetTimer) -> None:
+        """Nothing: without a clock there are no deadlines."""
 
     def figures(self, stepped: Stepped) -> dict[str, Any]:
         """Nothing."""

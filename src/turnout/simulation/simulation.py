@@ -20,7 +20,8 @@ from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.fits import by_the_clock, check_clock
-from turnout.protocol.pace import Phase, Step
+from turnout.protocol.loop import use
+from turnout.protocol.pace import Phase
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.describe import describe
 from turnout.record.query import History
@@ -98,6 +99,7 @@ class Simulation:
             rounds=experiment.rounds,
             records_influence=clock,
             sums_early=not self.workers.collude,
+            attack=None if self.behaviour is None else self.workers.colluded,
         )
         if self.speed is not None and algorithm.local.varies:
             self.workers.message_bytes = self.message_bytes("train")
@@ -224,39 +226,26 @@ class Simulation:
     def ask(self, cohort: np.ndarray, phase: Phase) -> Report:
         """Return what a cohort reports of a phase, of which the server takes no notice."""
         clients = np.unique(cohort)
-        reports = self.workers.collect(self.coordinator, self.coordinator.present_batch(clients, phase))
+        reports = self.workers.reports_of(self.coordinator, self.coordinator.present_batch(clients, phase))
         return reports if len(clients) == len(cohort) else with_repeats(reports, np.sort(cohort))
 
     def round(self) -> None:
         """Take one server step: train whoever is in it, step, evaluate where it is due, and record."""
         with self.objective.threads.one_processor_each():
-            self._round()
-
-    def _round(self) -> None:
-        begin = time.perf_counter()
-        stepped = self.step()
-        figures = {"seconds": time.perf_counter() - begin} | self.driver.figures(stepped) | self._figures(stepped)
-        self.row = self.recorder.step(self.coordinator, stepped, figures, self.evaluate)
-        if self.recorder.published.data:
-            dropped = stepped.info["num_dropped"]
-            self._steps_lost = check_updates(self._steps_lost, len(stepped.reports), dropped, self.state.version)
+            begin = time.perf_counter()
+            stepped = self.step()
+            figures = {"seconds": time.perf_counter() - begin} | self.driver.figures(stepped) | self._figures(stepped)
+            self.row = self.recorder.step(self.coordinator, stepped, figures, self.evaluate)
+            if self.recorder.published.data:
+                dropped = stepped.info["num_dropped"]
+                self._steps_lost = check_updates(self._steps_lost, len(stepped.reports), dropped, self.state.version)
 
     def step(self) -> Stepped:
         """Take one server step, with whatever comes before it."""
-        while True:
-            action = self.driver.advance()
-            batch = self.coordinator.batch(action)
-            if (
-                batch.phase in self.experiment.algorithm.aggregation.phases
-            ):  # who is left is all that matters of their messages
-                self.coordinator.gathered(batch, self.coordinator.no_reports())
-                continue
-            reports = self.workers.collect(self.coordinator, batch)
-            if isinstance(action, Step):
-                stepped = self.coordinator.step(batch, reports, partial(self.workers.colluded, self.coordinator))
-                self.models.params = self.state.params
-                return stepped
-            self.coordinator.gathered(batch, reports)
+        while (stepped := use(self.coordinator, self.workers, self.driver.advance())) is None:
+            pass
+        self.models.params = self.state.params
+        return stepped
 
     def _figures(self, stepped: Stepped) -> dict[str, Any]:
         """Return the columns that only a round has, in which everybody reports."""

@@ -17,6 +17,7 @@ from turnout.population.availability import BoundAvailability
 from turnout.population.availability.everyone import BoundEveryone
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import AvailableCohorts, RandomCohorts
+from turnout.protocol.loop import carry_out
 from turnout.protocol.pace import Ask, BoundPace, Course, Drop, Gather, Pace, Phase, SetTimer, Step, Training
 from turnout.protocol.scheduler import Scheduler
 from turnout.record.tasks import TaskLog
@@ -126,21 +127,9 @@ class VirtualTime:
         Whoever trains does so before it goes on: later steps need the versions in ``pace.versions()``, but no others.
         """
         while True:
-            while (action := self.scheduler.next(self.clock.now)) is not None:
-                match action:
-                    case Ask() as ask:
-                        self._ask(ask)
-                    case Step() as step:
-                        self._steps_missed = 0
-                        self._use(step)
-                        return step
-                    case Gather() as gather:
-                        self._gather(gather)
-                        return gather
-                    case Drop() as drop:
-                        self._drop(drop)
-                    case SetTimer(timer, time):
-                        self.clock.set(TIMER, timer, time)
+            if (action := carry_out(self.scheduler, self, self.clock.now)) is not None:
+                self._use(action) if isinstance(action, Step) else self._gather(action)
+                return action
             event = self.clock.pop(until)
             if event is None:
                 return None
@@ -199,7 +188,7 @@ class VirtualTime:
                 "availability in which everyone comes"
             )
 
-    def _ask(self, ask: Ask) -> None:
+    def ask(self, ask: Ask) -> None:
         """Clients begin to work."""
         now, version = self.clock.now, ask.version
         self._lonely = 0
@@ -224,8 +213,13 @@ class VirtualTime:
         tried = self.choice.likely()
         return tried or [self._out[task][0] for kind, task in self.clock.soon(_SOON) if kind in (REPORT, DEATH)]
 
+    def timer(self, timer: SetTimer) -> None:
+        """Have a timer run out."""
+        self.clock.set(TIMER, timer.timer, timer.time)
+
     def _use(self, step: Step) -> None:
         """Take a server step."""
+        self._steps_missed = 0
         if self._by_version and not step.tasks and self.pace.open.asked == self._asked:
             self._bear(False)
         self._asked = self.pace.open.asked
@@ -243,7 +237,7 @@ class VirtualTime:
             del self._out[task], self._arrived[task]
         self.sent[gather.phase][1] += len(gather.tasks) * self.work.efforts[gather.phase].bytes_up
 
-    def _drop(self, drop: Drop) -> None:
+    def dropped(self, drop: Drop) -> None:
         """Tasks have ended without being used."""
         ended = [self._out.pop(task) for task in drop.tasks]
         if drop.reason == "stale":

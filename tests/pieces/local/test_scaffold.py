@@ -66,7 +66,7 @@ def test_gradients_at_first_are_those_of_all_clients_at_the_first_model(tiny):
     assert isinstance(gather, Gather)
     assert gather.phase == "prepare"
     batch = simulation.coordinator.batch(gather)
-    simulation.coordinator.gathered(batch, simulation.workers.collect(simulation.coordinator, batch))
+    simulation.coordinator.gathered(batch, simulation.workers.reports_of(simulation.coordinator, batch))
     own, mean = controls(simulation)
     torch.testing.assert_close(own.float(), gradients_at(simulation, first), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(mean, own.mean(dim=0), rtol=0, atol=1e-6)

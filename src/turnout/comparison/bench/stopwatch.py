@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from turnout.configuration import Configuration
-from turnout.core.types import Report, Task
+from turnout.core.types import Report, State, Task
 from turnout.pieces.local import Sgd
 from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.simulation import Simulation
@@ -59,17 +59,17 @@ class TimedClients(SimulatedClients):
         timed.watch, timed.last = watch, []
         return timed
 
-    def give(self, ids: np.ndarray, task: Task) -> Report:
+    def step(self, ids: np.ndarray, task: Task) -> tuple[Report, State]:
         """Have clients do their task; say what it takes, and how much was trained with it."""
         with self.watch.stage("training"):
-            report = super().give(ids, task)
+            report, memory = super().step(ids, task)
         if task.phase == "train":
             local = self.algorithm.local
             minibatch = np.minimum(getattr(local, "batch_size", np.inf), report.num_examples)
             self.last.append(ids)
             self.num_trained += len(ids)
             self.num_examples_used += float((report.num_steps * minibatch).sum()) * getattr(local, "per_step", 1)
-        return report
+        return report, memory
 
 
 class TimedSimulation(Simulation):

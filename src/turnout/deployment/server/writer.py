@@ -74,7 +74,7 @@ class Writer(ABC):
         count("max_empty_steps", max_empty_steps, least=0)
         self._max_empty_steps = max_empty_steps
         self._failures = 0  # writes in a row that failed
-        driver.empty_steps = 0  # those of an earlier process ended that one, and this one is a new attempt
+        driver.forgive()  # those of an earlier process ended that one, and this one is a new attempt
         store.wait = self._wait
         if discard:
             store.fact("discards", "since the first start with --discard-reports")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-Reason = Literal["stale", "late", "died", "left", "wrong version", "unsummed"]
+Reason = Literal["stale", "late", "died", "left", "wrong version", "unsummed", "unusable"]
 """Why a task ended without being used: its report was older than allowed, or would have come too late; its client dropped
-out of it, or went away; its report was about another version than the one that was asked for; or its update did not get
-into the secure sum of its round."""
+out of it, or went away; its report was about another version than the one that was asked for; its update did not get
+into the sum of its round; or its report could not be read or used."""
 
-REASONS: tuple[Reason, ...] = ("stale", "late", "died", "left", "wrong version", "unsummed")
+REASONS: tuple[Reason, ...] = ("stale", "late", "died", "left", "wrong version", "unsummed", "unusable")
 
 
 Phase = str

@@ -1,0 +1,106 @@
+"""The reports that a server still has to use: files, read when a step needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from turnout.core.checks import CheckpointError
+from turnout.core.types import Report
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.store import ReportLost, Store
+from turnout.protocol.batch import Batch
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.streaming import ReportBuffer, StreamingSum
+
+
+class Unusable(Exception):
+    """Reports on these tasks cannot be used; the step is to be taken without them."""
+
+    def __init__(self, tasks: Sequence[int], reason: str) -> None:
+        super().__init__(reason)
+        self.tasks, self.reason = tasks, reason
+
+
+class Reports:
+    """Reports by the number of their task.
+
+    Args:
+        setting: what is run.
+        store: where the files are.
+
+    Attributes:
+        bodies: the name of each report's file, by task.
+    """
+
+    def __init__(self, setting: Setting, store: Store) -> None:
+        self._setting, self._store = setting, store
+        self._lost = store.lost()
+        self.bodies: dict[int, str] = {}
+
+    def forget(self, tasks: Sequence[int]) -> None:
+        """Forget the reports on tasks that have ended."""
+        for task in tasks:
+            self.bodies.pop(task, None)
+
+    def body(self, task: int, name: str) -> bytes:
+        """Read the report on a task.
+
+        Raises:
+            ReportLost: where it is missing or damaged, or was when the journal was applied before.
+            CheckpointError: where no report is left.
+        """
+        if task in self._lost:
+            raise ReportLost(f"the report on task {task} was lost before")
+        try:
+            return self._store.read_report(name)
+        except ReportLost as error:
+            self._store.note_lost(task, str(error))
+            self._lost.add(task)
+            raise
+
+    def read(self, batch: Batch, coordinator: Coordinator) -> Report:
+        """Read the reports of a batch; where only their sum is needed, never all of them are in memory.
+
+        Raises:
+            Unusable: for one that is missing, damaged, or raises when it is read or weighed.
+        """
+        if not len(batch):
+            return coordinator.no_reports()
+        expected, reports = self._setting.reports[batch.phase], ReportBuffer()
+        if batch.is_streamable:
+            reports = StreamingSum(coordinator.algorithm, coordinator.state, coordinator.federation)
+        repeats = np.zeros(len(batch)) if batch.repeat_index is None else batch.repeat_index
+        for task, client, version, repeat in zip(batch.tasks, batch.clients, batch.versions, repeats, strict=True):
+            with _blaming(int(task)):
+                body = self.body(int(task), self.bodies[int(task)])
+                reports.add(expected.read(body, int(client), int(version), int(repeat), checked=True))
+        return reports.reports()
+
+
+@contextmanager
+def _blaming(task: int) -> Iterator[None]:
+    """Blame an error on the report on a task, unless the machine is to blame."""
+    try:
+        yield
+    except Exception as error:
+        if is_of_the_machine(error):
+            raise
+        raise Unusable([task], repr(error)) from error
+
+
+def blamed(error: Exception, tasks: Sequence[int]) -> Collection[int]:
+    """Return on which of the tasks of a step the reports are to blame for an error; all of them where it does not say."""
+    if is_of_the_machine(error):
+        return ()
+    return error.tasks if isinstance(error, Unusable) else tasks
+
+
+def is_of_the_machine(error: Exception) -> bool:
+    """Return whether an error says nothing of an entry's content, so that it need not be raised at the next attempt.
+
+    A server ends by such an error and goes on from its journal.
+    """
+    return isinstance(error, CheckpointError | OSError | MemoryError) and not isinstance(error, ReportLost)

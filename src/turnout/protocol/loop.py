@@ -1,0 +1,124 @@
+"""Carry out what a pace wants: the one loop over its actions, for a simulation in virtual time and a server on a network.
+
+`carry_out` does what needs no model: it asks, drops and sets timers until a server step, or the end of a phase before one, is
+due. `use` does what needs one: it gets the reports and gives them to the coordinator. A driver says how: `Timing` when tasks
+begin and end, `Clients` what comes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import compress
+from typing import Protocol
+
+from turnout.core.types import Report
+from turnout.protocol.batch import Batch, Stepped
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.pace import Ask, Drop, Gather, SetTimer, Step
+from turnout.protocol.scheduler import Told
+
+
+class Source(Protocol):
+    """Where actions come from: a `Coordinator`, or a `Scheduler` alone where nothing is trained."""
+
+    def next(self, time: float) -> Told | None:
+        """Return the next action; None if there is none until something happens."""
+        ...
+
+
+class Timing(Protocol):
+    """When the tasks of clients begin and end."""
+
+    def ask(self, ask: Ask) -> None:
+        """Give clients their tasks."""
+
+    def dropped(self, drop: Drop) -> None:
+        """End tasks that are not used."""
+
+    def timer(self, timer: SetTimer) -> None:
+        """Set a timer."""
+
+
+class Clients(Protocol):
+    """What comes of the tasks of clients."""
+
+    def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
+        """Return the reports of a batch, in its order; of a phase after training, those of nobody."""
+        ...
+
+    def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
+        """Take note of a server step, or of a phase that was gathered (None)."""
+
+    def unusable(self, error: Exception, tasks: Sequence[int]) -> Collection[int]:
+        """Return on which tasks the reports are to blame for an error, so that the step is taken without them.
+
+        None of them where the error ends the run.
+        """
+        ...
+
+
+class Driver(Timing, Clients, Protocol):
+    """Both in one object."""
+
+
+def carry_out(source: Source, timing: Timing, time: float) -> Step | Gather | None:
+    """Carry out the actions of this moment up to the next one that needs a model, and return that one.
+
+    Args:
+        source: of the actions.
+        timing: gives tasks, ends them, and sets timers.
+        time: now, in seconds.
+
+    Returns:
+        The action, for `use`; None if there is nothing to do until something happens.
+    """
+    while (action := source.next(time)) is not None:
+        match action:
+            case Ask():
+                timing.ask(action)
+            case Drop():
+                timing.dropped(action)
+            case SetTimer():
+                timing.timer(action)
+            case Step() | Gather():
+                return action
+    return None
+
+
+def use(
+    coordinator: Coordinator, clients: Clients, action: Step | Gather, timing: Timing | None = None
+) -> Stepped | None:
+    """Give the coordinator the reports of an action.
+
+    Args:
+        coordinator: the server.
+        clients: whose reports they are.
+        action: what `carry_out` returned.
+        timing: where tasks end whose reports cannot be used; None where that ends the run.
+
+    Returns:
+        What became of the server step; None of an action that only gathers.
+    """
+    while True:
+        batch = coordinator.batch(action)
+        try:
+            stepped = coordinator.take(batch, clients.reports_of(coordinator, batch))
+            break
+        except Exception as error:
+            bad = [task in clients.unusable(error, action.tasks) for task in action.tasks]
+            if timing is None or not any(bad):
+                raise
+            lost = list(compress(action.tasks, bad))
+            timing.dropped(Drop(lost, list(compress(action.clients, bad)), "unusable"))
+            action = without(action, bad)
+    clients.stepped(action, stepped)
+    return stepped
+
+
+def without(action: Step | Gather, bad: Sequence[bool]) -> Step | Gather:
+    """Return an action without some of its tasks."""
+    good = [not drops for drops in bad]
+    columns = {name: tuple(compress(getattr(action, name), good)) for name in ("tasks", "clients")}
+    if isinstance(action, Step):
+        columns["versions"] = tuple(compress(action.versions, good))
+    return action._replace(**columns)
