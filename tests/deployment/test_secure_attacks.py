@@ -10,8 +10,10 @@ import turnout as to
 from turnout.cli.status import rows_of
 from turnout.deployment.client.masker import Masker
 from turnout.deployment.client.session import Call
+from turnout.deployment.server.extra_phases import ExtraPhases
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.status import status
+from turnout.deployment.server.store import ReportLost, Store
 from turnout.deployment.wire.format import Assignment, decode, digest, encode, read_manifest, told
 from turnout.pieces.aggregation import SecureSum
 from turnout.protocol.secure import SecureClient, shamir
@@ -102,6 +104,29 @@ def test_wrong_shares_bar_who_sends_them(deployed, caplog):
     assert figures["barred"] == {"3": "it opened other shares than it was dealt"}
     assert ("in no secure sum: client 3", "it opened other shares than it was dealt") in rows_of(figures)
     goes_on(deployed)
+
+
+def test_a_masked_update_whose_file_is_lost_costs_the_round(deployed, monkeypatch):
+    """The server goes on with the next round, and a replay comes to the same model."""
+    lost, take, read = [], ExtraPhases.take, Store.read_report
+
+    def taken(self, client, body, task):
+        if (client, task.phase, task.version) == (3, "mask", 0):
+            lost.append(body)
+        take(self, client, body, task)
+
+    def gone(self, name):
+        if name in lost:
+            raise ReportLost(f"{name} is gone")
+        return read(self, name)
+
+    monkeypatch.setattr(ExtraPhases, "take", taken)
+    monkeypatch.setattr(Store, "read_report", gone)
+    deployed.run()
+    assert len(lost) == 1
+    assert participants(deployed) == [[], ALL, ALL]
+    assert not deployed.host.driver.barred
+    assert replay(deployed.setting, deployed.folder).same is True
 
 
 def test_garbage_for_neighbours_leaves_its_sender_out(deployed, caplog):

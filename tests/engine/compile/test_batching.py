@@ -53,7 +53,7 @@ def test_an_error_leaves_nothing_behind():
 
 def test_another_version_of_torch_has_its_vmap(monkeypatch):
     monkeypatch.setattr(batching, "_NEEDED", ("what_no_torch_has",))
-    monkeypatch.setattr(batching, "_mapped", None)
+    monkeypatch.setattr(batching, "_torch", None)
     made = batching.batched(of_one, (0, 0, None))
     for _ in range(2):
         assert torch.equal(made(W, X, SCALE), vmap(of_one, (0, 0, None))(W, X, SCALE))

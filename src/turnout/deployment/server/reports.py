@@ -95,7 +95,8 @@ def blamed(error: Exception, tasks: Sequence[int]) -> Collection[int]:
     """Return on which of the tasks of a step the reports are to blame for an error; all of them where it does not say."""
     if is_of_the_machine(error):
         return ()
-    return error.tasks if isinstance(error, Unusable) else tasks
+    named = set(error.tasks).intersection(tasks) if isinstance(error, Unusable) else ()
+    return sorted(named) or tasks
 
 
 def is_of_the_machine(error: Exception) -> bool:

@@ -30,36 +30,31 @@ def batched(function: Callable[..., Any], in_dims: tuple[int | None, ...]) -> Ca
     """
     slow, seen = vmap(function, in_dims), False
 
-    def mapped(*arguments: Any) -> Any:
-        nonlocal seen
-        if not seen:  # it looks at what is given, and loads what operations are made of
-            value = slow(*arguments)
-            seen = all(hasattr(_torch, name) for name in _NEEDED)  # or else it is another version of torch
-            return value
-        return _mapped(function, in_dims, arguments)
-
     def quiet(*arguments: Any) -> Any:
+        nonlocal seen
         _count(1)
         try:
-            return mapped(*arguments)
+            if not seen:  # it looks at what is given, and loads what operations are made of
+                value = slow(*arguments)
+                seen = all(hasattr(_torch, name) for name in _NEEDED)  # or else it is another version of torch
+                return value
+            # What vmap does, operation by operation, without its search for tensors in whatever is given and returned.
+            size = next(len(value) for value, dim in zip(arguments, in_dims, strict=True) if dim is not None)
+            level = _torch._vmap_increment_nesting(size, "error")
+            try:
+                rows = zip(arguments, in_dims, strict=True)
+                value = function(
+                    *(each if dim is None else _torch._add_batch_dim(each, dim, level) for each, dim in rows)
+                )
+                if isinstance(value, torch.Tensor):
+                    return _torch._remove_batch_dim(value, level, size, 0)
+                return tuple(_torch._remove_batch_dim(each, level, size, 0) for each in value)
+            finally:
+                _torch._vmap_decrement_nesting()
         finally:
             _count(-1)
 
     return quiet
-
-
-def _mapped(function: Callable[..., Any], in_dims: tuple[int | None, ...], arguments: tuple[Any, ...]) -> Any:
-    """Return what vmap does, operation by operation, without its search for tensors in whatever is given and returned."""
-    size = next(len(value) for value, dim in zip(arguments, in_dims, strict=True) if dim is not None)
-    level = _torch._vmap_increment_nesting(size, "error")
-    try:
-        rows = zip(arguments, in_dims, strict=True)
-        value = function(*(each if dim is None else _torch._add_batch_dim(each, dim, level) for each, dim in rows))
-        if isinstance(value, torch.Tensor):
-            return _torch._remove_batch_dim(value, level, size, 0)
-        return tuple(_torch._remove_batch_dim(each, level, size, 0) for each in value)
-    finally:
-        _torch._vmap_decrement_nesting()
 
 
 def _count(change: int) -> None:

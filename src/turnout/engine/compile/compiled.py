@@ -81,14 +81,17 @@ class Compiled:
             if (traced := self._trace_of(key, first)) is not None:
                 traced(stays, [rows[i:] for rows in moves])
                 return
-            self._by_python(key, (*fixed, *(None if rows is None else rows[i] for rows in each)))
+            arguments = (*fixed, *(None if rows is None else rows[i] for rows in each))
+            self._count_call(key, arguments)
+            self._function(*arguments)
 
     def __call__(self, *arguments: torch.Tensor | None) -> Any:
         """Return the function's value."""
         key = _shape(arguments), None
         if (traced := self._trace_of(key, arguments)) is not None:
             return traced(*(a for a in arguments if a is not None))
-        return self._by_python(key, arguments)
+        self._count_call(key, arguments)
+        return self._function(*arguments)
 
     def _trace_of(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Callable[..., Any] | None:
         """Return the trace to use: this run's, or from the second call on a known one that gives the function's very bits."""
@@ -105,14 +108,13 @@ class Compiled:
         self._traced[key], self.backends[key] = found, "shared"
         return found
 
-    def _by_python(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> Any:
-        """Return the function's value; a trace for the next time, once there were enough calls."""
+    def _count_call(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
+        """Count a call that goes through Python, and trace the function for the next time, once there were enough."""
         calls = self._calls.get(key, 0)
         if calls >= _CALLS and len(self._traced) < _MOST:
             calls = -math.inf  # it is tried once
             self._threads.when_idle(lambda: self._try_to_trace(key, arguments))
         self._calls[key] = calls + 1
-        return self._function(*arguments)
 
     def _try_to_trace(self, key: Any, arguments: tuple[torch.Tensor | None, ...]) -> None:
         """Trace; what cannot be traced goes on being called, for whatever reason that is."""
