@@ -23,5 +23,5 @@ def test_few_frames_lie_between_run_and_the_first_loss_of_a_round(monkeypatch):
     to.Experiment(DATA, to.models.Mlp(hidden=(4,)), to.fedavg(), rounds=1, loss=loss).run()
     frames = [(frame.filename.rpartition("turnout/")[2], frame.name) for frame in stacks[0]]
     assert frames[0] == ("experiment.py", "run")
-    assert len(frames) <= 20, frames
-    assert len({file for file, _ in frames}) <= 12, frames
+    assert len(frames) <= 25, frames
+    assert len({file for file, _ in frames}) <= 14, frames
