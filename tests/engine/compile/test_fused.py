@@ -6,6 +6,7 @@ import torch
 from turnout.engine.compile import fused
 
 OPTIONS: dict[str, Any] = {"beta1": 0.8, "beta2": 0.95, "eps": 1e-6, "weight_decay": 0.1}
+adamw: Any = fused.adamw_
 B, P = 4, 135  # a row is no multiple of what a processor computes at once
 
 
@@ -27,7 +28,7 @@ def test_equals_torchs_adamw_of_each_client():
         optimizer.state[p] = before
         optimizer.step()
         expected[row] = p.detach()
-    fused.adamw_(params, gradient, m, v, count, lr, **OPTIONS)
+    adamw(params, gradient, m, v, count, lr, **OPTIONS)
     torch.testing.assert_close(params, expected, rtol=0, atol=1e-12)
 
 
@@ -35,10 +36,10 @@ def test_equals_torchs_adamw_of_each_client():
 def test_a_client_s_bits_do_not_depend_on_who_else_is_there(dtype):
     """Nor on whether its step size is its own or that of all."""
     together, single, apart = state(dtype), state(dtype), state(dtype)
-    fused.adamw_(*together, torch.full((1, 1), 0.1, dtype=dtype), **OPTIONS)
-    fused.adamw_(*apart, torch.full((B, 1), 0.1, dtype=dtype), **OPTIONS)
+    adamw(*together, torch.full((1, 1), 0.1, dtype=dtype), **OPTIONS)
+    adamw(*apart, torch.full((B, 1), 0.1, dtype=dtype), **OPTIONS)
     for row in reversed(range(B)):
-        fused.adamw_(*(each[row : row + 1] for each in single), torch.full((1, 1), 0.1, dtype=dtype), **OPTIONS)
+        adamw(*(each[row : row + 1] for each in single), torch.full((1, 1), 0.1, dtype=dtype), **OPTIONS)
     for one, other, third in zip(together, single, apart, strict=True):
         assert torch.equal(one, other)
         assert torch.equal(one, third)
@@ -48,8 +49,8 @@ def test_gradients_may_lie_in_memory_in_any_order():
     turned, plain = state(), state()
     turned[1] = turned[1].T.contiguous().T
     lr = torch.full((1, 1), 0.1, dtype=torch.float64)
-    fused.adamw_(*turned, lr, **OPTIONS)
-    fused.adamw_(*plain, lr, **OPTIONS)
+    adamw(*turned, lr, **OPTIONS)
+    adamw(*plain, lr, **OPTIONS)
     assert torch.equal(turned[0], plain[0])
 
 
