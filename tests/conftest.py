@@ -44,6 +44,21 @@ def _no_process_is_left():
 
 
 @pytest.fixture
+def built_in(tmp_path_factory, monkeypatch):
+    """Adds a module to a package of turnout, as if its file lay in the package's folder."""
+    import importlib
+
+    def add(package, name, text):
+        folder = tmp_path_factory.mktemp("built_in")
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+        module = importlib.import_module(package)
+        monkeypatch.setattr(module, "__path__", [*module.__path__, str(folder)])
+        importlib.invalidate_caches()
+
+    return add
+
+
+@pytest.fixture
 def by_python(monkeypatch):
     """Calls a function, and meanwhile nothing is traced."""
 

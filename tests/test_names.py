@@ -107,7 +107,8 @@ def test_no_message_on_the_command_line_advises_python_that_can_be_written_there
         ("write concurrency=None, or steps=TimeBudget(30)", "write pace.concurrency=none, or local.steps='{kind="),
         ("write resume=True (--resume a) to go on", "write --resume a to go on"),
         ("got 'rates=5', write Mlp()", "got 'rates=5', write model=mlp"),
-        ("write DivideByCurvature(lr=0.1)", "write DivideByCurvature(lr=0.1)"),
+        ("write DivideByCurvature(lr=0.1)", "write also.divide_by_curvature.lr=0.1"),
+        ("write also=(DivideBySum(),)", "write also.divide_by_sum={}"),
         ("an open Sgd(", "an open Sgd("),
     ],
 )

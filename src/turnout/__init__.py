@@ -43,10 +43,15 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name not in __all__:
-        return _moved(name)
+        return _recipe(name) or _moved(name)
     exports = vars(import_module("turnout.exports"))
     globals().update({each: exports[each] for each in __all__ if each in exports})
     return globals()[name]
+
+
+def _recipe(name: str) -> Any:
+    """Return a recipe that is registered and not listed here; None for any other name."""
+    return None if name.startswith("_") else import_module("turnout.algorithms").ALGORITHMS.get(name)
 
 
 def _moved(name: str) -> Any:

@@ -7,13 +7,8 @@ import pytest
 
 import turnout as to
 from turnout import exports
-from turnout.algorithms import ALGORITHMS
 from turnout.cli.commands.listing import KINDS
-from turnout.cli.completion import REGISTRIES, registered
 from turnout.cli.listing import CATALOGUE
-from turnout.cli.names import AVAILABILITY, PACES
-from turnout.data.catalogue import SOURCES
-from turnout.models import MODELS
 
 HELP = """
 import os, sys
@@ -35,21 +30,6 @@ def test_help_and_completion_import_nothing_heavy() -> None:
     assert "turnout compare fedau average_participating --seeds 3" in shown
     assert "turnout list algorithms" in shown
     assert shown.endswith("fedavg\nfedavg_p\nfedavgm\nheavy: []\n")
-
-
-@pytest.mark.parametrize(
-    ("registry", "members"),
-    {
-        "ALGORITHMS": ALGORITHMS,
-        "SOURCES": SOURCES,
-        "MODELS": MODELS,
-        "AVAILABILITY": AVAILABILITY,
-        "PACES": PACES,
-    }.items(),
-)
-def test_the_names_that_are_completed_are_those_that_there_are(registry, members) -> None:
-    assert registry in REGISTRIES
-    assert registered(registry) == list(members)
 
 
 def test_every_kind_that_is_completed_can_be_listed() -> None:

@@ -94,7 +94,7 @@ def test_work_that_varies_runs_and_is_in_what_is_saved(turnout: Turnout, small: 
     ("overrides", "message"),
     [
         (('local.epochs={kind="unifrom"}',), "unknown work 'unifrom': did you mean 'uniform'?"),
-        (("local.epochs={least=1}",), "local.epochs.kind: got None, needed the name of a work: uniform"),
+        (("local.epochs={least=1}",), "local.epochs.kind: got None, needed the name of a work: share_of_work"),
         (('local.epochs={kind="uniform", lest=1}',), "unknown option 'local.epochs.lest' of UniformWork: did you mean"),
         (('local.epochs={kind="uniform", least=0}',), "local.epochs.least: got 0, needed a whole number >= 1"),
         (('local.steps={kind="uniform", most="many"}',), "local.steps.most: got 'many', needed a whole number"),

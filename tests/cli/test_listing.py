@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from turnout.algorithms import ALGORITHMS
 from turnout.cli.listing import CATALOGUE
 
 Turnout = Callable[..., Any]
@@ -37,15 +36,47 @@ def test_everything_is_listed_without_a_kind(turnout: Turnout) -> None:
         assert f"{kind}: " in shown
 
 
-def test_a_new_recipe_is_listed_at_once(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fresh(*, bend: float = 0.25) -> None:
-        """Bends more than others."""
-        del bend
+RECIPE = '''
+from turnout.algorithms.compose import compose
+from turnout.pieces.base.algorithm import ALGORITHMS
 
-    monkeypatch.setitem(ALGORITHMS, "fresh", fresh)
+@ALGORITHMS.register
+def {name}(local=None, *, bend: float = 0.25, also=()):
+    """Bends more than others."""
+    return compose(also=also, name="{name}")
+'''
+GUARD = '''
+from dataclasses import dataclass, replace
+from turnout.pieces.base import Guard
+
+@dataclass(frozen=True)
+class Scaled(Guard, name="{name}"):
+    """Scales updates in the test."""
+    by: float = 0.5
+
+    def apply(self, report, task, memory, clients):
+        return replace(report, delta=report.delta * self.by)
+'''
+
+
+def test_a_new_recipe_is_listed_at_once_and_runs(turnout: Turnout, built_in: Any, small: tuple[str, ...]) -> None:
+    built_in("turnout.algorithms", "fresh_in_listing", RECIPE.format(name="fresh_in_listing"))
     shown = turnout("list", "algorithms").stdout
     assert "Bends more than others." in shown
     assert "bend=0.25" in shown
+    result = turnout("run", "--algorithm", "fresh_in_listing", "algorithm.bend=1", *small, "--rounds", "1", "--quiet")
+    assert result.exit_code == 0, result.output
+
+
+def test_a_new_guard_is_listed_at_once_and_runs(turnout: Turnout, built_in: Any, small: tuple[str, ...]) -> None:
+    built_in("turnout.pieces.guard", "scaled_in_listing", GUARD.format(name="scaled_in_listing"))
+    shown = turnout("list", "guards").stdout
+    assert "Scales updates in the test." in shown
+    assert "by=0.5" in shown
+    result = turnout("run", "also.scaled_in_listing.by=0.1", *small, "--rounds", "1", "--quiet", "--print-config")
+    assert result.exit_code == 0, result.output
+    result = turnout("run", "also.scaled_in_listing.by=0.1", *small, "--rounds", "1", "--quiet")
+    assert result.exit_code == 0, result.output
 
 
 def test_an_unknown_kind_is_refused(turnout: Turnout) -> None:

@@ -144,10 +144,10 @@ def test_all_of_a_comparison_with_late_reports_go_by_the_clock() -> None:
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
-        (None, "own.py:mine", "own.py:mine: there is no file own.py: needed FILE.py:FUNCTION, as seen from"),
+        (None, "own.py:mine", "own.py:mine: there is no file own.py: needed FILE.py:NAME, as seen from"),
         ("1 / 0", "own.py:mine", "own.py cannot be run: ZeroDivisionError: division by zero"),
-        ("", "own.py:mine", "own.py has no function 'mine': it has no functions"),
-        ("def mean(local, also): pass", "own.py:maen", "own.py has no function 'maen': did you mean 'mean'"),
+        ("", "own.py:mine", "own.py has no function or class 'mine': it has no functions and no classes"),
+        ("def mean(local, also): pass", "own.py:maen", "own.py has no function or class 'maen': did you mean 'mean'"),
         (
             "def mine(): pass",
             "own.py:mine",
@@ -163,7 +163,6 @@ def test_all_of_a_comparison_with_late_reports_go_by_the_clock() -> None:
 def test_what_is_no_recipe(
     text: str | None, name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own.recipe.cache_clear()
     monkeypatch.chdir(tmp_path)
     if text is not None:
         (tmp_path / "own.py").write_text(text, encoding="utf-8")

@@ -182,7 +182,7 @@ def test_a_comparison_of_both_tells_simulated_seconds(
         ("pace.buffer_siz=5", "unknown option 'pace.buffer_siz' of Rounds: known: deadline"),
         (
             "availability.period=5",
-            "unknown option 'availability.period' of Markov: it is an option of cyclic, sine, interleaved_sine, staircase; ",
+            "unknown option 'availability.period' of Markov: it is an option of cyclic, interleaved_sine, sine, staircase; ",
         ),
         ("pace={name='buffered', buffer_size=0}", "pace.buffer_size: got 0, needed a whole number >= 1"),
         ("pace={name='buffered', waits='sometimes'}", "pace.waits: got 'sometimes'"),

@@ -216,7 +216,7 @@ def test_settings_are_a_function_of_the_seed() -> None:
         ("selection=unifrom", "unknown selection 'unifrom': did you mean 'uniform'?"),
         (
             "selection.cohort_size=3",
-            "selection has options but no name: write selection=NAME too, one of all_available, uniform",
+            "selection has options but no name: write selection=NAME too, one of all_available, by_alignment",
         ),
         ("availability=marko", "unknown availability 'marko': did you mean 'markov'?"),
         ("availability.mean=3", "availability.mean: got 3.0, needed a probability"),
@@ -264,10 +264,18 @@ def test_a_solver_is_refused_where_the_recipe_is_about_sgd() -> None:
         settings("algorithm=perfedavg", "local.solver=adamw")
 
 
-def test_a_local_rule_is_refused_where_the_recipe_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    from turnout.algorithms.compose import compose
+BARE = """
+from turnout.algorithms.compose import compose
+from turnout.pieces.base.algorithm import ALGORITHMS
 
-    monkeypatch.setitem(ALGORITHMS, "bare", lambda also=(): compose(*also))
+@ALGORITHMS.register
+def bare(also=()):
+    return compose(*also)
+"""
+
+
+def test_a_local_rule_is_refused_where_the_recipe_has_none(built_in: Any) -> None:
+    built_in("turnout.algorithms", "bare_in_settings", BARE)
     with pytest.raises(ConfigurationError, match=r"local: .* has no local rule with options: leave it out"):
         settings("algorithm=bare", "local.lr=1")
 

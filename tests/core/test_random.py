@@ -46,6 +46,12 @@ def test_draws_have_the_distribution_they_should():
     assert np.abs(np.bincount(k, minlength=7) - len(k) / 7).max() < 5 * np.sqrt(len(k) / 7)
 
 
+@pytest.mark.parametrize("part", [3, np.int64(2**62)])
+def test_a_plain_integer_is_refused_with_what_to_write(part):
+    with pytest.raises(TypeError, match=rf"fold: got the plain integer {part}, .* stream\(purpose, seed, {part}\)"):
+        fold(np.arange(3), part)
+
+
 def test_neighbours_are_unrelated():
     grid = fold(stream("test", 1), np.arange(300)[:, None], np.arange(300))
     u = uniform(grid)

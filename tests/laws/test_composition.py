@@ -13,8 +13,8 @@ import torch
 
 from turnout import ALGORITHMS, ConfigurationError
 from turnout.algorithms.compose import compose
-from turnout.cli.names import AGGREGATIONS, ALSO, SERVER_OPTIMIZERS
-from turnout.pieces.base import Guard
+from turnout.cli.names import AGGREGATIONS, SERVER_OPTIMIZERS
+from turnout.cli.names import GUARDS as ALL_GUARDS
 from turnout.simulation import Simulation
 
 from .recipes import LOCAL, RECIPES, experiment
@@ -22,9 +22,11 @@ from .test_reports import batches, reordered, states_after
 
 NEED_MORE = ("clip_controls", "noise_share")
 """They go with `PrivateSum` alone: tests/pieces/aggregation/test_private_controls.py and test_private_sum.py."""
-GUARDS = {name: kind for name, kind in ALSO.items() if issubclass(kind, Guard) and name not in NEED_MORE}
+GUARDS = {name: kind for name, kind in ALL_GUARDS.items() if name not in NEED_MORE}
 WITH_TABLES_OF_THEIR_OWN = ("private_sum", "secure_sum")
 """In tests/pieces/aggregation/test_private_sum.py and tests/deployment/test_secure_sum.py."""
+OF_RECIPES = ("aced", "area", "fedstale", "fedvarp", "kept_models", "mifa", "weighted_models", "weighted_sum")
+"""What recipes are made of, which the table of laws has."""
 REPORTS = batches(rounds=5)
 OPTIONS = {"amplified": {"period": 3}}  # less than there are rounds
 REFUSED = {
@@ -77,7 +79,7 @@ def test_what_runs_does_not_depend_on_the_order_of_reports(name, slot):
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     shuffled = [reordered(one, rng) for one in REPORTS]
     kinds = AGGREGATIONS if slot == "aggregation" else SERVER_OPTIMIZERS
-    kinds = {piece: kind for piece, kind in kinds.items() if piece not in WITH_TABLES_OF_THEIR_OWN}
+    kinds = {piece: kind for piece, kind in kinds.items() if piece not in (*WITH_TABLES_OF_THEIR_OWN, *OF_RECIPES)}
     plain = states_after(RECIPES[name](LOCAL), REPORTS)[0].params
     for piece, kind in kinds.items():
         if why := reason(name, slot, piece):

@@ -1,7 +1,5 @@
 """Recipes: each fills the slots of an algorithm as a paper has it."""
 
-from collections.abc import Callable
-
 from turnout.algorithms.ace import ace
 from turnout.algorithms.aced import aced
 from turnout.algorithms.amplified_scaffold import amplified_scaffold
@@ -47,22 +45,8 @@ from turnout.algorithms.rennala import rennala
 from turnout.algorithms.ringmaster import ringmaster
 from turnout.algorithms.scaffold import scaffold
 from turnout.algorithms.scaffold_p import scaffold_p
-from turnout.pieces.base.algorithm import Algorithm
-
-ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
-    recipe.__name__: recipe
-    for recipe in (
-        fedavg, fedau, average_participating, average_all, known_statistics, fedvarp, mifa,
-        fedstale, fedawe, fedlaavg, f3ast, amplified_scaffold,
-        folb, folb_heterogeneous, folb_two_set, fednu, fedprox, fednova,
-        fedavg_p, scaffold_p, fedsim, fedalt, fedrep, fedper, fedbn, ditto, scaffold,
-        maxfl, qffl, perfedavg, mw_fed,
-        fedstaleweight, fedbuff, fedasync,
-        ca2fl, ace, aced, area, fadas, rennala, ringmaster,
-        fedavgm, fedadam, fedyogi, fedadagrad, fedexp, diloco,
-    )
-}  # fmt: skip
-"""Every recipe by its name on the command line."""
+from turnout.core.registry import lookup
+from turnout.pieces.base.algorithm import ALGORITHMS
 
 __all__ = [
     "ALGORITHMS",
@@ -114,3 +98,5 @@ __all__ = [
     "scaffold",
     "scaffold_p",
 ]
+
+__getattr__ = lookup(__name__)

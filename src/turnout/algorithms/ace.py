@@ -12,12 +12,13 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Mifa
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
+@ALGORITHMS.register
 def ace(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
     """ACE: ``U_b = Delta_b`` for whoever reports, then ``x <- x + server_lr (1/N) sum_n U_n`` (Algorithm 1).
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import PeriodicScaffold, Sgd, Solver
 from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.pieces.weighting import DivideByParticipants
 
 
+@ALGORITHMS.register
 def amplified_scaffold(
     local: Solver | None = None, *, period: int = 10, gamma: float = 1.5, also: tuple[Piece, ...] = ()
 ) -> Algorithm:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.pieces.aggregation import Area
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.weighting import DivideByClients
 
 
+@ALGORITHMS.register
 def area(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> Algorithm:
     """AREA: ``x <- x + (1/N) sum_b (x_b - y_b)``, then ``y_b = x_b``; x_b the model that b arrived at, y_b the one before.
 

@@ -10,11 +10,12 @@ from turnout.algorithms.compose import compose
 from turnout.core.checks import positive
 from turnout.pieces.aggregation import KeptModels
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.weighting import DivideByParticipants, Echo
 
 
+@ALGORITHMS.register
 def fedawe(
     local: Solver | None = None,
     *,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.fedexp import FedExP
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
+@ALGORITHMS.register
 def fedexp(
     local: Solver | None = None,
     *,

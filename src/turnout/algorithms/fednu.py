@@ -9,7 +9,7 @@ from turnout.algorithms.compose import compose
 from turnout.core.checks import known_name
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece, Selection
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import Sgd, Solver, StartGradient
 from turnout.pieces.selection import (
     ByAlignment,
@@ -26,6 +26,7 @@ from turnout.pieces.weighting import (
 )
 
 
+@ALGORITHMS.register
 def fednu(
     local: Solver | None = None,
     *,

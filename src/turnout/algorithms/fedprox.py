@@ -8,7 +8,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import Prox, Sgd, Solver
 from turnout.pieces.selection import (
     Uniform,
@@ -21,6 +21,7 @@ from turnout.pieces.weighting import (
 )
 
 
+@ALGORITHMS.register
 def fedprox(
     local: Solver | None = None,
     *,

@@ -9,12 +9,13 @@ from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedStale
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients, KnownRates, Participation
 
 
+@ALGORITHMS.register
 def fedstale(
     local: Solver | None = None,
     *,

@@ -11,13 +11,14 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideBySum, ExpectedStaleness
 from turnout.pieces.weighting.staleness import Average, Rule
 
 
+@ALGORITHMS.register
 def fedstaleweight(
     local: Solver | None = None,
     *,

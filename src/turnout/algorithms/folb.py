@@ -12,7 +12,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import Inexactness, Sgd, Solver, StartGradient
 from turnout.pieces.selection import (
     TwoCohorts,
@@ -27,6 +27,7 @@ from turnout.pieces.weighting import (
 )
 
 
+@ALGORITHMS.register
 def folb(
     local: Solver | None = None,
     *,
@@ -46,6 +47,7 @@ def folb(
     return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="folb")
 
 
+@ALGORITHMS.register
 def folb_heterogeneous(
     local: Solver | None = None,
     *,
@@ -66,6 +68,7 @@ def folb_heterogeneous(
     return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="folb_heterogeneous")
 
 
+@ALGORITHMS.register
 def folb_two_set(
     local: Solver | None = None,
     *,

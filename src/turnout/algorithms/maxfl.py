@@ -11,7 +11,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import AppealGap, Sgd, Solver
 from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -22,6 +22,7 @@ from turnout.pieces.weighting import (
 from turnout.pieces.weighting.appeal import Q
 
 
+@ALGORITHMS.register
 def maxfl(
     local: Solver | None = None,
     *,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import AppealGap, Sgd, ShareOfWork, Solver
 from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -21,6 +21,7 @@ from turnout.pieces.weighting import (
 )
 
 
+@ALGORITHMS.register
 def mw_fed(
     local: Solver | None = None,
     *,

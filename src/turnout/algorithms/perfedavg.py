@@ -9,7 +9,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import Meta, Sgd
 from turnout.pieces.local.meta import Hessian
 from turnout.pieces.selection import Uniform
@@ -19,6 +19,7 @@ from turnout.pieces.weighting import (
 )
 
 
+@ALGORITHMS.register
 def perfedavg(
     local: Sgd | None = None,
     *,

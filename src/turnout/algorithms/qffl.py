@@ -8,7 +8,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.local import Sgd, Solver, StartLoss
 from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -17,6 +17,7 @@ from turnout.pieces.weighting import (
 )
 
 
+@ALGORITHMS.register
 def qffl(
     local: Solver | None = None,
     *,

@@ -1,40 +1,26 @@
-"""Names that a shell completes, found in the source of their registries: importing those would take seconds at every key."""
+"""Names that a shell completes, read from the source of their packages: importing those would take seconds at every key."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
-from pathlib import Path
 
-_PACKAGE = Path(__file__).parents[1]
+from turnout.core.registry import names_in_source
 
-REGISTRIES = {
-    "ALGORITHMS": "algorithms/__init__.py",
-    "SOURCES": "data/catalogue.py",
-    "MODELS": "models/__init__.py",
-    "AVAILABILITY": "cli/names.py",
-    "PACES": "cli/names.py",
+PACKAGES = {
+    "algorithm": "turnout.algorithms",
+    "data": "turnout.data",
+    "model": "turnout.models",
+    "availability": "turnout.population.availability",
+    "pace": "turnout.protocol.pace",
+    "loss": "turnout.engine.loss",
 }
-"""Where what has a name is registered, by the variable that holds it."""
+"""The package of the family that a flag names a member of."""
 
 
-def names_of(registry: str) -> Callable[[str], list[str]]:
-    """Return what completes the beginning of a name in one of `REGISTRIES`, for ``typer.Option(autocompletion=...)``.
+def names_of(flag: str) -> Callable[[str], list[str]]:
+    """Return what completes the beginning of a name after one of `PACKAGES`, for ``typer.Option(autocompletion=...)``.
 
-    >>> names_of("PACES")("b")
+    >>> names_of("pace")("b")
     ['buffered']
     """
-    return lambda incomplete: [name for name in registered(registry) if name.startswith(incomplete)]
-
-
-def registered(registry: str) -> list[str]:
-    """Return the names in a registry, which its source holds as keys, or as the functions that the names are of."""
-    for statement in ast.parse((_PACKAGE / REGISTRIES[registry]).read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.AnnAssign) and getattr(statement.target, "id", "") == registry:
-            if isinstance(statement.value, ast.Dict):
-                return [key.value for key in statement.value.keys if isinstance(key, ast.Constant)]  # type: ignore[misc]
-            if isinstance(statement.value, ast.DictComp) and isinstance(
-                of := statement.value.generators[0].iter, ast.Tuple
-            ):
-                return [each.id for each in of.elts if isinstance(each, ast.Name)]
-    return []
+    return lambda incomplete: [name for name in names_in_source(PACKAGES[flag]) if name.startswith(incomplete)]

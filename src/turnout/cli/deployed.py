@@ -141,6 +141,7 @@ def _refuse_names_of_files(table: Any, place: str) -> None:
     """Refuse settings that would have this machine read or run a file because a server says so."""
     if isinstance(table, Mapping):
         for key, value in table.items():
+            _refuse_names_of_files(str(key), place or "settings")
             _refuse_names_of_files(value, f"{place}.{key}" if place else str(key))
     elif isinstance(table, list | tuple):
         for value in table:

@@ -25,7 +25,7 @@ Algorithm = Annotated[
         metavar="NAME",
         help="How to train: turnout list algorithms (default: fedau).",
         rich_help_panel=SETTINGS,
-        autocompletion=names_of("ALGORITHMS"),
+        autocompletion=names_of("algorithm"),
     ),
 ]
 Seeds = Annotated[
@@ -38,7 +38,7 @@ Data = Annotated[
         metavar="NAME",
         help="What to train on: turnout list data.",
         rich_help_panel=SETTINGS,
-        autocompletion=names_of("SOURCES"),
+        autocompletion=names_of("data"),
     ),
 ]
 Model = Annotated[
@@ -47,7 +47,7 @@ Model = Annotated[
         metavar="NAME",
         help="What to train: turnout list models.",
         rich_help_panel=SETTINGS,
-        autocompletion=names_of("MODELS"),
+        autocompletion=names_of("model"),
     ),
 ]
 Availability = Annotated[
@@ -56,7 +56,16 @@ Availability = Annotated[
         metavar="NAME",
         help="When clients are there: turnout list availability.",
         rich_help_panel=SETTINGS,
-        autocompletion=names_of("AVAILABILITY"),
+        autocompletion=names_of("availability"),
+    ),
+]
+Loss = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What to minimise: turnout list losses (default: the model's own, or cross_entropy).",
+        rich_help_panel=SETTINGS,
+        autocompletion=names_of("loss"),
     ),
 ]
 Pace = Annotated[
@@ -65,7 +74,7 @@ Pace = Annotated[
         metavar="NAME",
         help="When the server steps: turnout list paces.",
         rich_help_panel=SETTINGS,
-        autocompletion=names_of("PACES"),
+        autocompletion=names_of("pace"),
     ),
 ]
 Rounds = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from itertools import chain, islice
@@ -12,6 +13,9 @@ from typing import IO, Any
 from turnout.cli.options import Table
 from turnout.cli.sections import flag_of
 from turnout.core.checks import ConfigurationError
+
+_KEYS = re.compile(r"(?<=^also\.)[^=]*?\.py:\w+|[^.]+|(?<=\.)(?=\.|$)|^(?=\.|$)")
+"""Names between dots, empty ones among them; of a piece in a file, ``also.FILE.py:NAME``, the whole is one."""
 
 _DEEPEST, _MOST_VALUES = 20, 1_000_000
 """How deep settings may be nested, and how many values there may be at a level."""
@@ -36,7 +40,7 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
 def override(text: str) -> Table:
     """``data.alpha=0.3`` as a layer, ``{"data": {"alpha": 0.3}}``; what is no TOML value is taken as text."""
     path, equals, value = text.partition("=")
-    keys = [key.strip() for key in path.split(".")]
+    keys = [key.strip() for key in _KEYS.findall(path)]
     if not equals and (flag := flag_of(text)):
         raise ConfigurationError(f"{text!r} is the name of a piece, and settings are key=value: write {flag}")
     if not equals or not all(keys):

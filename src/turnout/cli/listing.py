@@ -11,53 +11,37 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from turnout.algorithms import ALGORITHMS
-from turnout.cli import defaults
-from turnout.cli.names import (
-    AGGREGATIONS,
-    ALSO,
-    AUGMENTATIONS,
-    AVAILABILITY,
-    BEHAVIOURS,
-    DELAYS,
-    FAMILIES,
-    MIXINGS,
-    PACES,
-    PARTITIONS,
-    REQUIREMENTS,
-    SCHEDULES,
-    SELECTIONS,
-    SERVER_OPTIMIZERS,
-    SOLVERS,
-    SPEEDS,
-    WORK,
-)
+from turnout.cli import defaults, names
 from turnout.cli.options import REQUIRED, options_of
-from turnout.data.catalogue import SOURCES
 from turnout.data.source import Source
 from turnout.experiment import Experiment
-from turnout.models import MODELS
 from turnout.pieces.local import Sgd
 
 CATALOGUE: Mapping[str, tuple[str, Mapping[str, Callable[..., Any]]]] = {
-    "algorithms": ("--algorithm NAME algorithm.OPTION=VALUE", ALGORITHMS),
-    "data": ("--data NAME data.OPTION=VALUE", SOURCES),
-    "models": ("--model NAME model.OPTION=VALUE", MODELS),
-    "availability": ("--availability NAME availability.OPTION=VALUE", AVAILABILITY),
-    "paces": ("--pace NAME pace.OPTION=VALUE", PACES),
-    "partitions": ("data.partition=NAME data.OPTION=VALUE", PARTITIONS),
-    "selections": ("selection=NAME selection.OPTION=VALUE", SELECTIONS),
-    "aggregations": ("aggregation=NAME aggregation.OPTION=VALUE", AGGREGATIONS),
-    "mixings": ("aggregation.mixing='{kind=\"NAME\", OPTION=VALUE}'", MIXINGS),
-    "server_optimizers": ("server=NAME server.OPTION=VALUE", SERVER_OPTIMIZERS),
-    "pieces": ("also.NAME.OPTION=VALUE", ALSO),
-    "solvers": ("local.solver=NAME local.OPTION=VALUE", SOLVERS),
-    "schedules": ("local.lr='{kind=\"NAME\", OPTION=VALUE}'", SCHEDULES),
-    "requirements": ("population.requirement='{kind=\"NAME\", OPTION=VALUE}'", REQUIREMENTS),
-    "behaviours": ("population.behaviour='{kind=\"NAME\", OPTION=VALUE}'", BEHAVIOURS),
-    "speeds": ("population.speed='{kind=\"NAME\", OPTION=VALUE}'", SPEEDS),
-    "delays": ("population.speed.compute='{kind=\"NAME\", OPTION=VALUE}'", DELAYS),
-    "work": ("local.steps='{kind=\"NAME\", OPTION=VALUE}'", WORK),
+    "algorithms": ("--algorithm NAME algorithm.OPTION=VALUE", names.ALGORITHMS),
+    "data": ("--data NAME data.OPTION=VALUE", names.SOURCES),
+    "models": ("--model NAME model.OPTION=VALUE", names.MODELS),
+    "availability": ("--availability NAME availability.OPTION=VALUE", names.AVAILABILITY),
+    "paces": ("--pace NAME pace.OPTION=VALUE", names.PACES),
+    "partitions": ("data.partition=NAME data.OPTION=VALUE", names.PARTITIONS),
+    "selections": ("selection=NAME selection.OPTION=VALUE", names.SELECTIONS),
+    "aggregations": ("aggregation=NAME aggregation.OPTION=VALUE", names.AGGREGATIONS),
+    "mixings": ("aggregation.mixing='{kind=\"NAME\", OPTION=VALUE}'", names.MIXINGS),
+    "server_optimizers": ("server=NAME server.OPTION=VALUE", names.SERVER_OPTIMIZERS),
+    "local": ("also.NAME.OPTION=VALUE", names.LOCAL_PARTS),
+    "personalizations": ("also.NAME.OPTION=VALUE", names.PERSONALIZATIONS),
+    "guards": ("also.NAME.OPTION=VALUE", names.GUARDS),
+    "weightings": ("also.NAME.OPTION=VALUE", names.WEIGHTINGS),
+    "solvers": ("local.solver=NAME local.OPTION=VALUE", names.SOLVERS),
+    "schedules": ("local.lr='{kind=\"NAME\", OPTION=VALUE}'", names.SCHEDULES),
+    "requirements": ("population.requirement='{kind=\"NAME\", OPTION=VALUE}'", names.REQUIREMENTS),
+    "behaviours": ("population.behaviour='{kind=\"NAME\", OPTION=VALUE}'", names.BEHAVIOURS),
+    "speeds": ("population.speed='{kind=\"NAME\", OPTION=VALUE}'", names.SPEEDS),
+    "delays": ("population.speed.compute='{kind=\"NAME\", OPTION=VALUE}'", names.DELAYS),
+    "correlations": ("aggregation.correlation='{kind=\"NAME\", OPTION=VALUE}'", names.CORRELATIONS),
+    "losses": ("--loss NAME", names.LOSSES),
+    "trackers": ("--track NAME", names.TRACKERS),
+    "work": ("local.steps='{kind=\"NAME\", OPTION=VALUE}'", names.WORK),
 }
 """How each kind is written, and what there is of it."""
 
@@ -66,7 +50,7 @@ MORE: Mapping[str, tuple[tuple[str, str, Callable[..., Any], Mapping[str, Any]],
     "data": (
         (
             "data.OPTION=VALUE",
-            f"who holds what (turnout list partitions), tests, and augmentation ({' or '.join(AUGMENTATIONS)})",
+            f"who holds what (turnout list partitions), tests, and augmentation ({' or '.join(names.AUGMENTATIONS)})",
             Source.split,
             {"partition": "by_id", "augmentation": None},
         ),
@@ -130,9 +114,9 @@ def written(value: Any) -> str:
     if value is REQUIRED:
         return "?"
     if is_dataclass(value):
-        known = {piece: name for _, pieces in FAMILIES.values() for name, piece in pieces.items()}
-        own = [f"{field.name}={written(getattr(value, field.name))}" for field in fields(value)]
-        return "{" + ", ".join([f'kind="{known[type(value)]}"', *own]) + "}"
+        kind: Any = type(value)
+        options = [f"{field.name}={written(getattr(value, field.name))}" for field in fields(value)]
+        return "{" + ", ".join([f'kind="{kind.family.name_of(kind)}"', *options]) + "}"
     if isinstance(value, tuple | list):
         return ",".join(map(str, value))
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -1,273 +1,119 @@
-"""What can be named in files and on the command line, beside the registries of algorithms, data and models."""
+"""Families of pieces that can be named in files and on the command line, as the registry has them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from turnout.core.schedule import ByStep, Cosine, Halving, InverseRoot, LinearWarmup, Schedule
-from turnout.data.partition import (
-    ById,
-    ClassesPerClient,
-    Dirichlet,
-    HsuDirichlet,
-    Iid,
-    LabelClusters,
-    LabelGroups,
-    Partition,
-    PowerLaw,
-)
-from turnout.data.transforms import Transform, cifar100_augmentation, cifar_augmentation
-from turnout.pieces.aggregation import (
-    Bucketing,
-    CentredClipping,
-    GeometricMedian,
-    Krum,
-    Median,
-    MinimumDiameter,
-    MultiKrum,
-    NearestNeighbours,
-    PrivateSum,
-    SecureSum,
-    TrimmedMean,
-)
+from turnout.core.registry import Family
+from turnout.core.schedule import Schedule
+from turnout.data.partition import Partition
+from turnout.data.source import SOURCES
+from turnout.data.transforms.ready_made import AUGMENTATIONS
+from turnout.engine.loss import LOSSES
+from turnout.models import MODELS
 from turnout.pieces.aggregation.mixing import Mixing
-from turnout.pieces.base import Aggregation, Piece, Selection, Server
-from turnout.pieces.guard import BFloat16, Clip, ClipControls, NoiseShare, PowerSgd, Qsgd, RandomK, Sign, TopK
-from turnout.pieces.local import (
-    Adam,
-    AdamW,
-    Alternating,
-    GradientNoise,
-    PeriodicScaffold,
-    Prox,
-    Scaffold,
-    Sgd,
-    Solver,
-    TimeBudget,
-    UniformWork,
-    Work,
-)
-from turnout.pieces.personalization.ditto import Ditto
-from turnout.pieces.personalization.partial import Personal
-from turnout.pieces.selection import (
-    AllAvailable,
-    ByAlignment,
-    ByAlignmentAndInexactness,
-    ByGradientNorm,
-    LeastServed,
-    LongestAbsent,
-    Poisson,
-    TwoCohorts,
-    Uniform,
-    WithReplacement,
-)
-from turnout.pieces.server_optimizer.adagrad import ServerAdagrad
-from turnout.pieces.server_optimizer.adam import ServerAdam
-from turnout.pieces.server_optimizer.amplified import Amplified
-from turnout.pieces.server_optimizer.amsgrad import ServerAmsgrad
-from turnout.pieces.server_optimizer.fedexp import FedExP
-from turnout.pieces.server_optimizer.momentum import ServerMomentum
-from turnout.pieces.server_optimizer.nesterov import ServerNesterov
-from turnout.pieces.server_optimizer.sgd import ServerSgd
-from turnout.pieces.server_optimizer.yogi import ServerYogi
-from turnout.pieces.weighting import DivideByNoisyCurvature, DivideByNoisySum
-from turnout.population import (
-    ALittleIsEnough,
-    Attack,
-    Availability,
-    Bernoulli,
-    Byzantine,
-    Cyclic,
-    Diurnal,
-    Everyone,
-    Flash,
-    GivenRequirement,
-    InnerProduct,
-    InterleavedSine,
-    LabelFlipping,
-    Markov,
-    Mimic,
-    RecordedSpeed,
-    Requirement,
-    Sine,
-    Speed,
-    SpeedModel,
-    Staircase,
-    TimedTrace,
-    Trace,
-    WarmUp,
-    WorstCase,
-    delay,
-    random_updates,
-    scaled_updates,
-    sign_flipping,
-)
+from turnout.pieces.base import Aggregation, Guard, Local, Personalization, Selection, Server, Weighting
+from turnout.pieces.base.algorithm import ALGORITHMS
+from turnout.pieces.local import Solver, Work
+from turnout.population import Availability, Requirement, SpeedModel
+from turnout.population.behaviour import Attack
 from turnout.population.delay import Delay
-from turnout.privacy import BandedSquareRoot, BufferedToeplitz, Correlation, Independent
-from turnout.protocol.pace import Buffered, Pace, Rounds
+from turnout.privacy import Correlation
+from turnout.protocol.pace import Pace
+from turnout.trackers import TRACKERS
 
-AVAILABILITY: Mapping[str, type[Availability]] = {
-    "everyone": Everyone,
-    "bernoulli": Bernoulli,
-    "markov": Markov,
-    "cyclic": Cyclic,
-    "diurnal": Diurnal,
-    "flash": Flash,
-    "sine": Sine,
-    "interleaved_sine": InterleavedSine,
-    "staircase": Staircase,
-    "trace": Trace,
-    "timed_trace": TimedTrace,
-}
-"""When clients are there."""
 
-PARTITIONS: Mapping[str, type[Partition]] = {
-    "dirichlet": Dirichlet,
-    "hsu_dirichlet": HsuDirichlet,
-    "label_clusters": LabelClusters,
-    "label_groups": LabelGroups,
-    "classes_per_client": ClassesPerClient,
-    "power_law": PowerLaw,
-    "by_id": ById,
-    "iid": Iid,
-}
-"""Who holds what."""
+class Additions(Mapping[str, Callable[..., Any]]):
+    """Members of several families that `also` adds to an algorithm: all but solvers, of which an algorithm has one."""
 
-SELECTIONS: Mapping[str, type[Selection]] = {
-    "all_available": AllAvailable,
-    "uniform": Uniform,
-    "with_replacement": WithReplacement,
-    "poisson": Poisson,
-    "longest_absent": LongestAbsent,
-    "least_served": LeastServed,
-    "two_cohorts": TwoCohorts,
-    "by_alignment": ByAlignment,
-    "by_gradient_norm": ByGradientNorm,
-    "by_alignment_and_inexactness": ByAlignmentAndInexactness,
-}
-"""Who takes part."""
+    def __init__(self, *families: Family) -> None:
+        self.families = families
 
-AGGREGATIONS: Mapping[str, type[Aggregation]] = {
-    "median": Median,
-    "trimmed_mean": TrimmedMean,
-    "krum": Krum,
-    "multi_krum": MultiKrum,
-    "geometric_median": GeometricMedian,
-    "centred_clipping": CentredClipping,
-    "minimum_diameter": MinimumDiameter,
-    "private_sum": PrivateSum,
-    "secure_sum": SecureSum,
-}
-"""How updates become a direction, in place of their weighted sum."""
+    @property
+    def needs(self) -> str:
+        """What a member is, in words."""
+        bases = [base.__name__ for family in self.families for base in family.bases if base is not Local]
+        return f"a class that derives from {' or '.join(bases)}"
 
-MIXINGS: Mapping[str, type[Mixing]] = {"nearest_neighbours": NearestNeighbours, "bucketing": Bucketing}
-"""What is done to updates before they are aggregated robustly."""
+    def takes(self, piece: object) -> bool:
+        """Tell whether an object could be a member."""
+        return any(family.takes(piece) for family in self.families) and not _is_solver(piece)
 
-CORRELATIONS: Mapping[str, type[Correlation]] = {
-    "independent": Independent,
-    "banded_square_root": BandedSquareRoot,
-    "buffered_toeplitz": BufferedToeplitz,
-}
-"""Ways in which the noise of differential privacy depends on earlier rounds."""
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        return self._members()[name]
 
-SERVER_OPTIMIZERS: Mapping[str, type[Server]] = {
-    "sgd": ServerSgd,
-    "momentum": ServerMomentum,
-    "nesterov": ServerNesterov,
-    "adam": ServerAdam,
-    "amsgrad": ServerAmsgrad,
-    "yogi": ServerYogi,
-    "adagrad": ServerAdagrad,
-    "fedexp": FedExP,
-    "amplified": Amplified,
-}
-"""How the server steps."""
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members())
 
-ALSO: Mapping[str, type[Piece]] = {
-    "prox": Prox,
-    "alternating": Alternating,
-    "gradient_noise": GradientNoise,
-    "scaffold": Scaffold,
-    "periodic_scaffold": PeriodicScaffold,
-    "personal": Personal,
-    "ditto": Ditto,
-    "clip": Clip,
-    "clip_controls": ClipControls,
-    "noise_share": NoiseShare,
-    "divide_by_noisy_sum": DivideByNoisySum,
-    "divide_by_noisy_curvature": DivideByNoisyCurvature,
-    "top_k": TopK,
-    "random_k": RandomK,
-    "qsgd": Qsgd,
-    "power_sgd": PowerSgd,
-    "sign": Sign,
-    "bfloat16": BFloat16,
-}
+    def __len__(self) -> int:
+        return len(self._members())
+
+    def _members(self) -> dict[str, Callable[..., Any]]:
+        members = {name: piece for family in self.families for name, piece in family.items()}
+        return {name: piece for name, piece in members.items() if not _is_solver(piece)}
+
+
+def _is_solver(piece: object) -> bool:
+    return isinstance(piece, type) and issubclass(piece, Local)
+
+
+AVAILABILITY = Availability.family
+PARTITIONS = Partition.family
+SELECTIONS = Selection.family
+AGGREGATIONS = Aggregation.family
+MIXINGS = Mixing.family
+CORRELATIONS = Correlation.family
+SERVER_OPTIMIZERS = Server.family
+WORK = Work.family
+SCHEDULES = Schedule.family
+SOLVERS = Solver.family
+REQUIREMENTS = Requirement.family
+BEHAVIOURS = Attack.family
+SPEEDS = SpeedModel.family
+DELAYS = Delay.family
+PACES = Pace.family
+
+LOCAL_PARTS = Additions(Local.family)
+PERSONALIZATIONS = Additions(Personalization.family)
+GUARDS = Additions(Guard.family)
+WEIGHTINGS = Additions(Weighting.family)
+ALSO = Additions(Local.family, Personalization.family, Guard.family, Weighting.family)
 """Pieces that can be added to any algorithm."""
 
-WORK: Mapping[str, type[Work]] = {"uniform": UniformWork, "time_budget": TimeBudget}
-"""Amounts of local work that vary by client and round."""
-
-SCHEDULES: Mapping[str, type[Schedule]] = {
-    "halving": Halving,
-    "cosine": Cosine,
-    "inverse_root": InverseRoot,
-    "linear_warmup": LinearWarmup,
-    "by_step": ByStep,
+FAMILIES: Mapping[type, Family] = {
+    base: family
+    for family in (CORRELATIONS, SOLVERS, MIXINGS, SCHEDULES, WORK, REQUIREMENTS, BEHAVIOURS, SPEEDS, DELAYS)
+    for base in family.bases
 }
-"""Step sizes that change with the round, or with the local step."""
+"""Options that are a piece of their own, a table with ``kind = NAME``: the family that the name is of."""
 
-SOLVERS: Mapping[str, type[Solver]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
-"""Rules of local steps."""
-
-REQUIREMENTS: Mapping[str, type[Requirement]] = {"warm_up": WarmUp, "given": GivenRequirement}
-"""What clients require of a model."""
-
-BEHAVIOURS: Mapping[str, Callable[..., Attack]] = {
-    "byzantine": Byzantine,
-    "sign_flipping": sign_flipping,
-    "scaled_updates": scaled_updates,
-    "random_updates": random_updates,
-    "label_flipping": LabelFlipping,
-    "a_little_is_enough": ALittleIsEnough,
-    "inner_product": InnerProduct,
-    "mimic": Mimic,
-    "worst_case": WorstCase,
-}
-"""What some clients do instead of what they are asked to."""
-
-SPEEDS: Mapping[str, type[SpeedModel]] = {"delays": Speed, "recorded": RecordedSpeed}
-"""How long clients take."""
-
-DELAYS: Mapping[str, type[Delay]] = {
-    "constant": delay.Constant,
-    "normal": delay.Normal,
-    "uniform": delay.Uniform,
-    "exponential": delay.Exponential,
-    "lognormal": delay.LogNormal,
-    "pareto": delay.Pareto,
-}
-"""Distributions of durations."""
-
-PACES: Mapping[str, type[Pace]] = {"rounds": Rounds, "buffered": Buffered}
-"""When the server asks and steps."""
-
-FAMILIES: Mapping[type, tuple[str, Mapping[str, Callable[..., Any]]]] = {
-    Correlation: ("correlation", CORRELATIONS),
-    Solver: ("solver", SOLVERS),
-    Mixing: ("mixing", MIXINGS),
-    Schedule: ("schedule", SCHEDULES),
-    Work: ("work", WORK),
-    Requirement: ("requirement", REQUIREMENTS),
-    Attack: ("behaviour", BEHAVIOURS),
-    SpeedModel: ("speed", SPEEDS),
-    Delay: ("delay", DELAYS),
-}
-"""Options that are a piece of their own, a table with ``kind = NAME``: what the family is called, and its members."""
-
-AUGMENTATIONS: Mapping[str, Callable[[], tuple[Transform, ...]]] = {
-    "cifar": cifar_augmentation,
-    "cifar100": cifar100_augmentation,
-}
-"""Transforms of training images that go in place of the data's own."""
+__all__ = [
+    "AGGREGATIONS",
+    "ALGORITHMS",
+    "ALSO",
+    "AUGMENTATIONS",
+    "AVAILABILITY",
+    "BEHAVIOURS",
+    "CORRELATIONS",
+    "DELAYS",
+    "FAMILIES",
+    "GUARDS",
+    "LOCAL_PARTS",
+    "LOSSES",
+    "MIXINGS",
+    "MODELS",
+    "PACES",
+    "PARTITIONS",
+    "PERSONALIZATIONS",
+    "REQUIREMENTS",
+    "SCHEDULES",
+    "SELECTIONS",
+    "SERVER_OPTIMIZERS",
+    "SOLVERS",
+    "SOURCES",
+    "SPEEDS",
+    "TRACKERS",
+    "WEIGHTINGS",
+    "WORK",
+]

@@ -20,8 +20,9 @@ from typing import Any, Literal, Union
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from turnout.cli import own
 from turnout.cli.names import FAMILIES
-from turnout.core.checks import ConfigurationError, TurnoutError, known_name, nearest, refuse
+from turnout.core.checks import ConfigurationError, TurnoutError, nearest, refuse
 
 Table = dict[str, Any]
 """Plain values by name, as a TOML file has them."""
@@ -160,11 +161,11 @@ def _as_list(value: Any) -> list[Any]:
 def _part(kinds: list[Any], value: Mapping[str, Any], place: str) -> Any:
     """Return a nested table as the piece that it describes."""
     for family in (kind for kind in kinds if kind in FAMILIES):
-        what, members = FAMILIES[family]
+        members = FAMILIES[family]
         kind = value.get("kind")
         if not isinstance(kind, str):
-            raise refuse(f"{place}.kind", given=kind, needed=f"the name of a {what}: {', '.join(members)}")
-        piece = members[known_name(what, kind, members)]
+            raise refuse(f"{place}.kind", given=kind, needed=f"the name of a {members.noun}: {', '.join(members)}")
+        piece = own.member(members, kind, members.noun)
         return build(piece, {name: v for name, v in value.items() if name != "kind"}, place)
     if nested := part(reduce(or_, kinds)):
         return build(nested, value, place)
@@ -174,7 +175,9 @@ def _part(kinds: list[Any], value: Mapping[str, Any], place: str) -> Any:
 def _hints(piece: Callable[..., Any]) -> dict[str, Any]:
     """Return the types of a piece's parameters; `object` for those whose names only type checkers know."""
     # One by one, because typing.get_type_hints gives none where a single one is unknown.
-    owners = piece.__mro__ if isinstance(piece, type) else (getattr(piece, "__func__", piece),)
+    owners: tuple[Any, ...] = (getattr(piece, "__func__", piece),)
+    if isinstance(piece, type):  # a class that is no dataclass has the types of its options where it is initialised
+        owners = (*piece.__mro__, *(vars(each)["__init__"] for each in piece.__mro__ if "__init__" in vars(each)))
     hints: dict[str, Any] = {}
     for name in inspect.signature(piece).parameters:
         # A field that a dataclass inherits is annotated where its base class is.
@@ -219,5 +222,5 @@ def _words(kind: Any) -> str:
         each = needed(typing.get_args(kind)[0])
         return f"a list of {_PLURAL[each]}" if each in _PLURAL else f"a list, each {each}"
     if kind in FAMILIES:
-        return f"a table with kind = {' or '.join(map(repr, FAMILIES[kind][1]))}"
+        return f"a table with kind = {' or '.join(map(repr, FAMILIES[kind]))}"
     return _WORDS.get(kind, "a path" if typing.get_origin(kind) is os.PathLike else "a table of options")

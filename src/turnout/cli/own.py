@@ -1,8 +1,9 @@
-"""Load algorithms from Python files: a recipe that the command line names as ``FILE.py:FUNCTION``.
+"""Load pieces from Python files, which the command line names as ``FILE.py:NAME``.
 
-The function is a recipe like those of `turnout.algorithms`: it takes ``local: Sgd | None`` and ``also``, may have options of
-its own, and returns what `compose` makes. Every process of a comparison runs the file. The settings of a folder may name a
-file too, which somebody else may have written: `refuse_code` has the user name it as well.
+A piece is a class that derives from the base class of its family; an algorithm is a function, a recipe like those of
+`turnout.algorithms`: it takes ``local: Sgd | None`` and ``also``, may have options of its own, and returns what `compose`
+makes. Every process of a comparison runs the file. The settings of a folder may name a file too, which somebody else may
+have written: `refuse_code` has the user name it as well.
 """
 
 from __future__ import annotations
@@ -14,14 +15,30 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol
 
 import typer
 
-from turnout.algorithms import ALGORITHMS
-from turnout.cli.options import Table
-from turnout.core.checks import ConfigurationError, nearest
-from turnout.pieces.base.algorithm import Algorithm
+from turnout.core.checks import ConfigurationError, known_name, nearest
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+
+
+class Named(Protocol):
+    """A family of pieces, or several of them."""
+
+    @property
+    def needs(self) -> str:
+        """What a member is, in words."""
+        ...
+
+    def takes(self, piece: object) -> bool:
+        """Tell whether an object could be a member."""
+        ...
+
+    def __getitem__(self, name: str) -> Callable[..., Any]: ...
+
+    def __iter__(self) -> Iterator[str]: ...
 
 
 def short(name: str) -> str:
@@ -29,7 +46,7 @@ def short(name: str) -> str:
     return name.rpartition(":")[2] if ".py:" in name else name
 
 
-def named(names: Sequence[str]) -> tuple[list[str], Table]:
+def named(names: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Short names in place of ``FILE.py:FUNCTION``, and a layer of settings that says which recipe each is.
 
     Raises:
@@ -44,7 +61,6 @@ def named(names: Sequence[str]) -> tuple[list[str], Table]:
     return [*map(short, names)], {"algorithms": {label: {"algorithm": name} for label, name in own.items()}}
 
 
-@cache
 def recipe(name: str) -> Callable[..., Algorithm] | None:
     """Return the recipe that ``FILE.py:FUNCTION`` names; None for any other name.
 
@@ -85,7 +101,7 @@ def refuse_code(found: Any, folder: Path, named: Sequence[Path]) -> None:
 
 
 def _code_in(found: Any) -> Iterator[str]:
-    """Yield the names ``FILE.py:NAME`` within plain values."""
+    """Yield the names ``FILE.py:NAME`` within plain values, keys of tables among them."""
     if isinstance(found, Mapping):
         found = [*found.keys(), *found.values()]
     if isinstance(found, str):
@@ -96,8 +112,27 @@ def _code_in(found: Any) -> Iterator[str]:
             yield from _code_in(value)
 
 
+def member(known: Named, name: str, what: str) -> Any:
+    """Return the piece that a name means: a member of a family, or what a file holds, as ``FILE.py:NAME``.
+
+    Args:
+        known: the family.
+        name: as it was written.
+        what: what the family is called in messages.
+
+    Raises:
+        ConfigurationError: for a name that is not known, with the nearest one, or a file without such a piece.
+    """
+    if ".py:" not in name:
+        return known[known_name(what, name, known)]
+    piece = loaded(name)
+    if not known.takes(piece):
+        raise ConfigurationError(f"{name} is no {what}: needed {known.needs}")
+    return piece
+
+
 def loaded(name: str) -> Any:
-    """Return what ``FILE.py:NAME`` names: the file is run, and what it calls NAME is taken.
+    """Return what ``FILE.py:NAME`` names: the file is run, once until it changes, and what it calls NAME is taken.
 
     Raises:
         ConfigurationError: where there is no such file, it cannot be run, or it holds nothing of that name.
@@ -105,7 +140,21 @@ def loaded(name: str) -> Any:
     file, _, wanted = name.rpartition(":")
     path = Path(file)
     if not path.is_file():
-        raise ConfigurationError(f"{name}: there is no file {file}: needed FILE.py:FUNCTION, as seen from {Path.cwd()}")
+        raise ConfigurationError(f"{name}: there is no file {file}: needed FILE.py:NAME, as seen from {Path.cwd()}")
+    status = path.stat()
+    module = _run(path.resolve(), file, status.st_mtime_ns, status.st_size)
+    if wanted not in vars(module):
+        here = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        names = [key for key in here if callable(vars(module)[key])]
+        hint = nearest(wanted, names) if names else "it has no functions and no classes"
+        raise ConfigurationError(f"{file} has no function or class {wanted!r}: {hint}")
+    return getattr(module, wanted)
+
+
+@cache
+def _run(path: Path, file: str, modified: int, size: int) -> ModuleType:
+    """Run a file, and return its module; another time stamp or size runs it again."""
+    del modified, size
     spec = importlib.util.spec_from_file_location(f"turnout_own.{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -115,9 +164,4 @@ def loaded(name: str) -> Any:
         spec.loader.exec_module(module)
     except Exception as error:
         raise ConfigurationError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
-    names = [key for key, value in vars(module).items() if getattr(value, "__module__", spec.name) == spec.name]
-    if wanted not in vars(module):
-        functions = [key for key in names if inspect.isfunction(vars(module)[key])]
-        hint = nearest(wanted, functions) if functions else "it has no functions"
-        raise ConfigurationError(f"{file} has no function {wanted!r}: {hint}")
-    return getattr(module, wanted)
+    return module

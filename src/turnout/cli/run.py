@@ -19,7 +19,7 @@ from turnout.cli.output import console, say, show, warn_of_dropped
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.comparison import is_finished, load_record
-from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted, known_name
+from turnout.core.checks import CheckpointError, ConfigurationError, TurnoutError, counted
 from turnout.distributed import collectives
 from turnout.experiment import Experiment
 from turnout.record import checkpoint, storage
@@ -145,7 +145,7 @@ def place_of(name: str, folder: Path | None, experiment: Experiment) -> tuple[Pa
 
 def callbacks_of(trackers: Sequence[str] | None, patience: int | None, stop_at: float | None) -> list[Callback]:
     """Return what watches a run: trackers by their names, and what may end it early."""
-    found: list[Callback] = [TRACKERS[known_name("tracker", each, TRACKERS)]() for each in trackers or ()]
+    found: list[Callback] = [own.member(TRACKERS, each, "tracker")() for each in trackers or ()]
     return found if patience is None and stop_at is None else [*found, EarlyStopping(patience, stop_at)]
 
 

@@ -5,34 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from turnout.algorithms import ALGORITHMS
-from turnout.cli.names import (
-    AGGREGATIONS,
-    AVAILABILITY,
-    PACES,
-    PARTITIONS,
-    SELECTIONS,
-    SERVER_OPTIMIZERS,
-    SOLVERS,
-)
+from turnout.cli import names, own
 from turnout.cli.options import Table, build, options_of, part
-from turnout.core.checks import ConfigurationError, known_name, nearest, refuse
-from turnout.data.catalogue import SOURCES
+from turnout.core.checks import ConfigurationError, nearest, refuse
+from turnout.core.registry import Family
 from turnout.data.source import Source
 from turnout.experiment import Experiment
-from turnout.models import MODELS
 from turnout.population import Population
 from turnout.reporting.grid import written
 
-NAMED: Mapping[str, Mapping[str, Any]] = {
-    "data": SOURCES,
-    "model": MODELS,
-    "algorithm": ALGORITHMS,
-    "selection": SELECTIONS,
-    "aggregation": AGGREGATIONS,
-    "server": SERVER_OPTIMIZERS,
-    "availability": AVAILABILITY,
-    "pace": PACES,
+NAMED: Mapping[str, Family] = {
+    "data": names.SOURCES,
+    "model": names.MODELS,
+    "algorithm": names.ALGORITHMS,
+    "selection": names.SELECTIONS,
+    "aggregation": names.AGGREGATIONS,
+    "server": names.SERVER_OPTIMIZERS,
+    "availability": names.AVAILABILITY,
+    "pace": names.PACES,
+    "loss": names.LOSSES,
 }
 """Sections that name a piece and may hold its options, with what they can name."""
 
@@ -45,19 +36,26 @@ KEYS = (*SECTIONS, *options_of(Experiment), "name")
 
 OF_SPLIT = {name: option for name, option in options_of(Source.split).items() if name != "partition"}
 """Options of the data's section that are about who holds what, but for the partition."""
-_OF_PARTITIONS = {name for partition in PARTITIONS.values() for name in options_of(partition)}
 
 _FLAGS = ("algorithm", "data", "model", "availability", "pace")
-_OPTIONS: Mapping[str, set[str]] = {
-    "local": {"solver", *(name for piece in SOLVERS.values() for name in options_of(piece))},
-    "data": {*OF_SPLIT, *_OF_PARTITIONS},
-    "population": set(options_of(Population)),
-    **{
-        section: {name for piece in NAMED[section].values() for name in options_of(piece)} - {"local", "also"}
-        for section in ("algorithm", "model", "availability", "pace", "selection")
-    },
-}
-"""Options by the section that they belong to."""
+
+
+def _options_of_partitions() -> set[str]:
+    """Return the options of all partitions."""
+    return {name for partition in names.PARTITIONS.values() for name in options_of(partition)}
+
+
+def _options() -> Mapping[str, set[str]]:
+    """Return options by the section that they belong to."""
+    return {
+        "local": {"solver", *(name for piece in names.SOLVERS.values() for name in options_of(piece))},
+        "data": {*OF_SPLIT, *_options_of_partitions()},
+        "population": set(options_of(Population)),
+        **{
+            section: {name for piece in NAMED[section].values() for name in options_of(piece)} - {"local", "also"}
+            for section in ("algorithm", "model", "availability", "pace", "selection")
+        },
+    }
 
 
 def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
@@ -74,8 +72,9 @@ def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
     table = {key: as_table(key, value) if key in SECTIONS else value for key, value in layer.items()}
     if "data" in table:
         data = table["data"]
-        own = {"name", "partition", "augmentation", *OF_SPLIT, *options_of(SOURCES[data_set])}
-        moved = {key: data.pop(key) for key in list(data) if key in _OF_PARTITIONS - own}
+        source = own.member(names.SOURCES, data_set, "data set")
+        partitions = _options_of_partitions() - {"name", "partition", "augmentation", *OF_SPLIT, *options_of(source)}
+        moved = {key: data.pop(key) for key in list(data) if key in partitions}
         if "partition" in data or moved:
             data["partition"] = as_table("data.partition", data.get("partition", {})) | moved
     return table
@@ -83,7 +82,7 @@ def tidy(layer: Mapping[str, Any], data_set: str) -> Table:
 
 def _meant(key: str, value: Any) -> str:
     """Return what to write for a setting that does not exist: the same option with its section, or the nearest key."""
-    places = [f"{section}.{key}={written(value)}" for section, options in _OPTIONS.items() if key in options]
+    places = [f"{section}.{key}={written(value)}" for section, options in _options().items() if key in options]
     return f"did you mean {' or '.join(places)}?" if places else nearest(key, KEYS)
 
 
@@ -108,7 +107,7 @@ def as_table(section: str, value: Any) -> Table:
     return dict(value)
 
 
-def chosen(section: str, table: Table, known: Mapping[str, Any]) -> Any:
+def chosen(section: str, table: Table, known: own.Named) -> Any:
     """Return what a section names.
 
     Raises:
@@ -118,7 +117,7 @@ def chosen(section: str, table: Table, known: Mapping[str, Any]) -> Any:
         raise ConfigurationError(
             f"{section} has options but no name: write {section}=NAME too, one of {', '.join(known)}"
         )
-    return known[known_name(section.rpartition(".")[2], table["name"], known)]
+    return own.member(known, table["name"], section.rpartition(".")[2])
 
 
 def piece_of(section: str, table: Table) -> Any:
@@ -154,13 +153,15 @@ def local_of(table: Table, recipe: Any) -> Any:
     kind, name = part(known["local"].hint) if "local" in known else None, table.get("solver", "sgd")
     if kind is None:
         raise ConfigurationError(f"local: {recipe.__name__} has no local rule with options: leave it out")
-    chosen = SOLVERS[known_name("solver", name, SOLVERS)]
-    if not issubclass(chosen, kind):
+    if not isinstance(name, str):
+        raise refuse("local.solver", given=name, needed="a text")
+    solver = own.member(names.SOLVERS, name, "solver")
+    if not issubclass(solver, kind):
         raise refuse(
             "local.solver",
             given=name,
             needed=f"sgd, for {recipe.__name__} is about steps of {kind.__name__} alone",
             instead="Leave local.solver out",
         )
-    _check_options(chosen, options, SOLVERS, "local", "local.solver")
-    return build(chosen, options, "local")
+    _check_options(solver, options, names.SOLVERS, "local", "local.solver")
+    return build(solver, options, "local")

@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from turnout.algorithms import ALGORITHMS
+import torch
+from torch import nn
+
 from turnout.cli import defaults, own
 from turnout.cli.layers import merge
-from turnout.cli.names import ALSO, AUGMENTATIONS, AVAILABILITY, PARTITIONS
+from turnout.cli.names import ALGORITHMS, ALSO, AUGMENTATIONS, AVAILABILITY, LOSSES, PARTITIONS, SOURCES
 from turnout.cli.options import Table, arguments, build, convert, options_of, placed, unknown_option
 from turnout.cli.sections import OF_SPLIT, as_table, chosen, local_of, piece_of, tidy
-from turnout.core.checks import known_name, refuse
-from turnout.data.catalogue import SOURCES
+from turnout.core.checks import ConfigurationError, known_name, refuse
+from turnout.core.random import stream
 from turnout.data.federated import FederatedData
 from turnout.data.partition import Partition
 from turnout.data.source import Source
@@ -51,7 +53,8 @@ class Settings:
             ConfigurationError: for anything that cannot be run, as far as this shows without the data.
         """
         named = [as_table("data", layer["data"]) for layer in (defaults.ANY, *layers) if "data" in layer]
-        data = known_name("data set", reduce(merge, named)["name"], SOURCES)
+        data = reduce(merge, named)["name"]
+        own.member(SOURCES, data, "data set")
         given = [tidy(layer, data) for layer in layers]
         below = (defaults.ANY, {"data": {"name": data}}, defaults.BY_DATA.get(data, {}), _of_pace(given, pace, data))
         under = reduce(merge, below)
@@ -61,8 +64,15 @@ class Settings:
             under.pop("local", None)
         # Under and, for what a layer replaced and a later one put back, once more under the outcome.
         table = merge(under, reduce(merge, given, under))
+        if "model" not in table:
+            raise ConfigurationError(
+                f"model: there is no default one for {data}: write --model NAME (turnout list models)"
+            )
         kind = chosen("availability", table["availability"], AVAILABILITY)
-        table = merge({"availability": defaults.availability(kind, table["availability"], data)}, table)
+        if (
+            table.get("loss", {}).get("name", "cross_entropy") == "cross_entropy"
+        ):  # others may be about data without labels
+            table = merge({"availability": defaults.availability(kind, table["availability"], data)}, table)
         if "personal" in options_of(_recipe(table["algorithm"])):
             table = merge({"algorithm": defaults.PERSONAL.get(table["model"].get("name"), {})}, table)
         model, normalised = defaults.NORMALISED.get(table["algorithm"]["name"], ("", {}))
@@ -103,6 +113,7 @@ class Settings:
         self.population()
         self.pace()
         self.model()
+        self.loss()
         self._data_options()
         self._augmentation()
 
@@ -119,6 +130,7 @@ class Settings:
             algorithm=self.algorithm(),
             population=self.population(),
             pace=self.pace(),
+            **self.loss(),
             **numbers,
         )
 
@@ -127,9 +139,21 @@ class Settings:
         names = options_of(Experiment)
         return arguments(Experiment, {k: v for k, v in self.table.items() if k in names}, "", ready=names)
 
-    def model(self) -> ModelSpec:
-        """Return the model, or the specification of it."""
-        return self._named("model")
+    def model(self) -> ModelSpec | nn.Module:
+        """Return the model, or the specification of it; a module of one's own has weights that depend on the seed alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(stream("model weights", self.numbers().get("seed", 0)))
+            return self._named("model")
+
+    def loss(self) -> dict[str, Any]:
+        """Return the loss, where the settings name one, as an argument of `Experiment`."""
+        table = self.table.get("loss", {})
+        if not table:
+            return {}
+        for option in table:
+            if option != "name":
+                raise unknown_option(f"loss.{option}", str(table.get("name", "the loss")), ())
+        return {"loss": chosen("loss", table, LOSSES)}
 
     def availability(self) -> Availability:
         """Who is there when."""
@@ -165,10 +189,17 @@ class Settings:
         source_options, split, partition = self._data_options()
         table = self.table["data"]
         seed = {"seed": self.numbers().get("seed", 0)}
-        make = SOURCES[table["name"]]
+        make = own.member(SOURCES, table["name"], "data set")
         # What a source draws at random follows the run's seed too, as who holds what does.
         drawn = seed if "seed" in options_of(make) else {}
-        source: Source = build(make, drawn | source_options, "data")
+        source = build(make, drawn | source_options, "data")
+        if not isinstance(source, Source):
+            raise refuse(
+                "data.name",
+                given=table["name"],
+                needed=f"a function that returns a Source, got {type(source).__name__}",
+                instead="Return what to.data.from_arrays(...) makes",
+            )
         if augmentation := self._augmentation():
             source = replace(source, transforms=AUGMENTATIONS[augmentation]())
         with placed("data", Source.split):
@@ -177,7 +208,8 @@ class Settings:
     def _data_options(self) -> tuple[Table, Table, Partition | None]:
         """Options of the source, options of the split (seed and num_clients may be of both), and the partition."""
         options = {key: value for key, value in self.table["data"].items() if key != "name"}
-        source, wanted = SOURCES[self.table["data"]["name"]], options.pop("partition", None)
+        source = own.member(SOURCES, self.table["data"]["name"], "data set")
+        wanted = options.pop("partition", None)
         options.pop("augmentation", None)
         partition, known = None, [*options_of(source), *OF_SPLIT, "partition", "augmentation"]
         if wanted is not None:
@@ -188,9 +220,9 @@ class Settings:
             if key not in known:
                 raise unknown_option(f"data.{key}", source.__name__, known)
         split = {key: value for key, value in options.items() if key in OF_SPLIT}
-        own = {key: value for key, value in options.items() if key in options_of(source)}
+        of_source = {key: value for key, value in options.items() if key in options_of(source)}
         return (
-            arguments(source, own, "data"),
+            arguments(source, of_source, "data"),
             arguments(Source.split, split, "data", ready=("self",)),
             partition,
         )
@@ -204,7 +236,7 @@ class Settings:
         """Return the selection, aggregation and server optimiser, where the settings have one, and the further pieces."""
         pieces = [self._named(section) for section in ("selection", "aggregation", "server") if section in self.table]
         for name, options in self.table.get("also", {}).items():
-            kind = ALSO[known_name("piece", name, ALSO)]
+            kind = own.member(ALSO, name, "piece")
             if not isinstance(options, Mapping):
                 raise refuse(f"also.{name}", given=options, needed="a table of options")
             pieces.append(build(kind, options, f"also.{name}"))

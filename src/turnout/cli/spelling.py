@@ -142,7 +142,7 @@ def _settings(call: ast.expr) -> str:
             own = section.partition(".")[0]
             return " ".join(filter(None, [f"{section}={kind}", _assigned(own, _given(call, known[kind]))]))
     if kind := _called(name, ALSO):
-        return _assigned(f"also.{kind}", _given(call, ALSO[kind]))
+        return _assigned(f"also.{kind}", _given(call, ALSO[kind])) or f"also.{kind}={{}}"
     place = next((place for place, known in _VALUES.items() if _called(name, known)), None)
     return _value(call) if place is None else f"{place}='{_value(call)}'"
 
@@ -176,7 +176,7 @@ def _value(node: ast.expr) -> str:
 
 
 def _members() -> dict[str, Callable[..., Any]]:
-    return {name: piece for _, known in FAMILIES.values() if known is not DELAYS for name, piece in known.items()}
+    return {name: piece for known in FAMILIES.values() if known is not DELAYS for name, piece in known.items()}
 
 
 def _called(name: str, known: Mapping[str, Callable[..., Any]]) -> str | None:

@@ -61,9 +61,17 @@ def fold(key: int | Integers, *parts: Integers) -> Integers:
     """Fold integer arrays (broadcast against each other) into a key: 64 random bits for each entry.
 
     ``fold(stream("dropout", seed), version, client)`` has one entry per client.
+
+    Raises:
+        TypeError: for a part that is a plain integer, whose product would overflow.
     """
     state: Any = _wrap(key) if isinstance(key, int) else key
     for part in parts:
+        if isinstance(part, int | np.integer):
+            raise TypeError(
+                f"fold: got the plain integer {part}, needed an int64 array or tensor: fold integers with stream(purpose, "
+                f"seed, {part}), or write np.array([{part}])"
+            )
         state = mix(part * _GOLDEN + state)
     return cast("Integers", state)
 

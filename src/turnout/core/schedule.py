@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from turnout.core.checks import count, positive, refuse
+from turnout.core.registry import Family, Registered
 
-__all__ = ["Cosine", "Halving", "InverseRoot", "Schedule"]
+__all__ = ["ByStep", "Cosine", "Halving", "InverseRoot", "LinearWarmup", "Schedule"]
 
 
-class Schedule(ABC):
+class Schedule(Registered, ABC):
     """A step size as a function of the version (the number of server steps so far)."""
+
+    family = Family("schedule", "schedules", ("turnout.core.schedule",))
 
     @abstractmethod
     def at(self, version: np.ndarray) -> np.ndarray:
@@ -32,7 +35,7 @@ class Schedule(ABC):
 
 
 @dataclass(frozen=True)
-class Halving(Schedule):
+class Halving(Schedule, name="halving"):
     """Halve every `every` rounds from round `start` on, at most `most` times: ``initial / 2^level``.
 
     ``level = 0 before start, then min(most, (version - counted_from) // every + 1)``. FedAU's authors train CIFAR-100 with
@@ -71,7 +74,7 @@ class Halving(Schedule):
 
 
 @dataclass(frozen=True)
-class Cosine(Schedule):
+class Cosine(Schedule, name="cosine"):
     """Fall from `initial` to `final` along half a cosine over `rounds` rounds, then stay."""
 
     initial: float
@@ -91,7 +94,7 @@ class Cosine(Schedule):
 
 
 @dataclass(frozen=True)
-class InverseRoot(Schedule):
+class InverseRoot(Schedule, name="inverse_root"):
     """Fall as the inverse square root of the round: ``initial / sqrt(1 + version / every)``.
 
     Args:
@@ -112,7 +115,7 @@ class InverseRoot(Schedule):
 
 
 @dataclass(frozen=True)
-class LinearWarmup(Schedule):
+class LinearWarmup(Schedule, name="linear_warmup"):
     """Rise linearly over the first rounds: ``min(1, version / rounds)`` times another step size.
 
     With `ByStep` the rise goes on from local step to local step; without, the whole first round has a step size of 0.
@@ -139,7 +142,7 @@ class LinearWarmup(Schedule):
 
 
 @dataclass(frozen=True)
-class ByStep(Schedule):
+class ByStep(Schedule, name="by_step"):
     """Change the step size from local step to local step, where another schedule changes it from round to round.
 
     Step s = 0, ..., S - 1 of the S steps that a client takes in round t has the step size that `schedule` has at

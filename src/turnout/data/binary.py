@@ -11,9 +11,10 @@ import torch
 from turnout.core.checks import ConfigurationError, count
 from turnout.data.digits import digits
 from turnout.data.idx import mnist
-from turnout.data.source import Source
+from turnout.data.source import SOURCES, Source
 
 
+@SOURCES.register
 def digits_binary(groups: int = 10) -> Source:
     """Digits as two classes, 0 to 4 and 5 to 9; natural clients are groups sorted by digit.
 
@@ -25,6 +26,7 @@ def digits_binary(groups: int = 10) -> Source:
     return in_two_classes(digits(), groups)
 
 
+@SOURCES.register
 def mnist_binary(
     directory: str | os.PathLike[str] | None = None, *, groups: int = 10, examples: int | None = None
 ) -> Source:

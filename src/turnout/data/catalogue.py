@@ -4,43 +4,21 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from turnout.core.checks import ConfigurationError, known_name, nearest
-from turnout.data.binary import digits_binary, mnist_binary
-from turnout.data.cifar import CIFAR10, cifar10
-from turnout.data.digits import digits, scikit_learn
+from turnout.data.cifar import CIFAR10
+from turnout.data.digits import scikit_learn
 from turnout.data.directory import Place
-from turnout.data.emnist import EMNIST, emnist
-from turnout.data.femnist import FEMNIST, femnist
-from turnout.data.idx import FASHION_MNIST, MNIST, fashion_mnist, mnist
-from turnout.data.qmnist import QMNIST, mnist_by_writer
+from turnout.data.emnist import EMNIST
+from turnout.data.femnist import FEMNIST
+from turnout.data.idx import FASHION_MNIST, MNIST
+from turnout.data.qmnist import QMNIST
 from turnout.data.registry import ELSEWHERE
-from turnout.data.sent140 import SENT140, sent140
-from turnout.data.shakespeare import SHAKESPEARE, shakespeare
-from turnout.data.source import Source
-from turnout.data.synthetic import synthetic, synthetic_iid
-from turnout.data.table import table
-
-SOURCES: dict[str, Callable[..., Source]] = {
-    "digits": digits,
-    "mnist": mnist,
-    "fashion_mnist": fashion_mnist,
-    "emnist": emnist,
-    "mnist_by_writer": mnist_by_writer,
-    "digits_binary": digits_binary,
-    "mnist_binary": mnist_binary,
-    "cifar10": cifar10,
-    "shakespeare": shakespeare,
-    "femnist": femnist,
-    "sent140": sent140,
-    "synthetic": synthetic,
-    "synthetic_iid": synthetic_iid,
-    "table": table,
-}
-"""What loads each named data set."""
+from turnout.data.sent140 import SENT140
+from turnout.data.shakespeare import SHAKESPEARE
+from turnout.data.source import SOURCES, Source
 
 _PLACES: dict[str, tuple[Place, ...]] = {
     "mnist": (MNIST,),

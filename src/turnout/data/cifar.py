@@ -11,7 +11,7 @@ import torch
 from turnout.data.directory import Place
 from turnout.data.plain_pickle import read_pickle
 from turnout.data.reading import read_bytes
-from turnout.data.source import Source
+from turnout.data.source import SOURCES, Source
 from turnout.data.transforms import Normalise
 
 _TRAIN, _TEST = tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"
@@ -32,6 +32,7 @@ CIFAR10 = Place(
 )
 
 
+@SOURCES.register
 def cifar10(directory: str | os.PathLike[str] | None = None) -> Source:
     """CIFAR-10: 50,000 + 10,000 photographs of 32x32 colour pixels, 10 classes.
 

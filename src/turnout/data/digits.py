@@ -11,7 +11,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.reading import UNPACKING_ERRORS
-from turnout.data.source import Source
+from turnout.data.source import SOURCES, Source
 
 _FILE = Path("datasets", "data", "digits.csv.gz")
 
@@ -22,6 +22,7 @@ def scikit_learn() -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
+@SOURCES.register
 def digits() -> Source:
     """1,797 scanned digits of 8x8 pixels, 10 classes; inside scikit-learn, so nothing is downloaded.
 

@@ -10,7 +10,7 @@ import torch
 from turnout.core.checks import known_name
 from turnout.data.directory import Place
 from turnout.data.idx import read_pair
-from turnout.data.source import Source
+from turnout.data.source import SOURCES, Source
 from turnout.data.transforms import Normalise
 
 SPLITS = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
@@ -35,6 +35,7 @@ def place_of(split: str) -> Place:
 EMNIST = place_of("byclass")
 
 
+@SOURCES.register
 def emnist(directory: str | os.PathLike[str] | None = None, *, split: Split = "byclass") -> Source:
     """EMNIST: 814,255 handwritten digits and letters of 28x28 grey pixels, 62 classes; smaller splits by `split`.
 

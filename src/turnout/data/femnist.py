@@ -6,7 +6,7 @@ import os
 
 from turnout.data.directory import Place
 from turnout.data.leaf import leaf_images, train_and_test
-from turnout.data.source import Source
+from turnout.data.source import SOURCES, Source
 
 FEMNIST = Place(
     "femnist",
@@ -17,6 +17,7 @@ FEMNIST = Place(
 )
 
 
+@SOURCES.register
 def femnist(
     directory: str | os.PathLike[str] | None = None,
     *,

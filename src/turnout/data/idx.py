@@ -13,7 +13,7 @@ import torch
 
 from turnout.data.directory import Place
 from turnout.data.reading import UNPACKING_ERRORS, most_bytes, open_unpacked, too_large
-from turnout.data.source import Source
+from turnout.data.source import SOURCES, Source
 from turnout.data.standardise import standardised
 from turnout.data.transforms import Normalise
 
@@ -29,6 +29,7 @@ FASHION_MNIST = Place(
 _TYPES = {0x08: ">u1", 0x0C: ">i4"}
 
 
+@SOURCES.register
 def mnist(directory: str | os.PathLike[str] | None = None, *, standardise: bool = False) -> Source:
     """MNIST: 60,000 + 10,000 handwritten digits of 28x28 grey pixels, 10 classes.
 
@@ -50,6 +51,7 @@ def mnist(directory: str | os.PathLike[str] | None = None, *, standardise: bool 
     return _grey_images(MNIST, directory, Normalise((0.1307,), (0.3081,)), standardise)
 
 
+@SOURCES.register
 def fashion_mnist(directory: str | os.PathLike[str] | None = None, *, standardise: bool = False) -> Source:
     """Fashion-MNIST: 60,000 + 10,000 pictures of clothes of 28x28 grey pixels, 10 classes.
 

@@ -10,7 +10,7 @@ import numpy as np
 from turnout.data.arrays import number_clients
 from turnout.data.directory import Place
 from turnout.data.idx import mnist, read_idx
-from turnout.data.source import Source
+from turnout.data.source import SOURCES, Source
 
 QMNIST = Place(
     "qmnist",
@@ -22,6 +22,7 @@ QMNIST = Place(
 _CLASS, _WRITER, _COLUMNS = 0, 2, 8
 
 
+@SOURCES.register
 def mnist_by_writer(directory: str | os.PathLike[str] | None = None, *, standardise: bool = False) -> Source:
     """MNIST with the writer of each digit as its natural client: 539 writers in training, 19 to 131 digits each.
 

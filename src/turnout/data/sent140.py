@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from turnout.core.checks import DataError, count
 from turnout.data.directory import Place
 from turnout.data.leaf import Folder, leaf_source, train_and_test
-from turnout.data.source import Source
+from turnout.data.source import SOURCES, Source
 from turnout.data.transforms import WordVectors
 from turnout.data.words import locate_vectors, split_words, vector_table
 
@@ -30,6 +30,7 @@ _TEXT = 4  # of a tweet's identifier, date, query, account, text, ...
 _MOODS = {"0": 0, "2": 0, "4": 1, "1": 1}
 
 
+@SOURCES.register
 def sent140(
     directory: str | os.PathLike[str] | None = None,
     *,

@@ -14,7 +14,7 @@ from turnout.core.checks import DataError, count
 from turnout.data.directory import Place
 from turnout.data.reading import read_bytes
 from turnout.data.registry import REMOTE
-from turnout.data.source import Source
+from turnout.data.source import SOURCES, Source
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's 80 characters, in LEAF's order; every other character counts as the last one."""
@@ -34,6 +34,7 @@ _DIRECTION = re.compile(r"\[(?:[^\[\]\n]|\n(?!\n))*\]?")  # some never close: th
 _HEADING = re.compile(r"(ACT|SCENE)\b|\t(PROLOGUE|EPILOGUE)\.?$")
 
 
+@SOURCES.register
 def shakespeare(
     directory: str | os.PathLike[str] | None = None,
     sequence_length: int = 80,

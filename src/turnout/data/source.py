@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnout.core.registry import Family
 from turnout.data.examples import Examples
 from turnout.data.federated import FederatedData
 from turnout.data.partition import Partition
@@ -63,3 +64,7 @@ class Source(Examples):
             empty=empty,
             official_test=official_test,
         )
+
+
+SOURCES = Family("data set", "data", ("turnout.data",), returns=Source)
+"""Functions that load the named data sets."""

@@ -7,13 +7,14 @@ import torch
 
 from turnout.core.checks import count, not_negative
 from turnout.core.random import generator
-from turnout.data.source import Source
+from turnout.data.source import SOURCES, Source
 
 _DIMENSION, _NUM_CLASSES = 60, 10
 _DEVIATIONS = np.arange(1, _DIMENSION + 1, dtype=np.float64) ** -0.6
 """Square root of the diagonal of Sigma, Sigma_jj = j^-1.2."""
 
 
+@SOURCES.register
 def synthetic(alpha: float = 1.0, beta: float = 1.0, *, num_clients: int = 30, seed: int = 0) -> Source:
     """Synthetic(alpha, beta) of FedProx: every client has its own linear model and its own inputs; drawn, not loaded.
 
@@ -55,6 +56,7 @@ def synthetic(alpha: float = 1.0, beta: float = 1.0, *, num_clients: int = 30, s
     return _source(f"synthetic_{alpha:g}_{beta:g}", x, linear_labels(x, sizes, weights, bias), sizes, recipe)
 
 
+@SOURCES.register
 def synthetic_iid(*, num_clients: int = 30, seed: int = 0) -> Source:
     """Synthetic_iid of FedProx: the same linear model and the same inputs for all clients; drawn, not loaded.
 

@@ -15,7 +15,7 @@ import torch
 from turnout.core.checks import LARGEST_COUNT, ConfigurationError, DataError, known_name
 from turnout.data.arrays import number_clients
 from turnout.data.reading import checked_table, read_table_file
-from turnout.data.source import Source
+from turnout.data.source import SOURCES, Source
 
 Missing = Literal["refuse", "drop", "fill"]
 
@@ -23,6 +23,7 @@ MISSING: tuple[Missing, ...] = ("refuse", "drop", "fill")
 """What becomes of missing values: an error, rows left out, or features filled in."""
 
 
+@SOURCES.register
 def table(
     path: str,
     label: str,

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.registry import Family
 from turnout.data.targets import IGNORED
 
 __all__ = ["cross_entropy", "squared_error"]
@@ -18,6 +19,11 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From outputs ``[b, ...]`` and targets ``[b, ...]`` to one loss for each example, ``[b]``."""
 
 
+LOSSES = Family("loss", "losses", ("turnout.engine.loss",), returns=torch.Tensor)
+"""Losses by name."""
+
+
+@LOSSES.register
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Softmax cross-entropy of each example, ``[b]``, from logits ``[b, C]`` and labels ``[b]``.
 
@@ -35,6 +41,7 @@ def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return -outputs.log_softmax(dim=-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 
+@LOSSES.register
 def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the mean over D of ``(output - target)^2`` of each example, ``[b]``, from ``[b, D]``.
 

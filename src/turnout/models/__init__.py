@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from turnout.core.checks import known_name
+from turnout.core.registry import lookup
 from turnout.models.cnn import Cnn
 from turnout.models.group_norm_cnn import GroupNormCnn
 from turnout.models.huggingface import HuggingFace
@@ -18,16 +19,7 @@ from turnout.models.split_logistic import SplitLogistic
 from turnout.models.text_lstm import TextLstm
 from turnout.models.transformer import Transformer
 
-MODELS: dict[str, type[ModelSpec]] = {
-    "logistic": Logistic,
-    "mlp": Mlp,
-    "cnn": Cnn,
-    "group_norm_cnn": GroupNormCnn,
-    "char_lstm": CharLstm,
-    "text_lstm": TextLstm,
-    "split_logistic": SplitLogistic,
-    "huggingface": HuggingFace,
-}
+MODELS = ModelSpec.family
 """Every built-in model by the name it has on the command line and in files."""
 
 
@@ -37,7 +29,7 @@ def model(name: str, **options: Any) -> ModelSpec:
     Raises:
         ConfigurationError: for a name or an option that is not known, naming the nearest that is, and for bad values.
     """
-    kind = MODELS[known_name("model", name, MODELS)]
+    kind: Any = MODELS[known_name("model", name, MODELS)]
     known = [field.name for field in fields(kind)]
     for option in options:
         known_name(f"option of model {name}", option, known)
@@ -59,3 +51,5 @@ __all__ = [
     "group_norm",
     "model",
 ]
+
+__getattr__ = lookup(__name__)

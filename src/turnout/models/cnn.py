@@ -11,7 +11,7 @@ from turnout.models.spec import ModelSpec, dropout_rate, images, sizes
 
 
 @dataclass(frozen=True)
-class Cnn(ModelSpec):
+class Cnn(ModelSpec, name="cnn"):
     """Blocks of convolution (3 x 3, padding 1), ReLU and max-pooling (2 x 2), then fully connected layers with ReLU.
 
     All layers but the last start from Kaiming-normal weights (variance 2 / fan-in) and zero biases, the last one from

@@ -12,7 +12,7 @@ from turnout.models.spec import ModelSpec, dropout_rate, images, sizes
 
 
 @dataclass(frozen=True)
-class GroupNormCnn(ModelSpec):
+class GroupNormCnn(ModelSpec, name="group_norm_cnn"):
     """Blocks of two convolutions (3 x 3, padding 1), pooling (2 x 2) and dropout of whole channels; one hidden layer.
 
     ReLU and then group normalisation, with four channels in a group, follow every convolution and the hidden layer.

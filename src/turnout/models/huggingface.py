@@ -26,7 +26,7 @@ _ATTENTION_DROPOUT = ("attention_dropout", "attention_probs_dropout_prob", "attn
 
 
 @dataclass(frozen=True)
-class HuggingFace(ModelSpec):
+class HuggingFace(ModelSpec, name="huggingface"):
     """Transformer of Hugging Face, of which clients train low-rank updates (LoRA): ``W + alpha / r B A``.
 
     Only what is trained is in the vector that clients send: the matrices A ``[r, in]`` and B ``[out, r]`` of every adapted

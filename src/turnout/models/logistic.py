@@ -13,7 +13,7 @@ from turnout.models.spec import ModelSpec
 
 
 @dataclass(frozen=True)
-class Logistic(ModelSpec):
+class Logistic(ModelSpec, name="logistic"):
     """Multinomial logistic regression: logits = W x + b, with x flattened; ``(d + 1) C`` parameters.
 
     Attributes:

@@ -14,7 +14,7 @@ from turnout.models.spec import ModelSpec
 
 
 @dataclass(frozen=True)
-class CharLstm(ModelSpec):
+class CharLstm(ModelSpec, name="char_lstm"):
     """Predicts the next character from the ones before: embedding, stacked LSTM, linear layer on the last output.
 
     The defaults are the network that LEAF and FedProx use for Shakespeare, on 80 characters of context. Inputs are

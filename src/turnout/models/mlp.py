@@ -12,7 +12,7 @@ from turnout.models.spec import ModelSpec, dropout_rate, sizes
 
 
 @dataclass(frozen=True)
-class Mlp(ModelSpec):
+class Mlp(ModelSpec, name="mlp"):
     """Multilayer perceptron with ReLU on the flattened input, and PyTorch's default random weights.
 
     ``Mlp(hidden=(64, 30), dropout=0.5)`` is the 784-64-30-C network of MaxFL's experiments, whose paper leaves the

@@ -14,13 +14,14 @@ from torch import nn
 
 from turnout.core.checks import ConfigurationError, count, probability, refuse
 from turnout.core.random import stream
+from turnout.core.registry import Family, Registered
 
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData, Shards
 
 
 @dataclass(frozen=True)
-class ModelSpec(ABC):
+class ModelSpec(Registered, ABC):
     """A model without its input and output sizes, which come from the data.
 
     Subclasses are frozen dataclasses of plain values and say in `module` what the model is made of. Every built-in
@@ -29,6 +30,8 @@ class ModelSpec(ABC):
     Attributes:
         loss: what it is trained with; None where an experiment's loss, cross-entropy by default, is as good as any.
     """
+
+    family = Family("model", "models", ("turnout.models",), returns=nn.Module)
 
     loss: ClassVar[Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None] = None
 

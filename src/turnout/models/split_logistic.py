@@ -25,7 +25,7 @@ def regularised_logistic_loss(outputs: torch.Tensor, targets: torch.Tensor) -> t
 
 
 @dataclass(frozen=True)
-class SplitLogistic(ModelSpec):
+class SplitLogistic(ModelSpec, name="split_logistic"):
     """Chen et al., section 5: of two classes, with shared features a and personal features b of every example::
 
         f_i(u, v_i) = mean_l log(1 + exp(-c_l (a_l . u + b_l . v_i)))

@@ -13,7 +13,7 @@ from turnout.models.spec import ModelSpec
 
 
 @dataclass(frozen=True)
-class TextLstm(ModelSpec):
+class TextLstm(ModelSpec, name="text_lstm"):
     """Classifies a text from the vectors of its words: stacked LSTM, linear layer on the last output, then logits.
 
     The defaults are the network that FedProx and FOLB use for Sent140, on 25 words of 300 numbers: between the LSTM and

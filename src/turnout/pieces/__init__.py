@@ -26,22 +26,41 @@ if TYPE_CHECKING:  # at run time by `__getattr__`: pieces themselves live in thi
         Aggregation,
         Correction,
         Guard,
+        InformsClients,
+        KnownInAdvance,
         Local,
         Measurement,
         Normaliser,
         Personalization,
         Piece,
+        RecordingSelection,
         Selection,
         Server,
         Weighting,
     )
     from turnout.pieces.local import Solver, Update, Work
-    from turnout.population import Availability, Requirement, SpeedModel
+    from turnout.population import (
+        Attack,
+        Availability,
+        BoundAttack,
+        BoundAvailability,
+        BoundRequirement,
+        BoundSpeed,
+        Requirement,
+        SpeedModel,
+    )
     from turnout.population.delay import Delay
-    from turnout.protocol.pace import Pace
+    from turnout.protocol.pace import BoundPace, Pace
+    from turnout.trackers.tracker import Tracker
 
 _HOMES = {
+    "Attack": "turnout.population",
     "Availability": "turnout.population",
+    "BoundAttack": "turnout.population",
+    "BoundAvailability": "turnout.population",
+    "BoundPace": "turnout.protocol.pace",
+    "BoundRequirement": "turnout.population",
+    "BoundSpeed": "turnout.population",
     "Delay": "turnout.population.delay",
     "ModelSpec": "turnout.models",
     "Pace": "turnout.protocol.pace",
@@ -50,6 +69,7 @@ _HOMES = {
     "Schedule": "turnout.core.schedule",
     "Solver": "turnout.pieces.local",
     "SpeedModel": "turnout.population",
+    "Tracker": "turnout.trackers.tracker",
     "Update": "turnout.pieces.local",
     "Work": "turnout.pieces.local",
 }
@@ -65,10 +85,18 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Aggregation",
+    "Attack",
     "Availability",
+    "BoundAttack",
+    "BoundAvailability",
+    "BoundPace",
+    "BoundRequirement",
+    "BoundSpeed",
     "Correction",
     "Delay",
     "Guard",
+    "InformsClients",
+    "KnownInAdvance",
     "Local",
     "Measurement",
     "ModelSpec",
@@ -77,12 +105,14 @@ __all__ = [
     "Partition",
     "Personalization",
     "Piece",
+    "RecordingSelection",
     "Requirement",
     "Schedule",
     "Selection",
     "Server",
     "Solver",
     "SpeedModel",
+    "Tracker",
     "Update",
     "Weighting",
     "Work",

@@ -15,6 +15,7 @@ import torch
 
 from turnout.core.checks import not_negative, positive, refuse
 from turnout.core.random import fold, uniform
+from turnout.core.registry import Family, Registered
 
 __all__ = ["Constant", "Delay", "Exponential", "LogNormal", "Normal", "Pareto", "Uniform"]
 
@@ -30,8 +31,10 @@ def standard_normal(q: np.ndarray | float) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Delay(ABC):
+class Delay(Registered, ABC):
     """A distribution of durations >= 0, in seconds."""
+
+    family = Family("delay", "delays", ("turnout.population.delay",))
 
     @abstractmethod
     def mean(self) -> float:
@@ -60,7 +63,7 @@ class Delay(ABC):
 
 
 @dataclass(frozen=True)
-class Constant(Delay):
+class Constant(Delay, name="constant"):
     """Always the same duration.
 
     Attributes:
@@ -89,7 +92,7 @@ class Constant(Delay):
 
 
 @dataclass(frozen=True)
-class Normal(Delay):
+class Normal(Delay, name="normal"):
     """A normal duration, cut off at 0: ``max(0, N(loc, scale^2))``.
 
     Attributes:
@@ -118,7 +121,7 @@ class Normal(Delay):
 
 
 @dataclass(frozen=True)
-class Uniform(Delay):
+class Uniform(Delay, name="uniform"):
     """A duration uniform between two limits.
 
     Attributes:
@@ -147,7 +150,7 @@ class Uniform(Delay):
 
 
 @dataclass(frozen=True)
-class Exponential(Delay):
+class Exponential(Delay, name="exponential"):
     """An exponential duration: ``P(more than s) = exp(-s / scale)``.
 
     Attributes:
@@ -171,7 +174,7 @@ class Exponential(Delay):
 
 
 @dataclass(frozen=True)
-class LogNormal(Delay):
+class LogNormal(Delay, name="lognormal"):
     """A log-normal duration: ``median * exp(sigma * N(0, 1))``.
 
     Attributes:
@@ -199,7 +202,7 @@ class LogNormal(Delay):
 
 
 @dataclass(frozen=True)
-class Pareto(Delay):
+class Pareto(Delay, name="pareto"):
     """A duration with a heavy tail: ``P(more than s) = (scale / s)^shape`` for s >= scale.
 
     Attributes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, DataError, count, is_finite, known_name, positive, refuse
+from turnout.core.registry import Family, Registered
 from turnout.population.table import check_path, numbers, read_table
 
 if TYPE_CHECKING:
@@ -28,8 +29,10 @@ examples, ``test_loss`` and ``test_accuracy``, float64 ``[N]``."""
 
 
 @dataclass(frozen=True)
-class Requirement(ABC):
+class Requirement(Registered, ABC):
     """The options of what clients require; `bind` makes it a number for each client of one run."""
+
+    family = Family("requirement", "requirements", ("turnout.population.requirement",))
 
     @abstractmethod
     def solo(self, local: Local) -> Local | None:
@@ -76,7 +79,7 @@ class BoundRequirement:
 
 
 @dataclass(frozen=True)
-class WarmUp(Requirement):
+class WarmUp(Requirement, name="warm_up"):
     """A client wants to do better than alone: ``rho_k = F_k(w_k)``, w_k a model of its own (MaxFL, section 3).
 
     Every client takes `steps` local steps from the initial model, by the local rule of the algorithm without its
@@ -123,7 +126,7 @@ class WarmUp(Requirement):
 
 
 @dataclass(frozen=True)
-class GivenRequirement(Requirement):
+class GivenRequirement(Requirement, name="given"):
     """Every client says what it requires, the same of its training and of its test examples.
 
     Args:

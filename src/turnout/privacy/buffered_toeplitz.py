@@ -17,7 +17,7 @@ from turnout.privacy.correlation import Correlation
 
 
 @dataclass(frozen=True)
-class BufferedToeplitz(Correlation):
+class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
     """Let a few buffers forget at rates of their own (BLT): ``c_i = sum_j omega_j theta_j^(i-1)`` for i >= 1.
 
     It remembers one vector for each buffer, however many rounds a client rests. Rates and weights are those that make the

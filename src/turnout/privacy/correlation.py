@@ -16,12 +16,15 @@ import numpy as np
 import torch
 
 from turnout.core.checks import count
+from turnout.core.registry import Family, Registered
 from turnout.core.types import State
 
 
 @dataclass(frozen=True)
-class Correlation(ABC):
+class Correlation(Registered, ABC):
     """Says how the noise of a round depends on that of earlier ones."""
+
+    family = Family("correlation", "correlations", ("turnout.privacy",))
 
     is_searched: ClassVar[bool] = False
     """Whether the coefficients are searched for a run. What was found is then ``searched`` in the state, all zero before the
@@ -65,7 +68,7 @@ class Correlation(ABC):
 
 
 @dataclass(frozen=True)
-class Independent(Correlation):
+class Independent(Correlation, name="independent"):
     """Draw the noise of every round anew: ``C = I``."""
 
     def coefficients(
@@ -89,7 +92,7 @@ class Independent(Correlation):
 
 
 @dataclass(frozen=True)
-class BandedSquareRoot(Correlation):
+class BandedSquareRoot(Correlation, name="banded_square_root"):
     """Take the first bands of the square root of the matrix of prefix sums: ``c_0 = 1, c_j = c_{j-1} (2j - 1) / (2j)``.
 
     It remembers a vector for each band but one. With as many bands as a client rests rounds, the columns of one client do

@@ -1,19 +1,12 @@
 """Adapters of experiment trackers: callbacks that hand configuration, rounds and summary on."""
 
-from collections.abc import Callable
-
 from turnout.trackers.mlflow import MLflow
 from turnout.trackers.tensorboard import TensorBoard
 from turnout.trackers.tracker import Tracker
 from turnout.trackers.trackio import Trackio
 from turnout.trackers.wandb import WeightsAndBiases
 
-TRACKERS: dict[str, Callable[..., Tracker]] = {
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
-    "mlflow": MLflow,
-    "trackio": Trackio,
-}
+TRACKERS = Tracker.family
 """Every tracker by its name on the command line."""
 
 __all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "Trackio", "WeightsAndBiases"]

@@ -16,7 +16,7 @@ _STATUS = {"finished": "FINISHED", "stopped": "FINISHED", "interrupted": "KILLED
 _MOST = 100  # parameters that one request may hold
 
 
-class MLflow(Tracker):
+class MLflow(Tracker, name="mlflow"):
     """Track with MLflow.
 
     Args:

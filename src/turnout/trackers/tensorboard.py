@@ -9,7 +9,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.trackers.tracker import Tracker
 
 
-class TensorBoard(Tracker):
+class TensorBoard(Tracker, name="tensorboard"):
     """Write event files to ``FOLDER/tensorboard``; ``tensorboard --logdir runs`` shows them.
 
     Args:

@@ -10,10 +10,11 @@ from typing import Any
 
 from turnout.callbacks import Callback
 from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.core.registry import Family, Registered
 from turnout.record import storage
 
 
-class Tracker(Callback):
+class Tracker(Registered, Callback):
     """Hand a run on to a tracker: its configuration, the numbers of every round, and how it ended.
 
     A run that is resumed goes on as the same run of the tracker, from its last checkpoint: what was tracked beyond it is
@@ -24,13 +25,16 @@ class Tracker(Callback):
         name: of the run; None takes the folder's.
     """
 
-    package: str
-    """What has to be installed."""
+    family = Family("tracker", "trackers", ("turnout.trackers",))
+
+    package: str | None = None
+    """The package that has to be installed; None where the tracker needs none."""
 
     def __init__(self, project: str = "turnout", name: str | None = None) -> None:
         self.project, self.name = project, name
         self._folder: Path | None = None
-        self._module(self.package)  # before anything is trained
+        if self.package is not None:
+            self._module(self.package)  # before anything is trained
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
         """Begin a run of the tracker, or go on with the one that the folder names."""
@@ -66,7 +70,7 @@ class Tracker(Callback):
 
     @property
     def _file(self) -> str:
-        return f"{self.package}.json"
+        return f"{self.package or type(self).__name__.lower()}.json"
 
     def _known(self) -> str | None:
         """Return what identifies the run that the folder's is, if it has been tracked before."""
@@ -78,14 +82,14 @@ class Tracker(Callback):
         return found["run"]
 
     @staticmethod
-    def _module(package: str, name: str | None = None) -> Any:
+    def _module(package: str | None, name: str | None = None) -> Any:
         """Import a tracker's package.
 
         Raises:
             ConfigurationError: where it is not installed, with the extra that has it.
         """
         try:
-            return importlib.import_module(name or package)
+            return importlib.import_module(name or str(package))
         except ImportError as error:
             raise ConfigurationError(
                 f"tracking with {package} needs its package, which is not installed: pip install 'turnout[{package}]'"

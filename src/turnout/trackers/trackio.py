@@ -7,7 +7,7 @@ from typing import Any
 from turnout.trackers.tracker import Tracker
 
 
-class Trackio(Tracker):
+class Trackio(Tracker, name="trackio"):
     """Track with Trackio, whose database is local; ``trackio show`` opens it.
 
     Args:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from turnout.trackers.tracker import Tracker
 
 
-class WeightsAndBiases(Tracker):
+class WeightsAndBiases(Tracker, name="wandb"):
     """Track with Weights & Biases, online or offline.
 
     Args:

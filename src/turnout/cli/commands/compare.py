@@ -49,6 +49,7 @@ def compare(
     model: flags.Model = None,
     availability: flags.Availability = None,
     pace: flags.Pace = None,
+    loss: flags.Loss = None,
     rounds: flags.Rounds = None,
     every: flags.Every = None,
     engine: flags.Engine = None,
@@ -86,7 +87,7 @@ def compare(
 
     given = flags.layer(
         data=data, model=model, availability=availability, pace=pace, rounds=rounds, evaluate_every=every, engine=engine,
-        device=device, seeds=seeds, to_accuracy=to_accuracy,
+        device=device, loss=loss, seeds=seeds, to_accuracy=to_accuracy,
     )  # fmt: skip
     found, plan = asked(names or [], config, given)
     numbers = seeds_of(3 if found.seeds is None else found.seeds)

@@ -39,6 +39,7 @@ def run(
     model: flags.Model = None,
     availability: flags.Availability = None,
     pace: flags.Pace = None,
+    loss: flags.Loss = None,
     rounds: flags.Rounds = None,
     seed: Annotated[
         int | None,
@@ -91,7 +92,7 @@ def run(
 
     given = flags.layer(
         data=data, model=model, availability=availability, pace=pace, rounds=rounds, seed=seed, evaluate_every=every,
-        engine=engine, device=device,
+        engine=engine, device=device, loss=loss,
     )  # fmt: skip
     own = [given, *map(layers.override, overrides or ())]
     flags.use_threads(threads)

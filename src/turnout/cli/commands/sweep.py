@@ -81,6 +81,7 @@ def sweep(
     model: flags.Model = None,
     availability: flags.Availability = None,
     pace: flags.Pace = None,
+    loss: flags.Loss = None,
     rounds: flags.Rounds = None,
     every: flags.Every = None,
     engine: flags.Engine = None,
@@ -114,7 +115,7 @@ def sweep(
 
     given = flags.layer(
         data=data, model=model, availability=availability, pace=pace, rounds=rounds, evaluate_every=every, engine=engine,
-        device=device, seeds=seeds, to_accuracy=to_accuracy,
+        device=device, loss=loss, seeds=seeds, to_accuracy=to_accuracy,
     )  # fmt: skip
     under = [*([layers.read(config)] if config else []), given, *map(layers.override, overrides or ())]
     axes = grid_of([layer.pop("grid", {}) for layer in under], grid or ())

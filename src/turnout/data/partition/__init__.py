@@ -4,6 +4,7 @@ Each partition is a frozen dataclass; `assign` turns labels into the rows of eve
 seed give the same partition.
 """
 
+from turnout.core.registry import lookup
 from turnout.data.partition.base import Partition
 from turnout.data.partition.by_id import ById
 from turnout.data.partition.classes_per_client import ClassesPerClient
@@ -25,3 +26,5 @@ __all__ = [
     "Partition",
     "PowerLaw",
 ]
+
+__getattr__ = lookup(__name__)

@@ -11,11 +11,14 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, DataError, count, refuse
 from turnout.core.random import generator
+from turnout.core.registry import Family, Registered
 
 
 @dataclass(frozen=True)
-class Partition(ABC):
+class Partition(Registered, ABC):
     """Says which client holds which example; a frozen dataclass of plain options."""
+
+    family = Family("partition", "partitions", ("turnout.data.partition",))
 
     @abstractmethod
     def assign(

@@ -11,7 +11,7 @@ from turnout.data.partition.base import Artificial, by_owner, deal, rows_by_clas
 
 
 @dataclass(frozen=True)
-class ClassesPerClient(Artificial):
+class ClassesPerClient(Artificial, name="classes_per_client"):
     """Every client holds k classes, and a class is shared equally by the clients that hold it.
 
     Clients choose in random order, each the k classes with the fewest holders so far, ties at random: the numbers of

@@ -13,7 +13,7 @@ _DRAWS = 100
 
 
 @dataclass(frozen=True)
-class Dirichlet(Artificial):
+class Dirichlet(Artificial, name="dirichlet"):
     """Client sizes and label mixtures both unequal; every example used exactly once.
 
     With kappa_n ~ Dir(alpha * 1_C) for each client and L_c the rows of class c in the order of the data::

@@ -12,7 +12,7 @@ from turnout.data.partition.dirichlet import log_dirichlet
 
 
 @dataclass(frozen=True)
-class HsuDirichlet(Artificial):
+class HsuDirichlet(Artificial, name="hsu_dirichlet"):
     """Give all clients equally many examples, with unequal label mixtures.
 
     Client n has q_n ~ Dir(alpha * prior), where the prior is the share of each class in the data, as Hsu et al. have it. The

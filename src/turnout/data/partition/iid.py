@@ -11,7 +11,7 @@ from turnout.data.partition.base import Artificial
 
 
 @dataclass(frozen=True)
-class Iid(Artificial):
+class Iid(Artificial, name="iid"):
     """Shuffles the examples and deals them out: sizes differ by one at most, every example is used.
 
     Example:

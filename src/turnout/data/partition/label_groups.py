@@ -11,7 +11,7 @@ from turnout.data.partition.base import Artificial, rows_by_class
 
 
 @dataclass(frozen=True)
-class LabelGroups(Artificial):
+class LabelGroups(Artificial, name="label_groups"):
     """The first clients hold some labels, the next ones others; within a group everyone holds equally much of each label.
 
     FedStaleWeight's setting is the default: ten clients with the labels 4 to 9, and then five with 0 to 3, who are slow.

@@ -11,7 +11,7 @@ from turnout.data.partition.base import Artificial, by_owner, rows_by_class, too
 
 
 @dataclass(frozen=True)
-class PowerLaw(Artificial):
+class PowerLaw(Artificial, name="power_law"):
     """A few classes for each client, very unequal sizes.
 
     Client u holds the classes (u + j) mod C, j < `classes_per_client`. It first gets `least` examples of each; the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from turnout.core.registry import Family
 from turnout.data.transforms.base import Transform
 from turnout.data.transforms.colour import AdjustSharpness, ColorJitter, Equalize, Posterize
 from turnout.data.transforms.geometry import RandomCrop, RandomHorizontalFlip
@@ -27,3 +28,10 @@ def cifar100_augmentation() -> tuple[Transform, ...]:
         Equalize(),
         *cifar_augmentation(),
     )
+
+
+AUGMENTATIONS = Family("augmentation", "augmentations", ("turnout.data.transforms",), returns=tuple)
+"""Transforms of training images that go in place of the data's own."""
+
+AUGMENTATIONS.register(cifar_augmentation, "cifar")
+AUGMENTATIONS.register(cifar100_augmentation, "cifar100")

@@ -1,5 +1,6 @@
 """How weighted updates become one direction."""
 
+from turnout.core.registry import lookup
 from turnout.pieces.aggregation.aced import Aced
 from turnout.pieces.aggregation.area import Area
 from turnout.pieces.aggregation.centred_clipping import CentredClipping
@@ -39,3 +40,5 @@ __all__ = [
     "WeightedModels",
     "WeightedSum",
 ]
+
+__getattr__ = lookup(__name__)

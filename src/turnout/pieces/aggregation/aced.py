@@ -18,7 +18,7 @@ from turnout.pieces.weighting.normalise import DivideByClients
 
 
 @dataclass(frozen=True)
-class Aced(Aggregation):
+class Aced(Aggregation, name="aced"):
     """``Y_b = Delta_b`` for those who report, then ``u = sum_{n in A} Y_n / |A|``, A those heard in the last tau steps.
 
     After a report in step s a client is handed the model s + 1, and it is in A(t) while ``(t + 1) - (s + 1) <= tau``. With a

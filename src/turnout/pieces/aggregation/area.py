@@ -16,7 +16,7 @@ from turnout.pieces.weighting.normalise import DivideByClients
 
 
 @dataclass(frozen=True)
-class Area(KeepsUpdates):
+class Area(KeepsUpdates, name="area"):
     """``u = (1/N) sum_b (x_b - y_b)``, then ``y_b = x_b`` for those who report; all y begin at the first model.
 
     x_b is the model that client b arrived at from whichever version it had, so that ``x = (1/N) sum_n y_n`` at all times: a

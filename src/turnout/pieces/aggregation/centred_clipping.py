@@ -15,7 +15,7 @@ from turnout.pieces.aggregation.robust import Robust
 
 
 @dataclass(frozen=True)
-class CentredClipping(Robust):
+class CentredClipping(Robust, name="centred_clipping"):
     """Move the last direction by clipped differences: ``u <- u + mean_b (v_b - u) min(1, radius / ||v_b - u||)``.
 
     u begins at 0 in the first step, and in later ones at the direction before. `fraction` is read by `mixing` alone. The

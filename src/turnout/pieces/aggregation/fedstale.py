@@ -19,7 +19,7 @@ from turnout.pieces.weighting.normalise import DivideByClients
 
 
 @dataclass(frozen=True)
-class FedStale(KeepsUpdates):
+class FedStale(KeepsUpdates, name="fedstale"):
     """``u = sum_b w_b (Delta_b - beta Y_b) + beta mean_N(Y)``, then ``Y_b = Delta_b`` for those who are there.
 
     With `shares` p, client n counts ``N p_n`` times in both terms: ``w_b`` is multiplied by ``N p_b``, and ``mean_N(Y)``

@@ -15,7 +15,7 @@ from turnout.pieces.weighting.normalise import DivideByParticipants
 
 
 @dataclass(frozen=True)
-class FedVarp(KeepsUpdates):
+class FedVarp(KeepsUpdates, name="fedvarp"):
     """``u = mean_N(Y) + sum_b w_b (Delta_b - Y_b)``, then ``Y_b = Delta_b`` for those who are there; Y starts at 0.
 
     An empty round changes nothing, as in FedAU's comparison (the original applies ``mean_N(Y)``).

@@ -11,7 +11,7 @@ from turnout.pieces.aggregation.robust import Combination
 
 
 @dataclass(frozen=True)
-class GeometricMedian(Combination):
+class GeometricMedian(Combination, name="geometric_median"):
     """Come near to the point with the least sum of distances to all vectors (RFA): ``z <- sum_b c_b v_b / sum_b c_b``.
 
     ``c_b = 1 / max(nu, ||z - v_b||)``, beginning at z = 0, an update that changes nothing. It tolerates f < n/2, whatever

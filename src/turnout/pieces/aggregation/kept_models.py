@@ -15,7 +15,7 @@ from turnout.pieces.selection import WithReplacement
 
 
 @dataclass(frozen=True)
-class KeptModels(Aggregation):
+class KeptModels(Aggregation, name="kept_models"):
     """``x <- (1/B) sum_b x_b + sum_b w_b Delta_b``, and those who took part keep the new x as their x_b.
 
     Client b trains from x_b, which is the first model until it takes part. The model that is evaluated is x. Where everyone

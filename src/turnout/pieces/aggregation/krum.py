@@ -12,7 +12,7 @@ from turnout.pieces.aggregation.robust import Combination
 
 
 @dataclass(frozen=True)
-class Krum(Combination):
+class Krum(Combination, name="krum"):
     """Take the vector with the least sum of squared distances to the n - f - 2 vectors nearest to it.
 
     The guarantee is for ``n > 2 f + 2``. Of vectors that tie, as two alone do, the mean is taken, so that names do not
@@ -29,7 +29,7 @@ class Krum(Combination):
 
 
 @dataclass(frozen=True)
-class MultiKrum(Combination):
+class MultiKrum(Combination, name="multi_krum"):
     """Take the mean of the m vectors with the least sums of squared distances to n - f - 2 neighbours.
 
     Args:

@@ -10,7 +10,7 @@ from turnout.pieces.aggregation.robust import Coordinatewise
 
 
 @dataclass(frozen=True)
-class Median(Coordinatewise):
+class Median(Coordinatewise, name="median"):
     """Take the median of each coordinate; of an even number, the mean of the two in the middle.
 
     Example:

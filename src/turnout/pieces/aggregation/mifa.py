@@ -14,7 +14,7 @@ from turnout.pieces.weighting.normalise import DivideByClients
 
 
 @dataclass(frozen=True)
-class Mifa(KeepsUpdates):
+class Mifa(KeepsUpdates, name="mifa"):
     """``Y_b = Delta_b`` for those who are there, then ``u = mean_N(Y)``; Y starts at 0, and empty rounds step as well.
 
     State: ``table [N, P]`` (Y), and ``mean [P]`` in float64, kept up to date at the cost of the cohort.

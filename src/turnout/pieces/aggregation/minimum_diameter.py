@@ -12,7 +12,7 @@ from turnout.pieces.aggregation.robust import Combination
 
 
 @dataclass(frozen=True)
-class MinimumDiameter(Combination):
+class MinimumDiameter(Combination, name="minimum_diameter"):
     """Take the mean of n - f vectors whose largest distance to each other is the least (MDA).
 
     Found exactly: whoever is farther apart than d cannot both stay, so a set of diameter d is what a vertex cover by at

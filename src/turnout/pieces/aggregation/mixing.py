@@ -11,11 +11,14 @@ import torch
 from turnout.core.checks import count
 from turnout.core.device import to_device
 from turnout.core.random import fold, stream
+from turnout.core.registry import Family, Registered
 from turnout.core.types import Federation, Report
 
 
-class Mixing(ABC):
+class Mixing(Registered, ABC):
     """A matrix ``[n, B]`` that makes n vectors out of B, its rows sum to 1."""
+
+    family = Family("mixing", "mixings", ("turnout.pieces.aggregation",))
 
     @abstractmethod
     def matrix(
@@ -25,7 +28,7 @@ class Mixing(ABC):
 
 
 @dataclass(frozen=True)
-class NearestNeighbours(Mixing):
+class NearestNeighbours(Mixing, name="nearest_neighbours"):
     """Replace every vector by the mean of the B - f vectors nearest to it, itself among them (NNM).
 
     Reference: Allouah et al., "Fixing by mixing: a recipe for optimal Byzantine ML under heterogeneity", AISTATS 2023.
@@ -42,7 +45,7 @@ class NearestNeighbours(Mixing):
 
 
 @dataclass(frozen=True)
-class Bucketing(Mixing):
+class Bucketing(Mixing, name="bucketing"):
     """Put vectors into buckets of `size` at random, anew in every step, and replace each bucket by its mean.
 
     As many Byzantine buckets as there are Byzantine reports are then to be expected of fewer, so robust rules tolerate

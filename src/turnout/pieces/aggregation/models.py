@@ -13,7 +13,7 @@ from turnout.pieces.base import Aggregation, Weights
 
 
 @dataclass(frozen=True)
-class WeightedModels(Aggregation):
+class WeightedModels(Aggregation, name="weighted_models"):
     """``u = sum_b w_b (x_b - x)``: towards the models of the clients, ``x_b = (what b started from) + Delta_b``.
 
     With a server step of alpha and one report this is FedAsync's ``x <- (1 - alpha w) x + alpha w x_b``. Where all started

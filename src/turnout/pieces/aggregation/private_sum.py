@@ -29,7 +29,7 @@ _CONTROL = "control_"
 
 
 @dataclass(frozen=True)
-class PrivateSum(Aggregation):
+class PrivateSum(Aggregation, name="private_sum"):
     """Clip what every client adds, sum, and add noise (DP-FedAvg): the model says little about any one client.
 
     ::

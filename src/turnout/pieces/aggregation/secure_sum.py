@@ -25,7 +25,7 @@ _KEYS, _NUMBER = 2 * KEY_BYTES, 8  # bytes of two public keys, of a number
 
 
 @dataclass(frozen=True)
-class SecureSum(WeightedSum):
+class SecureSum(WeightedSum, name="secure_sum"):
     """``u = (1/D) sum_b q(f_b Delta_b)``: the sum of masked updates, which the server can open and single ones it cannot.
 
     f is the product of the factors of the weighting chain, D what the chain divides by, and

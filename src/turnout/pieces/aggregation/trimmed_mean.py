@@ -10,7 +10,7 @@ from turnout.pieces.aggregation.robust import Coordinatewise
 
 
 @dataclass(frozen=True)
-class TrimmedMean(Coordinatewise):
+class TrimmedMean(Coordinatewise, name="trimmed_mean"):
     """Take the mean of each coordinate without its f largest and its f smallest values.
 
     Reference: Yin et al., "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018, option II.

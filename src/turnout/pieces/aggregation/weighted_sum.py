@@ -12,7 +12,7 @@ from turnout.pieces.base import Aggregation, Weights
 
 
 @dataclass(frozen=True)
-class WeightedSum(Aggregation):
+class WeightedSum(Aggregation, name="weighted_sum"):
     """``u = sum_b w_b Delta_b``; all that is special about a method is in its weights."""
 
     only_sums: ClassVar[bool] = True

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
+from turnout.core.registry import Family
 from turnout.core.types import Federation, Report, ServerState, State
 from turnout.core.updates import Updates
 from turnout.pieces.base.phases import Attendance, ClientSide, Form, Messages, ServerSide, Shapes
@@ -31,6 +32,7 @@ class Aggregation(Stateful):
     """Makes one direction out of weights and updates."""
 
     slot: ClassVar[str] = "aggregation"
+    family = Family("aggregation", "aggregations", ("turnout.pieces.aggregation",))
 
     @abstractmethod
     def apply(

@@ -10,6 +10,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import html_table, short
+from turnout.core.registry import Family
 from turnout.core.types import Federation, ServerState, State
 from turnout.pieces.base import (
     Aggregation,
@@ -235,3 +236,7 @@ _GIVEN_BY = {
     "inexactness": "Inexactness",
 }
 """The measurement that gives what a weighting may need."""
+
+
+ALGORITHMS = Family("algorithm", "algorithms", ("turnout.algorithms",), returns=Algorithm)
+"""Every recipe by its name: functions that return an algorithm."""

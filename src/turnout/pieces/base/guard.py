@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 
+from turnout.core.registry import Family
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base.piece import Piece
@@ -16,6 +17,7 @@ class Guard(Piece, ABC):
     """Changes a report before it leaves the client (clipping, noise, compression); chained."""
 
     slot: ClassVar[str] = "guard"
+    family = Family("guard", "guards", ("turnout.pieces.guard",))
 
     codes: ClassVar[bool] = False
     """Whether what leaves the client is a code of the vectors in their place."""

@@ -9,15 +9,20 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.registry import Family
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients, Start
 from turnout.pieces.base.piece import Piece
+
+LOCAL_PARTS = Family("local part", "local", ("turnout.pieces.local",))
+"""Solvers, corrections of the gradient, and measurements."""
 
 
 class Local(Piece, ABC):
     """What a client does with a task; exactly one solver is needed."""
 
     slot: ClassVar[str] = "local"
+    family = LOCAL_PARTS
 
     gives: ClassVar[tuple[str, ...]] = ()
     """What the server sees of it, by the names in ``report.seen``."""
@@ -99,6 +104,7 @@ class Correction(Piece, ABC):
     """
 
     slot: ClassVar[str] = "local"
+    family = LOCAL_PARTS
 
     keeps: ClassVar[tuple[str, ...]] = ()
     """Names of vectors ``[P]``, zero at first, that every client remembers. The server knows the mean over all N clients of
@@ -155,6 +161,7 @@ class Measurement(Piece, ABC):
     """Tells the server something about a client beside its update; can be added to any local rule."""
 
     slot: ClassVar[str] = "local"
+    family = LOCAL_PARTS
 
     gives: ClassVar[tuple[str, ...]]
     """What it adds to ``report.seen``, by name."""

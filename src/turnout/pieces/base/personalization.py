@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from turnout.core.registry import Family
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base.local import Correction, Local
@@ -18,6 +19,7 @@ class Personalization(Piece, ABC):
     """What clients keep of a model for themselves: their row ``personal`` of client memory, which never leaves them."""
 
     slot: ClassVar[str] = "personal"
+    family = Family("personalization", "personalizations", ("turnout.pieces.personalization",))
 
     outer_lr: float = 1.0
     """How much of its update the row takes."""

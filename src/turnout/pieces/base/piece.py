@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol
 
+from turnout.core.registry import Registered
+
 
 class Slots(Protocol):
     """The slots of an algorithm, as a piece looks at the others (see `turnout.pieces.base.algorithm.Algorithm`)."""
@@ -59,7 +61,7 @@ class Slots(Protocol):
         ...
 
 
-class Piece:
+class Piece(Registered):
     """Something that fits into a slot: a frozen dataclass of plain options."""
 
     slot: ClassVar[str]

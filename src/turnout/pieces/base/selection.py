@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.registry import Family
 from turnout.core.types import Candidates, Report, State
 from turnout.pieces.base.local import Measurement
 from turnout.pieces.base.piece import Piece
@@ -19,6 +20,7 @@ class Selection(Piece, ABC):
     """Says who takes part in a round, and who is only asked for measurements before it begins."""
 
     slot: ClassVar[str] = "selection"
+    family = Family("selection", "selections", ("turnout.pieces.selection",))
 
     needs_rounds: ClassVar[str | None] = (
         "{piece} chooses the cohort of a round, and with {pace} the order of arrival decides who is in a step (with "

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 
+from turnout.core.registry import Family
 from turnout.core.types import Report, State
 from turnout.pieces.base.stateful import Stateful
 from turnout.pieces.base.weighting import Weights, Whose
@@ -16,6 +17,7 @@ class Server(Stateful):
     """Takes the step from the old parameters along the direction."""
 
     slot: ClassVar[str] = "server"
+    family = Family("server optimizer", "server_optimizers", ("turnout.pieces.server_optimizer",))
 
     of_reports: ClassVar[bool] = False
     """Whether it reads updates one by one, by `scaled`, so that they cannot be summed as they come in."""

@@ -10,6 +10,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError, counted
 from turnout.core.device import to_device
+from turnout.core.registry import Family
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.base.stateful import Stateful
 
@@ -26,6 +27,7 @@ class Weighting(Stateful):
     """Changes the weights of the reports; chained, and ended by exactly one `Normaliser`."""
 
     slot: ClassVar[str] = "weighting"
+    family = Family("weighting", "weightings", ("turnout.pieces.weighting",))
 
     reads: ClassVar[Literal["timing", "own", "others"]] = "others"
     """Of whose data a weight tells something: nobody's, for it depends on who took part when alone; the client's own; or

@@ -1,5 +1,6 @@
 """What a client does to its report before it leaves: a chain on the update."""
 
+from turnout.core.registry import lookup
 from turnout.pieces.guard.bfloat16 import BFloat16
 from turnout.pieces.guard.clip import Clip
 from turnout.pieces.guard.clip_controls import ClipControls
@@ -11,3 +12,5 @@ from turnout.pieces.guard.sign import Sign
 from turnout.pieces.guard.top_k import TopK
 
 __all__ = ["BFloat16", "Clip", "ClipControls", "NoiseShare", "PowerSgd", "Qsgd", "RandomK", "Sign", "TopK"]
+
+__getattr__ = lookup(__name__)

@@ -11,7 +11,7 @@ from turnout.pieces.base.compression import Compression
 
 
 @dataclass(frozen=True)
-class BFloat16(Compression):
+class BFloat16(Compression, name="bfloat16"):
     """Send numbers in bfloat16, which has the range of float32 and 8 bits of precision, both ways.
 
     Clients receive the model rounded so, and train, measure and report from there; the server adds to the model that it

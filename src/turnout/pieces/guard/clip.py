@@ -12,7 +12,7 @@ from turnout.pieces.base import Guard
 
 
 @dataclass(frozen=True)
-class Clip(Guard):
+class Clip(Guard, name="clip"):
     """``Delta_b <- Delta_b min(1, norm / ||Delta_b||)``: updates longer than `norm` are shortened to it.
 
     Args:

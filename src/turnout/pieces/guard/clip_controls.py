@@ -12,7 +12,7 @@ from turnout.pieces.base import Guard, Slots
 
 
 @dataclass(frozen=True)
-class ClipControls(Guard):
+class ClipControls(Guard, name="clip_controls"):
     """``d_b <- d_b min(1, norm / ||d_b||)`` of the changes d of what clients keep, such as SCAFFOLD's control variates.
 
     A client moves what it keeps by what it has sent, so that the server's mean stays the mean of what clients keep.

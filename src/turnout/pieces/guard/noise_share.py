@@ -19,7 +19,7 @@ from turnout.privacy.accounting import check_deviation
 
 
 @dataclass(frozen=True)
-class NoiseShare(Guard):
+class NoiseShare(Guard, name="noise_share"):
     """``Delta_b <- clip(Delta_b, C) + (z C / sqrt(n)) N(0, I)``: n of these sum to the noise ``z C N(0, I)``.
 
     No single update is ever without noise, and whoever sees the sum alone sees what a server that is trusted would have

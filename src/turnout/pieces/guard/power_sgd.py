@@ -21,7 +21,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class PowerSgd(Compression):
+class PowerSgd(Compression, name="power_sgd"):
     """Send two factors of each matrix M ``[n, m]`` of an update, by one step of power iteration (Algorithm 1)::
 
         P <- orthogonalize(M Q),        Q <- M^T P,        M is decoded to P Q^T

@@ -15,7 +15,7 @@ from turnout.pieces.guard.compression import pack, unpack
 
 
 @dataclass(frozen=True)
-class Qsgd(Compression):
+class Qsgd(Compression, name="qsgd"):
     """Round each number of a bucket to ``r sign(x) l / s``, l up or down at random so that its mean is x.
 
     r is the largest absolute value of the bucket, as in the paper's experiments, or its Euclidean norm, as in its theory;

@@ -15,7 +15,7 @@ from turnout.pieces.guard.compression import check_share, share_of
 
 
 @dataclass(frozen=True)
-class RandomK(Compression):
+class RandomK(Compression, name="random_k"):
     """Send k numbers at random places, which are a function of (seed, version, client), so that the server knows them.
 
     Without error feedback they are multiplied by P/k, so that the expected vector is the true one.

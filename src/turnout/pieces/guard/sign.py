@@ -12,7 +12,7 @@ from turnout.pieces.guard.compression import pack, unpack
 
 
 @dataclass(frozen=True)
-class Sign(Compression):
+class Sign(Compression, name="sign"):
     """Send signs and the mean absolute value: ``mean |x| sign(x)``, one bit for each number. Zero counts as positive.
 
     Reference: Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019,

@@ -12,7 +12,7 @@ from turnout.pieces.guard.compression import check_share, share_of
 
 
 @dataclass(frozen=True)
-class TopK(Compression):
+class TopK(Compression, name="top_k"):
     """Send the k numbers of largest absolute value, with their places: 4 bytes for each place beside the number.
 
     Args:

@@ -1,5 +1,6 @@
 """What clients do: a solver, corrections of its gradient, measurements, and how much work there is."""
 
+from turnout.core.registry import lookup
 from turnout.pieces.local.adam import Adam, AdamW
 from turnout.pieces.local.alternating import Alternating
 from turnout.pieces.local.measurements import AppealGap, GradientNorm, Inexactness, StartGradient, StartLoss
@@ -36,3 +37,5 @@ __all__ = [
     "Update",
     "Work",
 ]
+
+__getattr__ = lookup(__name__)

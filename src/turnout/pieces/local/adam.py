@@ -15,7 +15,7 @@ from turnout.pieces.local.update import Update, check_weight_decay
 
 
 @dataclass(frozen=True)
-class Adam(Solver):
+class Adam(Solver, name="adam"):
     """Local Adam: ``y <- y - lr m^ / (sqrt(v^) + epsilon)``, with moments of the client's own gradients g.
 
     In the t-th step of the state, ``m <- beta1 m + (1 - beta1) g``, ``v <- beta2 v + (1 - beta2) g^2``,
@@ -72,7 +72,7 @@ class Adam(Solver):
 
 
 @dataclass(frozen=True)
-class AdamW(Adam):
+class AdamW(Adam, name="adamw"):
     """Local AdamW: `Adam` with weight decay beside the moments, ``y <- y - lr (m^ / (sqrt(v^) + epsilon) + weight_decay y)``.
 
     Equal to `torch.optim.AdamW`. The decay is no part of the gradient, so neither clipping nor corrections see it.

@@ -16,7 +16,7 @@ from turnout.pieces.base import Correction, Slots
 
 
 @dataclass(frozen=True)
-class Alternating(Correction):
+class Alternating(Correction, name="alternating"):
     """Train one part in each round, with the others frozen; what is in no part is trained in every round (RoLoRA).
 
     In round t that is ``parts[t mod len(parts)]``. Of an adapter ``W + s B A`` all clients of a round have the same A while

@@ -18,7 +18,7 @@ from turnout.pieces.local.solver import Solver
 
 
 @dataclass(frozen=True)
-class StartLoss(Measurement):
+class StartLoss(Measurement, name="start_loss"):
     """``start_loss [B]``: the loss ``F_k(w^t)`` of the received model over all of a client's examples."""
 
     gives: ClassVar[tuple[str, ...]] = ("start_loss",)
@@ -30,7 +30,7 @@ class StartLoss(Measurement):
 
 
 @dataclass(frozen=True)
-class AppealGap(Measurement):
+class AppealGap(Measurement, name="appeal_gap"):
     """``appeal_gap [B]``: ``F_k(w^t) - rho_k``, how much the received model falls short of what a client requires.
 
     Over all of a client's training examples, float64; negative where the model does better. Of an accuracy that is
@@ -62,7 +62,7 @@ class AppealGap(Measurement):
 
 
 @dataclass(frozen=True)
-class StartGradient(Measurement):
+class StartGradient(Measurement, name="start_gradient"):
     """``start_gradient [B, P]``: the gradient ``grad F_k(w^t)`` of the received model over all of a client's examples."""
 
     gives: ClassVar[tuple[str, ...]] = ("start_gradient",)
@@ -74,7 +74,7 @@ class StartGradient(Measurement):
 
 
 @dataclass(frozen=True)
-class GradientNorm(Measurement):
+class GradientNorm(Measurement, name="gradient_norm"):
     """``start_gradient_norm [B]``: ``||grad F_k(w^t)||``, one number where `StartGradient` sends a vector."""
 
     gives: ClassVar[tuple[str, ...]] = ("start_gradient_norm",)
@@ -86,7 +86,7 @@ class GradientNorm(Measurement):
 
 
 @dataclass(frozen=True)
-class Inexactness(Measurement):
+class Inexactness(Measurement, name="inexactness"):
     """``inexactness [B]``: how far from solved a client left its local problem h_k (FOLB, assumption 4 and section V).
 
     ``gamma_k = ||grad h_k(w_k^{t+1}, w^t)|| / ||grad h_k(w^t, w^t)||``, ``h_k(w, w^t) = F_k(w) + mu/2 ||w - w^t||^2``: 0

@@ -16,7 +16,7 @@ from turnout.pieces.base import Correction
 
 
 @dataclass(frozen=True)
-class GradientNoise(Correction):
+class GradientNoise(Correction, name="gradient_noise"):
     """Descend ``g + sigma / sqrt(d) N(0, I)``, drawn anew in every local step: unbiased, of variance ``sigma^2``.
 
     The variance is that of the whole part, ``E ||noise||^2 = sigma^2`` (assumption 2 of Chen et al.), so sigma does not

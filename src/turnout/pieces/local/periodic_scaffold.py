@@ -17,7 +17,7 @@ from turnout.pieces.local.scaffold import Begun
 
 
 @dataclass(frozen=True)
-class PeriodicScaffold(Correction):
+class PeriodicScaffold(Correction, name="periodic_scaffold"):
     """Descend ``g(y) - c_k + c``, where c_k and c stay as they are for a period of P rounds.
 
     At the end of a period::

@@ -11,7 +11,7 @@ from turnout.pieces.base import Correction
 
 
 @dataclass(frozen=True)
-class Prox(Correction):
+class Prox(Correction, name="prox"):
     """FedProx's local objective: minimise ``F_k(w) + mu/2 ||w - w^t||^2``, that is descend ``g + mu (w - w^t)``.
 
     Args:

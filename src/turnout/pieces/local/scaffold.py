@@ -21,7 +21,7 @@ INITIALS = ("zeros", "gradients")
 
 
 @dataclass(frozen=True)
-class Scaffold(Correction):
+class Scaffold(Correction, name="scaffold"):
     """Descend ``g(y) - c_k + c``: c_k follows the gradient of client k, and c, which the server knows, is their mean.
 
     At the end of a round, of the clients who took part (SCAFFOLD, eq. 4)::

@@ -12,6 +12,7 @@ import torch
 from turnout.core.checks import ConfigurationError, count, known_name, positive, refuse
 from turnout.core.device import to_device
 from turnout.core.random import fold
+from turnout.core.registry import Family
 from turnout.core.schedule import LARGEST, Schedule, check_step_size
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients
@@ -47,6 +48,8 @@ class Solver(Local, ABC):
 
     Seen by the server: ``loss [B]``, the mean loss over the minibatches of the local steps.
     """
+
+    family = Family("solver", "solvers", ("turnout.pieces.local",))
 
     gives: ClassVar[tuple[str, ...]] = ("loss",)
 

@@ -15,7 +15,7 @@ from turnout.population.speed.durations import BoundSpeed
 
 
 @dataclass(frozen=True)
-class TimeBudget(Work):
+class TimeBudget(Work, name="time_budget"):
     """Each client does as many local steps as fit between two messages of a round of tau seconds::
 
         num_steps_k = floor((tau - T_k^c) / s_k)

@@ -9,6 +9,7 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, positive, refuse
 from turnout.core.random import below, fold, stream
+from turnout.core.registry import Family, Registered
 from turnout.core.types import Task
 from turnout.engine.cohort import Clients
 
@@ -16,8 +17,10 @@ MOST = 10_000_000
 """Local steps or epochs of a round, and examples of a minibatch, are no more than this."""
 
 
-class Work(ABC):
+class Work(Registered, ABC):
     """An amount of local work for each client and round, in whichever unit it stands for: local steps, or epochs."""
+
+    family = Family("work", "work", ("turnout.pieces.local",))
 
     @property
     def deadline(self) -> float | None:
@@ -35,7 +38,7 @@ class Work(ABC):
 
 
 @dataclass(frozen=True)
-class ShareOfWork(Work):
+class ShareOfWork(Work, name="share_of_work"):
     """Every client does its share of the work: ``max(1, round(share_k * of))``, the mean share being 1 (MW-Fed).
 
     The server tells each client its share with the task; `MultiplicativeWeights` does.
@@ -75,7 +78,7 @@ class ShareOfWork(Work):
 
 
 @dataclass(frozen=True)
-class UniformWork(Work):
+class UniformWork(Work, name="uniform"):
     """Every client draws uniformly from {least, ..., most} in every round (FOLB, section VI-A: from 1 to 20).
 
     The draw depends on (seed, version, client) alone: all algorithms of a comparison see the same ones.

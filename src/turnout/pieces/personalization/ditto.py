@@ -16,7 +16,7 @@ from turnout.pieces.personalization.base import OnOwnPart, check_steps
 
 
 @dataclass(frozen=True)
-class Ditto(Personalization):
+class Ditto(Personalization, name="ditto"):
     """Every client has a model v_k of its own, held near the shared one: minimise ``F_k(v_k) + lambda/2 ||v_k - w||^2``.
 
     Whenever a client takes part, it trains the shared model and reports as ever, and descends, with the same local rule on

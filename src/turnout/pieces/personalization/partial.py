@@ -30,7 +30,7 @@ _NORMS = (
 
 
 @dataclass(frozen=True)
-class Personal(Personalization):
+class Personal(Personalization, name="personal"):
     """Some parameters are personal: minimise ``(1/n) sum_i f_i(u, v_i)`` over a shared u and everyone's own v_i (eq. 1).
 
     A client trains u and v_i side by side with whatever the local rule is, sends the update of u alone, and keeps

@@ -1,5 +1,6 @@
 """Who takes part in a round."""
 
+from turnout.core.registry import lookup
 from turnout.pieces.selection.by_gradient import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm
 from turnout.pieces.selection.everyone import AllAvailable
 from turnout.pieces.selection.least_served import LeastServed
@@ -20,3 +21,5 @@ __all__ = [
     "Uniform",
     "WithReplacement",
 ]
+
+__getattr__ = lookup(__name__)

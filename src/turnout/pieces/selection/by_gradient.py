@@ -73,7 +73,7 @@ class _ByScore(Selection):
 
 
 @dataclass(frozen=True)
-class ByAlignment(_ByScore):
+class ByAlignment(_ByScore, name="by_alignment"):
     """Draw from the LB-near-optimal distribution ``P_k ~ |<grad f, grad F_k>|`` (FOLB, eq. 7; naive algorithm 1).
 
     ``grad f`` is the mean of the gradients of all who are there. All of them send a vector before each round.
@@ -102,7 +102,7 @@ class ByAlignment(_ByScore):
 
 
 @dataclass(frozen=True)
-class ByGradientNorm(_ByScore):
+class ByGradientNorm(_ByScore, name="by_gradient_norm"):
     """Draw from the norm-based estimate of eq. 7, ``P_k ~ ||grad F_k||`` (FOLB, naive algorithm 2). All send one number.
 
     Args:
@@ -126,7 +126,7 @@ class ByGradientNorm(_ByScore):
 
 
 @dataclass(frozen=True)
-class ByAlignmentAndInexactness(_ByScore):
+class ByAlignmentAndInexactness(_ByScore, name="by_alignment_and_inexactness"):
     """Draw with ``P_k ~ |I_k|``, ``I_k = <grad f, grad F_k> - psi gamma_k ||grad f||^2`` (FOLB, eq. 16).
 
     gamma_k says how far the client would get with its local problem, so everyone who is there tries it before the

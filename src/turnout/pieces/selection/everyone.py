@@ -12,7 +12,7 @@ from turnout.pieces.base import Selection
 
 
 @dataclass(frozen=True)
-class AllAvailable(Selection):
+class AllAvailable(Selection, name="all_available"):
     """The cohort is every available client. It asks all N of them, as its cohort grows with N anyway."""
 
     needs_rounds: ClassVar[str | None] = None

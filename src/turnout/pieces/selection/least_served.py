@@ -14,7 +14,7 @@ from turnout.pieces.selection.by_record import ByRecord
 
 
 @dataclass(frozen=True)
-class LeastServed(ByRecord):
+class LeastServed(ByRecord, name="least_served"):
     """The cohort is the `cohort_size` available clients with the largest ``p_k / r_k``: those by whom variance falls most.
 
     r_k is how often client k takes part, smoothed (`SmoothedRates`), and the variance that the choice of cohorts adds to an

@@ -13,7 +13,7 @@ from turnout.pieces.selection.by_record import ByRecord
 
 
 @dataclass(frozen=True)
-class LongestAbsent(ByRecord):
+class LongestAbsent(ByRecord, name="longest_absent"):
     """The cohort is the `cohort_size` available clients who took part longest ago; who never took part comes first.
 
     State: ``last [N]``, the round of each client's last participation, -1 before.

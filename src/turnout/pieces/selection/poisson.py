@@ -13,7 +13,7 @@ from turnout.pieces.base import Selection
 
 
 @dataclass(frozen=True)
-class Poisson(Selection):
+class Poisson(Selection, name="poisson"):
     """Let every available client take part with probability `rate`, whatever the others do; a cohort may be empty.
 
     It is the sampling whose privacy is counted best: see ``PrivateSum(sampling_rate=...)``.

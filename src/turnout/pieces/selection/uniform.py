@@ -15,7 +15,7 @@ from turnout.pieces.selection.random_order import RandomOrder
 
 
 @dataclass(frozen=True)
-class Uniform(Selection):
+class Uniform(Selection, name="uniform"):
     """The cohort is a uniformly random subset of `cohort_size` of the available clients, or all if fewer are there.
 
     Clients are asked in a random order, which is a function of (seed, round) alone, until enough are there. This

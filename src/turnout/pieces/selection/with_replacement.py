@@ -15,7 +15,7 @@ from turnout.pieces.local.measurements import StartGradient
 
 
 @dataclass(frozen=True)
-class WithReplacement(Selection):
+class WithReplacement(Selection, name="with_replacement"):
     """The cohort is `cohort_size` independent draws, uniform over the available clients; empty if nobody is there.
 
     FedNu's S_t (FOLB, Algorithm 1) with the uniform distribution. It costs about cohort_size / (fraction available)
@@ -38,7 +38,7 @@ class WithReplacement(Selection):
 
 
 @dataclass(frozen=True)
-class TwoCohorts(WithReplacement):
+class TwoCohorts(WithReplacement, name="two_cohorts"):
     """Two independent multisets of `cohort_size` draws: S_1 trains, S_2 only sends gradients (FOLB, Algorithm 2).
 
     Args:

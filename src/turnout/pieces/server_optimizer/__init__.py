@@ -1,5 +1,6 @@
 """How the server steps along the direction."""
 
+from turnout.core.registry import lookup
 from turnout.pieces.server_optimizer.adagrad import ServerAdagrad as Adagrad
 from turnout.pieces.server_optimizer.adam import ServerAdam as Adam
 from turnout.pieces.server_optimizer.amplified import Amplified
@@ -11,3 +12,5 @@ from turnout.pieces.server_optimizer.sgd import ServerSgd as Sgd
 from turnout.pieces.server_optimizer.yogi import ServerYogi as Yogi
 
 __all__ = ["Adagrad", "Adam", "Amplified", "Amsgrad", "FedExP", "Momentum", "Nesterov", "Sgd", "Yogi"]
+
+__getattr__ = lookup(__name__)

@@ -11,7 +11,7 @@ from turnout.pieces.server_optimizer.adaptive import Adaptive
 
 
 @dataclass(frozen=True)
-class ServerAdagrad(Adaptive):
+class ServerAdagrad(Adaptive, name="adagrad"):
     """Step as FedAdagrad does: `Adaptive`, with ``v <- v + u^2`` and beta1 = 0, as in the experiments.
 
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.

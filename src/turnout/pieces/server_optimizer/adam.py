@@ -10,7 +10,7 @@ from turnout.pieces.server_optimizer.adaptive import Adaptive, decay
 
 
 @dataclass(frozen=True)
-class ServerAdam(Adaptive):
+class ServerAdam(Adaptive, name="adam"):
     """Step as FedAdam does: `Adaptive`, with ``v <- beta2 v + (1 - beta2) u^2``.
 
     Args:

@@ -13,7 +13,7 @@ from turnout.pieces.base import Server
 
 
 @dataclass(frozen=True)
-class Amplified(Server):
+class Amplified(Server, name="amplified"):
     """``x <- x + u`` in every round, and at the end of every period of P rounds ``x <- x_0 + gamma (x - x_0)``.
 
     x_0 is the model that the period began with. A round, whose few participants may all be of one kind, takes a short step,

@@ -19,7 +19,7 @@ DELAYS: tuple[Delays, ...] = ("ignored", "paper", "authors_code")
 
 
 @dataclass(frozen=True)
-class ServerAmsgrad(Server):
+class ServerAmsgrad(Server, name="amsgrad"):
     """Step by ``x <- x + eta_t m / (sqrt(v_max) + epsilon)``, u the direction and tau the largest staleness of its reports::
 
         m <- beta1 m + (1 - beta1) u      v <- beta2 v + (1 - beta2) u^2      v_max <- max(v_max, v)

@@ -14,7 +14,7 @@ from turnout.pieces.base import Server, Slots, Weights
 
 
 @dataclass(frozen=True)
-class FedExP(Server):
+class FedExP(Server, name="fedexp"):
     """Step further the more updates disagree, as FedExP does: ``x <- x + eta u``.
 
     ``eta = max(1, mean_b ||Delta_b||^2 / (2 (||mean_b Delta_b||^2 + epsilon)))``.

@@ -14,7 +14,7 @@ from turnout.pieces.server_optimizer.adaptive import decay
 
 
 @dataclass(frozen=True)
-class ServerMomentum(Server):
+class ServerMomentum(Server, name="momentum"):
     """Step with momentum, as FedAvgM does: ``v <- beta v + u``, then ``x <- x + eta v``; v begins at 0.
 
     A round without a usable report leaves v as it is. In all, an update moves the model by ``eta / (1 - beta)`` times its

@@ -15,7 +15,7 @@ from turnout.pieces.server_optimizer.adaptive import decay
 
 
 @dataclass(frozen=True)
-class ServerNesterov(Server):
+class ServerNesterov(Server, name="nesterov"):
     """Step with Nesterov's momentum: ``v <- beta v + u``, then ``x <- x + eta (u + beta v)``; v begins at 0.
 
     With -u for the gradient it is `torch.optim.SGD` with ``nesterov=True``, DiLoCo's outer optimizer, whose eta and beta are

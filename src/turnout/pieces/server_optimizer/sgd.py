@@ -13,7 +13,7 @@ from turnout.pieces.base import Server
 
 
 @dataclass(frozen=True)
-class ServerSgd(Server):
+class ServerSgd(Server, name="sgd"):
     """``x_{t+1} = x_t + eta u``.
 
     Args:

@@ -10,7 +10,7 @@ from turnout.pieces.server_optimizer.adaptive import Adaptive, decay
 
 
 @dataclass(frozen=True)
-class ServerYogi(Adaptive):
+class ServerYogi(Adaptive, name="yogi"):
     """Step as FedYogi does: `Adaptive`, with ``v <- v - (1 - beta2) u^2 sign(v - u^2)``.
 
     By `ServerAdam` v falls by a share of itself, here by no more than u^2: less where directions are small for a while.

@@ -1,5 +1,6 @@
 """How much each report counts: a chain on the weights, ended by a normaliser."""
 
+from turnout.core.registry import lookup
 from turnout.pieces.weighting.alignment import Alignment, DivideBySecondCohort, SignOfAlignment
 from turnout.pieces.weighting.appeal import Appeal, DivideBySumPlus
 from turnout.pieces.weighting.discount import ByStaleness
@@ -40,3 +41,5 @@ __all__ = [
     "Participation",
     "SignOfAlignment",
 ]
+
+__getattr__ = lookup(__name__)

@@ -17,7 +17,7 @@ from turnout.pieces.weighting.examples import ByExamples
 
 
 @dataclass(frozen=True)
-class Alignment(Weighting):
+class Alignment(Weighting, name="alignment"):
     """``w_b <- w_b I_b``, ``I_b = <grad_1 f, grad F_b> - psi gamma_b ||grad_1 f||^2`` (FOLB, eq. 9, 13 and 18).
 
     ``grad_1 f = sum_b w_b grad F_b / sum_b w_b`` estimates the global gradient from the cohort; with the plain weights
@@ -54,7 +54,7 @@ class Alignment(Weighting):
 
 
 @dataclass(frozen=True)
-class SignOfAlignment(Weighting):
+class SignOfAlignment(Weighting, name="sign_of_alignment"):
     """Weight reports by ``sign(<grad f, grad F_b>)``: updates that point uphill are subtracted (FOLB, eq. 5).
 
     ``grad f`` is the mean gradient of all who were asked for one before the round, so it needs a selection that asks
@@ -93,7 +93,7 @@ class SignOfAlignment(Weighting):
 
 
 @dataclass(frozen=True)
-class DivideBySecondCohort(Normaliser):
+class DivideBySecondCohort(Normaliser, name="divide_by_second_cohort"):
     """``w_b <- w_b / sum_{k in S_2} <grad F_k, grad_2 f>``, which is ``K ||grad_2 f||^2`` (FOLB, eq. 9 and 10).
 
     S_2 is a second cohort that only sends gradients (`TwoCohorts`). There are no absolute values here: weights sum to

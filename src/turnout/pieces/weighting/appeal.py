@@ -15,7 +15,7 @@ QS = ("derivative", "sigmoid")
 
 
 @dataclass(frozen=True)
-class Appeal(Weighting):
+class Appeal(Weighting, name="appeal"):
     """``w_b <- w_b q_b``, ``q = s (1 - s)``, ``s = sigmoid(F_b(w^t) - rho_b)`` (MaxFL, eq. 4).
 
     q is what the gradient of ``mean_k sigmoid(F_k - rho_k)``, the smooth stand-in for the share of clients whose
@@ -55,7 +55,7 @@ class Appeal(Weighting):
 
 
 @dataclass(frozen=True)
-class DivideBySumPlus(ByOneNumber):
+class DivideBySumPlus(ByOneNumber, name="divide_by_sum_plus"):
     """``w_b <- w_b / (sum_b w_b + epsilon)``: the adaptive server step of MaxFL (section 3, below eq. 6).
 
     Weights that are far above epsilon sum to nearly one, so that the step keeps its size where the objective is flat; a round

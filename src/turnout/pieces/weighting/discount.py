@@ -20,7 +20,7 @@ _LARGEST = 600.0  # exponent of e that float64 can still sum over any buffer
 
 
 @dataclass(frozen=True)
-class ByStaleness(Weighting):
+class ByStaleness(Weighting, name="by_staleness"):
     """``w_b <- w_b s(tau_b)``, tau = server steps since the version that the report was trained from::
 
         constant     s = 1

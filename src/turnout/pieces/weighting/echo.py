@@ -13,7 +13,7 @@ from turnout.pieces.base import Weighting, Weights, Whose
 
 
 @dataclass(frozen=True)
-class Echo(Weighting):
+class Echo(Weighting, name="echo"):
     """``w_b <- w_b lr (t - tau_b)``: t is the present round, and tau_b that of the client's last participation, -1 if none.
 
     Where clients train from the model of the step after their last participation (`KeptModels`), this is the number of steps

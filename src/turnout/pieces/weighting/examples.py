@@ -13,7 +13,7 @@ from turnout.pieces.base import Weighting, Weights, Whose
 
 
 @dataclass(frozen=True)
-class ByExamples(Weighting):
+class ByExamples(Weighting, name="by_examples"):
     """A client counts as much as it has examples: ``w_b <- w_b n_b``.
 
     Example:
@@ -34,7 +34,7 @@ class ByExamples(Weighting):
 
 
 @dataclass(frozen=True)
-class ExamplesUpTo(Weighting):
+class ExamplesUpTo(Weighting, name="examples_up_to"):
     """A client counts by its examples, at most once: ``w_b <- w_b min(n_b / most, 1)``.
 
     Divided by a number that tells nothing of the data, such as `DivideByParticipants`, as differential privacy needs it.

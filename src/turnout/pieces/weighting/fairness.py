@@ -17,7 +17,7 @@ _LEAST = 1e-10  # added to losses, because a loss of 0 has no power below 0
 
 
 @dataclass(frozen=True)
-class DivideByCurvature(Normaliser):
+class DivideByCurvature(Normaliser, name="divide_by_curvature"):
     """``w_b <- w_b F_b^q / sum_b w_b (q F_b^(q-1) ||Delta_b||^2 / gamma + F_b^q)``: q-FedAvg's step.
 
     In the paper's terms, with ``L = 1/gamma`` and ``Dw_b = -L Delta_b``, w moves by ``-sum_b F_b^q Dw_b / sum_b h_b`` with

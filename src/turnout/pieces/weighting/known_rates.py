@@ -14,7 +14,7 @@ from turnout.pieces.base import KnownInAdvance, Weighting, Weights, Whose
 
 
 @dataclass(frozen=True)
-class KnownRates(Weighting, KnownInAdvance):
+class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
     """``w_b <- w_b / p_b`` with the true participation rate p ("known participation statistics" in FedAU's comparison).
 
     Args:

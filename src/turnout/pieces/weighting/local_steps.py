@@ -13,7 +13,7 @@ from turnout.pieces.base import Normaliser, Slots, Weights
 
 
 @dataclass(frozen=True)
-class DivideByLocalSteps(Normaliser):
+class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
     """FedNova's normalised averaging: ``w_b <- p_b tau_eff / tau_b``, ``p_b = w_b / sum w``, ``tau_eff = sum_b p_b tau_b``.
 
     Each update is divided by its number of local steps tau_b, so that the fixed point is the one of the true objective

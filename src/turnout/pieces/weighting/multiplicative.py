@@ -16,7 +16,7 @@ from turnout.pieces.base import InformsClients, KnownInAdvance, Weighting, Weigh
 
 
 @dataclass(frozen=True)
-class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance):
+class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="multiplicative_weights"):
     """Weight reports by v; v starts as 1/N, and ``v_b <- factor v_b / sum`` where a report says that ``F_b(w^t) >= rho_b``.
 
     Each client is told N v_b with its task, as its ``share`` of the work (`ShareOfWork`). Two differences from the original:

@@ -19,7 +19,7 @@ from turnout.privacy.noise import gaussian
 
 
 @dataclass(frozen=True)
-class DivideByNoisyCurvature(DivideByCurvature, ByOneNumber):
+class DivideByNoisyCurvature(DivideByCurvature, ByOneNumber, name="divide_by_noisy_curvature"):
     """Divide by a noised sum of the curvatures h_b of `DivideByCurvature`, each of them at most `most`.
 
     ::

@@ -18,7 +18,7 @@ from turnout.privacy.noise import gaussian
 
 
 @dataclass(frozen=True)
-class DivideByNoisySum(ByOneNumber):
+class DivideByNoisySum(ByOneNumber, name="divide_by_noisy_sum"):
     """``w_b <- min(w_b, most) / max(sum_b min(w_b, most) + most z y, least)``, y a Gaussian number of each step.
 
     Negative weights are bounded likewise, by -most.

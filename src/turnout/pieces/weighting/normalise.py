@@ -26,7 +26,7 @@ class ByOneNumber(Normaliser):
 
 
 @dataclass(frozen=True)
-class DivideByClients(ByOneNumber):
+class DivideByClients(ByOneNumber, name="divide_by_clients"):
     """``w_b <- w_b / N``: by all clients, there or not (FedAU, Algorithm 1, line 9; "average all")."""
 
     divisor_is_public: ClassVar[bool] = True
@@ -41,7 +41,7 @@ class DivideByClients(ByOneNumber):
 
 
 @dataclass(frozen=True)
-class DivideByParticipants(ByOneNumber):
+class DivideByParticipants(ByOneNumber, name="divide_by_participants"):
     """``w_b <- w_b / B``: by those who are there ("average participating")."""
 
     divisor_is_public: ClassVar[bool] = True
@@ -55,7 +55,7 @@ class DivideByParticipants(ByOneNumber):
 
 
 @dataclass(frozen=True)
-class DivideBySum(ByOneNumber):
+class DivideBySum(ByOneNumber, name="divide_by_sum"):
     """``w_b <- w_b / sum_b w_b``: weights that sum to one (FedAvg by examples). All zero stay zero."""
 
     def apply(
@@ -68,7 +68,7 @@ class DivideBySum(ByOneNumber):
 
 
 @dataclass(frozen=True)
-class DivideByAbsoluteSum(ByOneNumber):
+class DivideByAbsoluteSum(ByOneNumber, name="divide_by_absolute_sum"):
     """``w_b <- w_b / sum_b |w_b|``: negative weights subtract, and all have the size of a mean (FOLB, eq. 13 and 18).
 
     All zero stay zero, which leaves the model unchanged.

@@ -15,7 +15,7 @@ from turnout.pieces.base import KnownInAdvance, Weighting, Weights
 
 
 @dataclass(frozen=True)
-class Participation(Weighting, KnownInAdvance):
+class Participation(Weighting, KnownInAdvance, name="participation"):
     """``w_b <- w_b omega_t^b``: omega is the mean of the client's participation intervals so far, each cut off at K.
 
     FedAU, Algorithm 2. A round in which the client is there ends an interval, as do K rounds without it; omega_t is the

@@ -13,7 +13,7 @@ from turnout.pieces.base import SmoothedRates, Weighting, Weights, Whose
 
 
 @dataclass(frozen=True)
-class BySmoothedRate(Weighting):
+class BySmoothedRate(Weighting, name="by_smoothed_rate"):
     """``w_b <- w_b p_b / r_b``; r_b is how often client b takes part, the present round included (`SmoothedRates`).
 
     State: ``rate [N]`` and ``last [N]``.

@@ -20,7 +20,7 @@ AVERAGES: tuple[Average, ...] = ("window", "cumulative", "exponential", "authors
 
 
 @dataclass(frozen=True)
-class ExpectedStaleness(Weighting):
+class ExpectedStaleness(Weighting, name="expected_staleness"):
     """``w_b <- w_b (E[tau_b] B + 1) / N``: E is the mean staleness of the client's reports so far, this one included.
 
     FedStaleWeight, equation (8). A client with the share p of all reports has ``E[tau] B + 1 = 1 / p`` (equation 7), so

@@ -1,5 +1,6 @@
 """When clients are available: by chance, in cycles, or as a trace recorded it."""
 
+from turnout.core.registry import lookup
 from turnout.population.availability.base import Availability, BoundAvailability
 from turnout.population.availability.bernoulli import Bernoulli
 from turnout.population.availability.cyclic import Cyclic
@@ -25,3 +26,5 @@ __all__ = [
     "TimedTrace",
     "Trace",
 ]
+
+__getattr__ = lookup(__name__)

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.registry import Family, Registered
 
 
 @dataclass(frozen=True)
-class Availability(ABC):
+class Availability(Registered, ABC):
     """The options of a pattern of availability; `bind` makes it answer for the clients of one run."""
+
+    family = Family("availability", "availability", ("turnout.population.availability",))
 
     @property
     def round_seconds(self) -> float | None:

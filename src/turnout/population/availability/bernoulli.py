@@ -12,7 +12,7 @@ from turnout.population.availability.rates import RatedAvailability
 
 
 @dataclass(frozen=True)
-class Bernoulli(RatedAvailability):
+class Bernoulli(RatedAvailability, name="bernoulli"):
     """Each client is there with probability p_n, independently of other clients and of other rounds.
 
     Options and errors are those of `RatedAvailability`.

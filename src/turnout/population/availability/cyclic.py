@@ -13,7 +13,7 @@ from turnout.population.availability.rates import RatedAvailability
 
 
 @dataclass(frozen=True)
-class Cyclic(RatedAvailability):
+class Cyclic(RatedAvailability, name="cyclic"):
     """Each client is there for the first `on` rounds of its own cycle, which starts at a random round of the period.
 
     `on` is period * p_n rounded (halves to even), at least 1, at most the period; 0 if p_n = 0. The rates that a run

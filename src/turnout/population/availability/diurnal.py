@@ -16,7 +16,7 @@ _TEN_MINUTES, _DAY = 600, 86_400
 
 
 @dataclass(frozen=True)
-class Diurnal(Availability):
+class Diurnal(Availability, name="diurnal"):
     """Each client comes and goes by a two-state process whose rate follows the time of day.
 
     With probability r_n a round renews a client's state, and otherwise keeps it; a renewed state is there with probability ::

@@ -12,7 +12,7 @@ from turnout.population.availability.rates import everyone_at
 
 
 @dataclass(frozen=True)
-class Everyone(Availability):
+class Everyone(Availability, name="everyone"):
     """Every client is there in every round: p_n = 1."""
 
     def bind(self, num_clients: int, label_counts: np.ndarray | None = None, seed: int = 0) -> BoundEveryone:

@@ -16,7 +16,7 @@ _JOIN_LIMIT = 1e-6
 
 
 @dataclass(frozen=True)
-class Markov(RatedAvailability):
+class Markov(RatedAvailability, name="markov"):
     """Each client comes and goes by a stationary two-state Markov chain that is there a fraction p_n of the rounds.
 
     From absent to present with probability p01, from present to absent with p10::

@@ -48,7 +48,7 @@ class Modulated(RatedAvailability):
 
 
 @dataclass(frozen=True)
-class Sine(Modulated):
+class Sine(Modulated, name="sine"):
     """Rates follow a sine: ``f(t) = gamma sin(2 pi t / period) + 1 - gamma``.
 
     Attributes:
@@ -81,7 +81,7 @@ class Sine(Modulated):
 
 
 @dataclass(frozen=True)
-class InterleavedSine(Sine):
+class InterleavedSine(Sine, name="interleaved_sine"):
     """Rates follow a sine and are zero wherever that is below a cutoff: clients with small rates are away for long.
 
     Attributes:
@@ -105,7 +105,7 @@ class InterleavedSine(Sine):
 
 
 @dataclass(frozen=True)
-class Staircase(Modulated):
+class Staircase(Modulated, name="staircase"):
     """Rates alternate: ``f(t) = 1`` in the first half of every period and `low` in the second.
 
     Attributes:

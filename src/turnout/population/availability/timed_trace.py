@@ -90,7 +90,7 @@ class Recording(Availability):
 
 
 @dataclass(frozen=True)
-class TimedTrace(Recording):
+class TimedTrace(Recording, name="timed_trace"):
     """Clients come and go as the devices of a table did, by the second.
 
     Attributes:
@@ -142,7 +142,7 @@ class TimedTrace(Recording):
 
 
 @dataclass(frozen=True)
-class Flash(Recording):
+class Flash(Recording, name="flash"):
     """Clients come and go as 300 real phones did over 6.2 days in January and February 2020.
 
     The phones are of the sample that FLASH published of its 136,000; charging only, in rounds of ten minutes, they are

@@ -16,7 +16,7 @@ _COLUMNS = ("client", "from", "to")
 
 
 @dataclass(frozen=True)
-class Trace(Availability):
+class Trace(Availability, name="trace"):
     """Each client is there in the rounds ``from <= round < to`` of its rows in a table; clients without rows never are.
 
     Rows may come in any order; where rows of a client overlap, their union counts.

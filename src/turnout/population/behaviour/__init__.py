@@ -1,5 +1,6 @@
 """How clients depart from what the server asks: attacks, dropping out, and opting out."""
 
+from turnout.core.registry import lookup
 from turnout.population.behaviour.attacks import ALittleIsEnough, InnerProduct, LabelFlipping, Mimic, WorstCase
 from turnout.population.behaviour.byzantine import (
     Attack,
@@ -28,3 +29,5 @@ __all__ = [
     "scaled_updates",
     "sign_flipping",
 ]
+
+__getattr__ = lookup(__name__)

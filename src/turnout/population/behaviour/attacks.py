@@ -13,7 +13,7 @@ from turnout.population.behaviour.byzantine import Attack, Honest
 
 
 @dataclass(frozen=True)
-class ALittleIsEnough(Attack):
+class ALittleIsEnough(Attack, name="a_little_is_enough"):
     """Send ``mean + z std`` of the honest updates, in each coordinate, with z so small that it does not stand out (ALIE).
 
     Args:
@@ -45,7 +45,7 @@ class ALittleIsEnough(Attack):
 
 
 @dataclass(frozen=True)
-class InnerProduct(Attack):
+class InnerProduct(Attack, name="inner_product"):
     """Send ``-scale`` times the mean of the honest updates, so that the direction's inner product with it falls.
 
     Args:
@@ -69,7 +69,7 @@ class InnerProduct(Attack):
 
 
 @dataclass(frozen=True)
-class Mimic(Attack):
+class Mimic(Attack, name="mimic"):
     """Send what one honest client sends: the one farthest out along the direction in which honest updates vary most.
 
     Nothing of it is wrong, but one client counts as many. The paper keeps to one client after some rounds in which it
@@ -91,7 +91,7 @@ class Mimic(Attack):
 
 
 @dataclass(frozen=True)
-class WorstCase(Attack):
+class WorstCase(Attack, name="worst_case"):
     """Send whichever update brings the server's direction farthest from the honest mean, as far as a search finds.
 
     Updates are ``mean + a d`` with d the honest updates' standard deviation (as `ALittleIsEnough`) or minus their mean (as
@@ -153,7 +153,7 @@ def line_search(value: Callable[[float], float], evaluations: int) -> float:
 
 
 @dataclass(frozen=True)
-class LabelFlipping(Attack):
+class LabelFlipping(Attack, name="label_flipping"):
     """Train on labels ``C - 1 - y`` in place of y, and report honestly what comes of it.
 
     Reference: Fang et al., "Local model poisoning attacks to Byzantine-robust federated learning", USENIX Security 2020.

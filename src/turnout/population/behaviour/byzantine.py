@@ -13,6 +13,7 @@ import torch
 from turnout.core.checks import ConfigurationError, is_finite, not_negative, probability, refuse
 from turnout.core.device import to_device
 from turnout.core.random import fold, generator, stream, uniform
+from turnout.core.registry import Family, Registered
 from turnout.core.types import Report
 from turnout.core.updates import Updates
 from turnout.data.federated import Shards
@@ -23,7 +24,7 @@ _LOSSES = ("loss", "start_loss", "appeal_gap")
 
 
 @dataclass(frozen=True)
-class Attack:
+class Attack(Registered):
     """What some clients do instead of what they are asked to: to their data, to what they send, or together.
 
     Args:
@@ -32,6 +33,8 @@ class Attack:
     Raises:
         ConfigurationError: for a fraction that is no probability.
     """
+
+    family = Family("behaviour", "behaviours", ("turnout.population.behaviour",))
 
     fraction: float = 0.1
 
@@ -70,7 +73,7 @@ class Attack:
 
 
 @dataclass(frozen=True)
-class Byzantine(Attack):
+class Byzantine(Attack, name="byzantine"):
     """Some clients send ``scale * Delta + noise * ||Delta|| * e``, and claim losses that are too large by `inflation`.
 
     e is Gaussian, of expected squared length 1 (variance 1/P for each of the P coordinates). They are honest until then:
@@ -133,16 +136,19 @@ class Byzantine(Attack):
         return changed
 
 
+@Attack.family.register
 def sign_flipping(fraction: float = 0.1) -> Byzantine:
     """Byzantine clients who send the opposite of their update."""
     return Byzantine(fraction, inflation=0.0, noise=0.0, scale=-1.0)
 
 
+@Attack.family.register
 def scaled_updates(fraction: float = 0.1, scale: float = 10.0) -> Byzantine:
     """Byzantine clients who send a multiple of their update."""
     return Byzantine(fraction, inflation=0.0, noise=0.0, scale=scale)
 
 
+@Attack.family.register
 def random_updates(fraction: float = 0.1) -> Byzantine:
     """Byzantine clients who send Gaussian noise, as long as their update."""
     return Byzantine(fraction, inflation=0.0, noise=1.0, scale=0.0)

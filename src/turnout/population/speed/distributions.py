@@ -24,7 +24,7 @@ _PURPOSES = (*_LEGS, "speed factor", "link factor")
 
 
 @dataclass(frozen=True)
-class Speed(SpeedModel):
+class Speed(SpeedModel, name="delays"):
     """A task takes ``download + compute + upload`` seconds, each drawn anew for every task::
 
         compute  = factor_n * C * (local steps if per == "step" else 1),  C ~ compute

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from turnout.core.registry import Family, Registered
+
 Seconds = np.ndarray
 """Durations in seconds, float64."""
 
@@ -36,8 +38,10 @@ class Durations:
 
 
 @dataclass(frozen=True)
-class SpeedModel(ABC):
+class SpeedModel(Registered, ABC):
     """The options of how fast clients are; `bind` makes it answer for the clients of one run."""
+
+    family = Family("speed", "speeds", ("turnout.population.speed",))
 
     @abstractmethod
     def bind(self, num_clients: int, seed: int = 0) -> BoundSpeed:

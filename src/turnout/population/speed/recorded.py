@@ -18,7 +18,7 @@ _LEGS = ("download", "compute", "upload")
 
 
 @dataclass(frozen=True)
-class RecordedSpeed(SpeedModel):
+class RecordedSpeed(SpeedModel, name="recorded"):
     """Each client's tasks take as long as the rows of a table say, in their order, over and over.
 
     Attributes:

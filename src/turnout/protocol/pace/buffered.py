@@ -16,7 +16,7 @@ Waits = Literal["never", "if_current", "always"]
 
 
 @dataclass(frozen=True)
-class Buffered(Pace):
+class Buffered(Pace, name="buffered"):
     """The server steps with every b reports, in the order of arrival; `concurrency` clients are at work meanwhile.
 
     A client is asked with the version of the moment and reports when it is done, however many steps were taken in

@@ -14,13 +14,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from turnout.core.registry import Family, Registered
 from turnout.protocol.pace.actions import Action, Course, Drop, Ignore, Phase, Training
 from turnout.protocol.pace.tasks import OpenTasks
 
 
 @dataclass(frozen=True)
-class Pace(ABC):
+class Pace(Registered, ABC):
     """The options of a pace; `bind` makes the state machine of one run."""
+
+    family = Family("pace", "paces", ("turnout.protocol.pace",))
 
     steps_are_rounds: ClassVar[bool] = False
     """Whether a cohort is chosen for every step, so that a round of availability can be one of the server."""

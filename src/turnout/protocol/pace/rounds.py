@@ -15,7 +15,7 @@ from turnout.protocol.pace.pace import BoundPace, Pace
 
 
 @dataclass(frozen=True)
-class Rounds(Pace):
+class Rounds(Pace, name="rounds"):
     """In every round a cohort of m clients is asked, and the server steps as soon as ``m / over_selection`` reported.
 
     Whoever has not reported by then, or by the deadline, is told to stop. A round also ends when nobody is at work any
