@@ -43,7 +43,7 @@ def test_a_browser_draws_examples_trains_and_reports(folder, tmp_path):
             assert page.run("document.getElementById('count').textContent") == "4"
             drawn = page.run("JSON.parse(localStorage.getItem('turnout-examples'))")
             assert drawn["targets"] == [0, 0, 1, 1]
-            stroke = torch.tensor(drawn["inputs"][0]).view(8, 8)  # down the middle, a tenth as wide as it is long
+            stroke = torch.tensor(drawn["inputs"][0]).view(8, 8)  # down the middle, as long as the image
             assert stroke[:, 3:5].sum(dim=1).min() > 0.6
             assert stroke[:, [0, 1, 6, 7]].max() < 0.1
             assert stroke.max() <= 1.0
