@@ -87,7 +87,7 @@ class Peer:
 
     async def enrol(self) -> None:
         """Become a client."""
-        status, body = await self.http.ask("POST", "/v1/enrol", self.token, b'{"protocol": 1}')
+        status, body = await self.http.ask("POST", "/v1/enrol", self.token, b'{"protocol": 2}')
         assert status in (200, 201), body
 
     async def checkin(self, wait: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ set -u
 
 cd "$(dirname "$0")/.."
 here=$(mktemp -d)
-[ -n "${KEEP:-}" ] || trap 'rm -rf "$here"' EXIT
+trap 'rm -rf "$here"' EXIT
 table="$here/table"
 python=${PYTHON:-python3}
 
@@ -53,7 +53,7 @@ row transformers "$(here_turnout digits,transformers)" - tests/models/test_huggi
 row huggingface "$(here_turnout digits,huggingface) pillow" - tests/data/test_huggingface.py tests/data/test_tokens.py tests/data/test_table.py
 row flower "$(here_turnout digits,huggingface) flwr-datasets" 'datasets|pandas|pyarrow|fsspec|dill|multiprocess|huggingface_hub|pillow|numpy|tqdm' \
     tests/data/test_federations.py -k flower
-row pfl "$(here_turnout digits) pfl" 'dp-accounting|numpy|scipy|attrs|pytest.*' tests/data/test_federations.py -k pfl
+row pfl "$(here_turnout digits) pfl" 'dp-accounting|absl-py|attrs|dm-tree|mpmath|numpy|packaging|scipy' tests/data/test_federations.py -k pfl
 row clusters "$(here_turnout digits,report,slurm,dask,ray)" - tests/comparison/test_sharing.py -k clusters
 cat "$table"
 exit $failed

@@ -2,8 +2,9 @@
 
 ``python scripts/mutation.py [--jobs 2] [--only weighting]`` runs, for every fault of ``scripts/faults.toml``, the few test
 files that are named with it, in a copy of the tree. A fault is caught where a test fails or runs into the time limit. It
-prints a line for each and a table by folder, and fails where a fault survives. The tests must pass without a fault. A fault
-whose old text does not stand in its file exactly once is an error, so that the list follows the code.
+prints a line for each and a table by folder, and fails where a fault survives. The tests must pass without a fault. A
+fault whose old text does not stand in its file exactly once is an error, so that the list follows the code.
+``--random 60 --seed 0`` draws faults from the syntax of the files of ``scripts/mutants.toml`` in its place.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
 from typing import NamedTuple
+
+from mutants import Mutant, drawn
 
 ROOT = Path(__file__).parents[1]
 COPIED = ("src", "tests", "pyproject.toml")
@@ -36,6 +39,11 @@ class Fault(NamedTuple):
     old: str
     new: str
     tests: tuple[str, ...]
+
+    @property
+    def what(self) -> str:
+        """The change in words."""
+        return f"{self.old!r} -> {self.new!r}"
 
     def check(self) -> None:
         """Stop where the old text does not stand in the file exactly once."""
@@ -76,7 +84,7 @@ def fails(tests: Iterable[str], tree: Path, limit: float | None = LIMIT) -> bool
     return done.returncode != 0
 
 
-def is_caught(fault: Fault, tree: Path) -> bool:
+def is_caught(fault: Fault | Mutant, tree: Path) -> bool:
     """Return whether a test fails with the fault."""
     path = tree / "src/turnout" / fault.file
     right = path.read_text(encoding="utf-8")
@@ -87,7 +95,7 @@ def is_caught(fault: Fault, tree: Path) -> bool:
         path.write_text(right, encoding="utf-8")
 
 
-def tried(some: list[Fault], jobs: int, passing: bool) -> Iterator[tuple[Fault, bool, float]]:
+def tried(some: Sequence[Fault | Mutant], jobs: int, passing: bool) -> Iterator[tuple[Fault | Mutant, bool, float]]:
     """Yield each fault, whether it was caught, and the seconds that took; `jobs` at a time."""
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         trees: Queue[Path] = Queue()
@@ -97,7 +105,7 @@ def tried(some: list[Fault], jobs: int, passing: bool) -> Iterator[tuple[Fault, 
         if not passing and fails(every, trees.queue[0], limit=None):
             sys.exit("these tests fail without a fault: " + " ".join(every))
 
-        def one(fault: Fault) -> tuple[Fault, bool, float]:
+        def one(fault: Fault | Mutant) -> tuple[Fault | Mutant, bool, float]:
             tree, begin = trees.get(), time.monotonic()
             try:
                 return fault, is_caught(fault, tree), time.monotonic() - begin
@@ -126,9 +134,11 @@ def main() -> None:
         "--passing", action="store_true", help="the tests were seen to pass without a fault: do not try it"
     )
     parser.add_argument("--check", action="store_true", help="only see that each fault fits the code")
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="draw so many faults in place of the list")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
     given = parser.parse_args()
-    some = list(faults(given.only))
-    for fault in some:
+    some: Sequence[Fault | Mutant] = drawn(given.random, given.seed, given.only) if given.random else []
+    for fault in [] if given.random else (some := list(faults(given.only))):
         fault.check()
     if given.check:
         return
@@ -136,7 +146,7 @@ def main() -> None:
     for fault, noticed, seconds in tried(some, given.jobs, given.passing):
         (caught if noticed else survived)[fault.file.split("/")[0]] += 1
         what = "caught  " if noticed else "SURVIVED"
-        print(f"{what} {seconds:5.1f} s  {fault.file}: {fault.old!r} -> {fault.new!r}", flush=True)
+        print(f"{what} {seconds:5.1f} s  {fault.file}: {fault.what}", flush=True)
     print("\n| where | faults | caught |\n|---|---:|---:|")
     for folder in sorted({*caught, *survived}):
         print(f"| {folder} | {caught[folder] + survived[folder]} | {caught[folder]} |")

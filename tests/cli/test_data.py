@@ -70,6 +70,7 @@ def test_fetching_passes_on_what_was_asked(turnout: Turnout, monkeypatch: pytest
         (("show", "digit"), "unknown data set 'digit': did you mean 'digits'?"),
         (("show", "digits", "alpa=3"), "unknown option 'data.alpa' of digits: did you mean 'alpha'?"),
         (("show", "mnist", "--directory", "nowhere"), "turnout data fetch mnist"),
+        (("show", "mnist", "--directory", "nowhere"), "or set TURNOUT_DATA=FOLDER (or data.directory=) to a folder"),
     ],
 )
 def test_bad_usage_is_told_in_a_line(arguments: tuple[str, ...], message: str, turnout: Turnout) -> None:

@@ -12,6 +12,8 @@ from turnout.cli.deployed import announced, clients_experiment
 from turnout.cli.names import AGGREGATIONS, ALSO, PACES, SELECTIONS, SERVER_OPTIMIZERS
 from turnout.cli.settings import Settings
 from turnout.deployment.client.worker import Computer
+from turnout.deployment.server import process
+from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.process import Options, Server
 from turnout.deployment.server.setting import check
 from turnout.engine.trial import try_model
@@ -123,3 +125,20 @@ def test_another_loss_is_another_run(data, mine):
     told["describes"]["loss"] = "squared_error"
     with pytest.raises(ConfigurationError, match=r"the server runs something else .* loss: 'squared_error'"):
         clients_experiment(told, mine, None, None, "cpu")
+
+
+def test_limits_of_a_server(turnout, monkeypatch):
+    options = []
+
+    def stop(*given):
+        options.append(given[-1])
+        raise ConfigurationError("seen")
+
+    monkeypatch.setattr(process, "Server", stop)
+    turnout("serve", "data.name=digits", "--connections", 7, "--per-address", 3, "--upload-rate", 100)
+    assert options[0].limits == Limits(connections=7, per_address=3, upload_rate=100.0)
+    for option in ("--connections", "--per-address", "--upload-rate"):
+        result = turnout("serve", "data.name=digits", option, 0)
+        assert result.exit_code == 2
+        assert f"{option.removeprefix('--').replace('-', '_')}: got 0" in result.stderr
+    assert len(options) == 1

@@ -2,11 +2,13 @@
 
 import os
 import signal
+import sys
 import threading
 
 import pytest
 
 from turnout.core import signals
+from turnout.simulation.running import stops_on_signal
 
 
 def test_handlers_get_the_number_and_end_with_their_context():
@@ -51,3 +53,40 @@ def test_output_to_a_closed_terminal_goes_nowhere_and_a_file_stays(kind, tmp_pat
         os.close(kept)
         os.close(opened)
     assert kind == "device" or (tmp_path / "log").read_text() == "line"
+
+
+def test_a_flag_can_be_set_wherever_a_signal_arrives(monkeypatch):
+    """A signal before each line of `wait` and `set`, in the handler of another one, too: `threading.Event` stops for good."""
+    monkeypatch.setattr(signals, "_leave_terminal", lambda: None)
+    interrupted = []
+
+    def interrupt(frame, event, _):
+        if event == "line" and frame.f_code.co_name in ("wait", "set"):
+            interrupted.append(frame.f_lineno)
+            signal.raise_signal(signal.SIGHUP)
+        return interrupt
+
+    before = sys.gettrace()
+    with stops_on_signal() as stopped:
+        try:
+            sys.settrace(interrupt)
+            stopped.wait(0.0)
+            stopped.set()
+        finally:
+            sys.settrace(before)
+        assert stopped.wait()
+    assert len(set(interrupted)) >= 4
+
+
+def test_a_flag_wakes_all_who_wait():
+    flag = signals.Flag()
+    assert not flag.wait(0.0)
+    found = []
+    waiting = [threading.Thread(target=lambda: found.append(flag.wait())) for _ in range(3)]
+    for thread in waiting:
+        thread.start()
+    flag.set()
+    for thread in waiting:
+        thread.join(10)
+    assert found == [True] * 3
+    assert flag.wait(0.0)

@@ -83,16 +83,16 @@ def test_numbers(value):
 
 
 ENROLMENTS = {
-    rb'{"protocol":1,"name":"\ud800"}': 400,
-    rb'{"protocol":1,"name":"\u0000"}': 400,
-    rb'{"protocol":1,"name":"\u001b]0;x\u0007"}': 400,
-    rb'{"protocol":1,"code":"\ud800"}': 400,
-    b'{"protocol":1,"protocol":1}': 400,
+    rb'{"protocol":2,"name":"\ud800"}': 400,
+    rb'{"protocol":2,"name":"\u0000"}': 400,
+    rb'{"protocol":2,"name":"\u001b]0;x\u0007"}': 400,
+    rb'{"protocol":2,"code":"\ud800"}': 400,
+    b'{"protocol":2,"protocol":2}': 400,
     b'{"protocol":true}': 400,
-    b'{"protocol":1' + b"0" * 5000 + b"}": 400,
-    b'{"protocol":2}': 426,
+    b'{"protocol":2' + b"0" * 5000 + b"}": 400,
+    b'{"protocol":1}': 426,
     b"{}": 426,
-    rb'{"protocol":1,"name":"\\u0000 is not NUL"}': 201,
+    rb'{"protocol":2,"name":"\\u0000 is not NUL"}': 201,
 }
 
 

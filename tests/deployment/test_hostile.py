@@ -83,7 +83,7 @@ VALUES = st.recursive(
     max_leaves=6,
 )
 KNOWN = st.fixed_dictionaries(
-    {"protocol": st.just(1) | VALUES},
+    {"protocol": st.just(2) | VALUES},
     optional=dict.fromkeys(("name", "code", "wait", "after", "reason"), TEXTS | VALUES),
 )
 
@@ -98,7 +98,7 @@ def spliced(drawn):
 DOCUMENTS = (VALUES | KNOWN).map(json.dumps)
 FOREIGN = st.sampled_from(
     [
-        '"protocol":1,',
+        '"protocol":2,',
         "[" * 3000,
         '{"a":' * 1000,
         "1e999",
@@ -278,7 +278,7 @@ def test_codes_are_used_once(folder):
         service.enrolment = Enrolment(world.host.store, 100, True, lambda: None)
 
         def enrol(token, code):
-            body = json.dumps({"protocol": 1, "code": code} if code else {"protocol": 1}).encode()
+            body = json.dumps({"protocol": 2, "code": code} if code else {"protocol": 2}).encode()
             return world.host.send("POST", "/v1/enrol", body, {"authorization": f"Bearer {token * 40}"}).status
 
         assert [enrol("a", None), enrol("a", "wrong"), enrol("a", "first"), enrol("a", "first")] == [403, 403, 201, 200]

@@ -14,18 +14,21 @@ import pytest
 
 from turnout.cli.deployed import _Text
 from turnout.core.display import printable
+from turnout.core.signals import Flag
 from turnout.deployment.client.join import Connection, Joined, ServerSilent, announcement, fetch, send
 from turnout.deployment.client.session import MOST_SECONDS, Answer, Call, Client, JoinError, Sleep
 from turnout.deployment.client.state import ClientState, Pending
+from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.wire.format import Assignment, WireError, seconds
 
+from ..laws.recipes import experiment
 from .test_crashes import free_port
 from .test_network import cli
 
 NO_TRAINER: Any = None  # of clients who get no task
 ESCAPES = "\x1b]0;owned\x07\x1b[2Jgone\u202e\r"
 RUN = {
-    "protocol": 1, "run": "r1", "algorithm": "fedau", "engine": None, "settings": None, "describes": {},
+    "protocol": 2, "run": "r1", "algorithm": "fedau", "engine": None, "settings": None, "describes": {},
     "num_classes": 10, "input_shape": [64],
 }  # fmt: skip
 
@@ -83,7 +86,7 @@ def test_an_endless_answer_is_read_to_its_limit():
 
 def test_an_endless_answer_does_not_keep_a_client_that_is_to_stop():
     """Whoever is told to stop reads no further."""
-    stopped = threading.Event()
+    stopped = Flag()
     stopped.set()
     with speaking(endless) as (connection, _), connection.client() as http:
         assert send(http, Call("GET", "/x", most=1 << 40), stopped).status == 0
@@ -117,7 +120,7 @@ def test_the_first_request_is_tried_again(monkeypatch):
             announcement(connection)
         with pytest.raises(ServerSilent, match=r"has not answered for \d+ seconds: too many requests"):
             announcement(connection, 1e-6)
-    stopped = threading.Event()
+    stopped = Flag()
     stopped.set()
     nobody = Connection(f"http://127.0.0.1:{free_port()}")
     with pytest.raises(ServerSilent, match="stopped"):
@@ -141,6 +144,39 @@ def test_what_cannot_be_is_not_believed(change):
         pytest.raises(JoinError, match=f"what cannot be: {next(iter(change))}"),
     ):
         announcement(connection)
+
+
+def test_a_server_of_an_earlier_protocol_is_refused():
+    """Its messages of secure sums are others."""
+    refusal = "the server speaks protocol 1, and this client 2: update the older one"
+    with speaking(response(RUN | {"protocol": 1})) as (connection, _), pytest.raises(JoinError, match=refusal):
+        announcement(connection)
+
+
+SHARE = ("F64", (), "00" * 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "reason"),
+    [
+        ("mw_fed", {"told": {}}, "the server's task is not one of mw_fed: share is missing: needed share"),
+        ("mw_fed", {"told": {"share": ("F64", (2,), "00" * 16)}}, r"share is F64 \[2\], needed F64 \[\]"),
+        ("mw_fed", {"told": {"share": SHARE, "more": SHARE}}, "nobody asked for 'more': needed share"),
+        (
+            "fedau",
+            {"told": {"share": SHARE}},
+            "the server's task is not one of fedau: nobody asked for 'share': needed nothing",
+        ),
+    ],
+)
+def test_a_task_of_another_algorithm_is_refused(name, task, reason):
+    """What a client would look for in vain, or take for what it is not."""
+    worker = Worker(Computer(experiment(name, rounds=1)))
+    fields = {"task": 0, "version": 0, "phase": "train", "repeat": 0, "model": "", "size": 0, "heartbeat": 1.0}
+    with pytest.raises(WireError, match=reason):
+        worker.do(0, Assignment(**fields | task), {}, worker.first_memory())
+    unknown = Assignment(**fields | {"phase": "evaluate", "told": {"share": SHARE}})
+    assert worker.do(0, unknown, {}, worker.first_memory()) is None  # the protocol has a client give it up
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"[1]", b"null", b"1" * 5000, b"\xff", b""])
@@ -279,7 +315,7 @@ def test_seconds():
 
 def test_a_client_that_is_told_to_stop_leaves():
     """Between two requests, whatever the server sends."""
-    stopped = threading.Event()
+    stopped = Flag()
     stopped.set()
     with speaking(endless) as (connection, _):
         made = Client(ClientState(), NO_TRAINER)

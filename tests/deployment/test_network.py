@@ -150,7 +150,7 @@ def test_large_models_come_in_pieces(folder):
     made = server(folder)
     with made.listening() as url, httpx2.Client(base_url=url) as http:
         http.headers["authorization"] = f"Bearer {'t' * 40}"
-        assert http.post("/v1/enrol", json={"protocol": 1}).status_code == 201
+        assert http.post("/v1/enrol", json={"protocol": 2}).status_code == 201
         assert http.post("/v1/enrol", json={"protocol": 99}).status_code == 426
         task = http.post("/v1/checkin", json={"wait": 5}).json()["task"]
         whole = http.get(f"/v1/models/{task['model']}")
@@ -171,7 +171,7 @@ def test_a_model_that_goes_during_a_download(folder, monkeypatch):
     monkeypatch.setattr(downloads, "_PIECE", 1000)
     with made.listening() as url, httpx2.Client(base_url=url) as http:
         http.headers["authorization"] = f"Bearer {'t' * 40}"
-        http.post("/v1/enrol", json={"protocol": 1})
+        http.post("/v1/enrol", json={"protocol": 2})
         task = http.post("/v1/checkin", json={"wait": 5}).json()["task"]
         path, opened = made.store.model(task["model"]), []
 
@@ -197,7 +197,7 @@ def test_nobody_is_woken_late(folder):
 
         def wait(token):
             with httpx2.Client(base_url=url, headers={"authorization": f"Bearer {token * 40}"}) as http:
-                http.post("/v1/enrol", json={"protocol": 1})
+                http.post("/v1/enrol", json={"protocol": 2})
                 found.append(http.post("/v1/checkin", json={"wait": 30}).json())
 
         threads = [threading.Thread(target=wait, args=(token,)) for token in "ab"]

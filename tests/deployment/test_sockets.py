@@ -5,6 +5,7 @@ import json
 import resource
 import socket
 import ssl
+import threading
 
 import pytest
 
@@ -137,7 +138,7 @@ def test_what_is_allowed(patient):
     )
     chunks = b"".join(b"40\r\n%s\r\n" % (b" " * 64) for _ in range(200)) + b"0\r\nauthorization: trailer\r\n\r\n"
     enrol = b"POST /v1/enrol HTTP/1.1\r\nconnection: close\r\n" + TOKEN
-    got = ask(patient, enrol + b"transfer-encoding: chunked\r\n\r\n" + b"e\r\n" + b'{"protocol":1}\r\n' + chunks)
+    got = ask(patient, enrol + b"transfer-encoding: chunked\r\n\r\n" + b"e\r\n" + b'{"protocol":2}\r\n' + chunks)
     assert got.startswith(b"HTTP/1.1 201 "), got
     one = b"GET /v1/run HTTP/1.1\r\n\r\n"
     got = ask(patient, one * 3 + b"GET /v1/run HTTP/1.1\r\nconnection: close\r\n\r\n")
@@ -260,3 +261,37 @@ def test_limits_behind_tls(certificates):  # noqa: F811
                 with contextlib.suppress(ssl.SSLError, ConnectionError):
                     got = connection.recv(1 << 16)
                 assert got.startswith(answer)
+
+
+@pytest.mark.parametrize("protected", [False, True], ids=["plain", "TLS"])
+def test_headers_that_drip_do_not_hold_up_the_end(certificates, caplog, protected):  # noqa: F811
+    """Neither those of a first or of a later request, nor a client that does not end TLS, until uvicorn loses patience."""
+    files = {"certificate": certificates / "server.pem", "key": certificates / "server.key"} if protected else {}
+    context = ssl.create_default_context(cafile=certificates / "ca.pem")
+    with contextlib.ExitStack() as held:
+        dripping = []
+        with listening(**files) as port:
+            for first in (b"", b"GET /v1/run HTTP/1.1\r\n\r\n"):
+                plain = held.enter_context(connected(port))
+                connection = context.wrap_socket(plain, server_hostname="127.0.0.1") if protected else plain
+                connection = held.enter_context(connection)
+                connection.sendall(first)
+                assert not first or connection.recv(1 << 16)
+                connection.sendall(b"GET / HTTP/1.1\r\na: ")
+                dripping.append(connection)
+            ended = threading.Event()
+            drips = threading.Thread(target=_drip, args=(dripping, ended))
+            drips.start()
+        ended.set()
+        drips.join()
+    assert "timeout graceful shutdown exceeded" not in caplog.text
+
+
+def _drip(connections, ended):
+    """Send a byte on each of these connections now and then, until all are closed or it is over."""
+    while connections and not ended.wait(0.05):
+        for connection in list(connections):
+            try:
+                connection.sendall(b"x")
+            except OSError:
+                connections.remove(connection)

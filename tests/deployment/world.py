@@ -19,7 +19,7 @@ from turnout.deployment.server.store import Store
 from . import agreement
 
 ANNOUNCEMENT = {
-    "protocol": 1, "run": "r", "algorithm": "a", "engine": None, "settings": None, "describes": {}, "num_classes": None,
+    "protocol": 2, "run": "r", "algorithm": "a", "engine": None, "settings": None, "describes": {}, "num_classes": None,
     "input_shape": [1], "enrolment": "open", "sees": [], "training": {"reason": "nobody asks"},
 }  # fmt: skip
 

@@ -262,3 +262,14 @@ def test_large_numbers_whose_sum_overflows_are_finite():
     largest = torch.finfo(torch.float32).max
     rows = torch.stack([torch.full((P,), largest), torch.full((P,), torch.inf), torch.ones(P)])
     assert Dense(rows).finite().tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("factor", [1e-310, 5e-324])
+def test_a_factor_that_overflows_leaves_no_finite_sum(factor):
+    """As MaxFL's weights of clients who are far from their requirement: the server step is dropped and nothing is raised."""
+    tiny = torch.full((3,), factor, dtype=torch.float64)
+    summed = Summed(torch.ones(2, dtype=torch.float64), tiny, torch.float32)
+    assert not summed.weighted_sum(torch.full((3,), 1 / 3, dtype=torch.float64)).isfinite().any()
+    assert (
+        not Summed(torch.zeros(2, dtype=torch.float64), tiny, torch.float32).weighted_sum(tiny / tiny).isfinite().any()
+    )

@@ -25,6 +25,7 @@ from turnout.cli.names import (
 )
 from turnout.cli.options import options_of, part
 from turnout.cli.sections import OF_SPLIT
+from turnout.data.catalogue import SOURCES
 from turnout.experiment import Experiment
 from turnout.models import MODELS
 from turnout.pieces.local import Sgd
@@ -69,6 +70,9 @@ _OPTIONS = [
 ]
 """Options that advice gives by their name alone, by the section that they are written in."""
 
+_OF_SOURCES = {name for source in SOURCES.values() for name in options_of(source)}
+"""Options of data sets, which messages about data give by their name alone."""
+
 _BEGINS = re.compile(r"(?:also=\(|\b(?:steps|speed|lr|behaviour|requirement)=)?(?:delay\.)?\b[A-Z]\w*\(")
 _OPTION = re.compile(r"(?<![\w.'\"])([a-z]\w*)=(?!\()(?:None\b)?")
 _SUBJECT = re.compile(r"([a-z]\w*(?:\.\w+)*)\.(\w+): ")
@@ -84,27 +88,31 @@ def on_command_line(message: str) -> str:
     'algorithm.cutoff: got 0, needed a whole number >= 1. Write algorithm.cutoff=none for no cutoff'
     >>> on_command_line("a cohort of 5: write concurrency=None, or steps=TimeBudget(30)")
     'a cohort of 5: write pace.concurrency=none, or local.steps=\'{kind="time_budget", seconds=30}\''
+    >>> on_command_line("data: mnist: no folder holds it. Write directory=FOLDER")
+    'data: mnist: no folder holds it. Write data.directory=FOLDER'
     """
     message = _RESUME.sub(r"\1", message)
-    subject = _SUBJECT.match(message)
+    subject, section = _SUBJECT.match(message), message.partition(":")[0]
     advice = message.find("rite ")
     found, at = [], 0
     for begin, end in [*_expressions(message), (len(message), len(message))]:
         if begin >= at:
             between = message[at:begin]
             if 0 <= advice < begin:
-                between = _OPTION.sub(partial(_with_section, subject), between).replace(" in split()", "")
+                between = _OPTION.sub(partial(_with_section, subject, section), between).replace(" in split()", "")
             found += [between, _spelt(message[begin:end])]
             at = end
     return "".join(found)
 
 
-def _with_section(subject: re.Match[str] | None, match: re.Match[str]) -> str:
+def _with_section(subject: re.Match[str] | None, section: str, match: re.Match[str]) -> str:
     """Return an option with its section: that of the message, if it is about this option, or the only one that has it."""
     if subject is not None and subject[2] == match[1]:
         return f"{subject[1]}.{match[0].replace('=None', '=none')}"
     if match[1] in options_of(Experiment):
         return match[0]
+    if section == "data" and match[1] in _OF_SOURCES:
+        return f"data.{match[0]}"
     sections = [section for section, options in _OPTIONS if match[1] in options]
     return f"{sections[0]}.{match[0].replace('=None', '=none')}" if len(sections) == 1 else match[0]
 

@@ -8,7 +8,6 @@ import pickle
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -22,10 +21,11 @@ import torch
 
 from turnout.comparison.run import Run, Update, perform
 from turnout.comparison.sharing import Worker
+from turnout.core.signals import Flag
 from turnout.engine.allocator import keep_large_buffers
 
 
-def in_processes(worker: Worker, processes: int, threads: int, stopped: threading.Event) -> None:
+def in_processes(worker: Worker, processes: int, threads: int, stopped: Flag) -> None:
     """Perform the runs of a worker; where a process dies, its run has failed and the others go on."""
     with _unheard():  # which starts a process that keeps track of what all share
         stop = _context().Event()

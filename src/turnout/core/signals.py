@@ -8,9 +8,40 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 
 HANGUP = getattr(signal, "SIGHUP", None)
 """What a process is sent when its terminal is closed; None where a system has no such signal."""
+
+
+class Flag:
+    """A flag that handlers of signals may set: `threading.Event` whose `set` never waits for a lock.
+
+    Python runs a handler between two instructions of the main thread. Inside of `Event.wait`, or of `Event.set` in the
+    handler of an earlier signal, that thread holds the event's lock, and the handler's `set` would wait for it forever.
+    `queue.SimpleQueue.put` is made to be interrupted by itself.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._wakes: SimpleQueue[None] = SimpleQueue()
+
+    def is_set(self) -> bool:
+        """Return whether it is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set it, and wake whoever waits for it."""
+        self._is_set = True
+        self._wakes.put(None)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, or so many seconds; return whether it is."""
+        if not self._is_set:
+            with suppress(Empty):
+                self._wakes.get(timeout=timeout)
+                self._wakes.put(None)  # for others who wait
+        return self._is_set
 
 
 def asking_to_end() -> list[signal.Signals]:

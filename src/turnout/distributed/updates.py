@@ -178,7 +178,9 @@ class Summed(_OnlySums):
         largest = self.weights.abs().argmax(dim=0, keepdim=True)  # a number as an index would be read by the host
         times = (weights[largest] / self.weights[largest]).where(self.weights[largest] != 0, 0.0)
         difference = (weights - times * self.weights).abs().max()
-        unlike = difference > 1e-6 * weights.abs().max()  # never of NaN, which a server step is dropped for
+        unlike = (
+            difference > 1e-6 * weights.abs().max()
+        ) & times.isfinite()  # an overflow is what a server step is dropped for
         if self.device.type != "cpu":  # where nobody is to wait, such a step is dropped as one that overflows
             return times.where(~unlike, torch.nan) * self.sum
         if unlike:

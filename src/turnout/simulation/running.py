@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -31,7 +30,7 @@ def train_to_the_end(
     checkpoint_every: int | None,
     ended: Callable[[], bool],
     callbacks: Callbacks,
-    stopped: threading.Event,
+    stopped: signals.Flag,
 ) -> None:
     """Go through the rounds that are left, with checkpoints on the way and at the end."""
     rounds, saved = simulation.experiment.rounds, time.monotonic()
@@ -82,7 +81,7 @@ def _stopped(version: int, rounds: int, folder: Path | None) -> str:
     return f"{where}, all saved. Go on with: turnout run --resume {folder}"
 
 
-def _watch(folder: Path | None, callbacks: Callbacks, stopped: threading.Event) -> Callable[[str, int, int], None]:
+def _watch(folder: Path | None, callbacks: Callbacks, stopped: signals.Flag) -> Callable[[str, int, int], None]:
     """Make what is told of long work within a round: it tells callbacks, and ends the run where it was stopped."""
 
     def watch(what: str, done: int, total: int) -> None:
@@ -143,12 +142,12 @@ def alone_in(folder: Path | None) -> Iterator[bool]:
 
 
 @contextmanager
-def stops_on_signal() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C, SIGTERM and SIGHUP set, so that a round is never cut in the middle.
+def stops_on_signal() -> Iterator[signals.Flag]:
+    """Yield a flag that Ctrl-C, SIGTERM and SIGHUP set, so that a round is never cut in the middle.
 
     A second Ctrl-C or SIGTERM stops at once. A second SIGHUP does not: a shell and the system both send one.
     """
-    stopped = threading.Event()
+    stopped = signals.Flag()
 
     def stop(number: int) -> None:
         if stopped.is_set() and number != signals.HANGUP:

@@ -103,6 +103,25 @@ def serve(
     rate: Annotated[
         float, typer.Option(metavar="N", help="Requests a second of one client; 0 is any.", rich_help_panel=CLIENTS)
     ] = 50.0,
+    connections: Annotated[
+        int, typer.Option(metavar="N", help="Open connections of all clients.", rich_help_panel=NETWORK)
+    ] = 50_000,
+    per_address: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Open connections of one address; this machine's are not counted.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = 256,
+    upload_rate: Annotated[
+        float,
+        typer.Option(
+            metavar="BYTES",
+            help="A second that an upload brings in the long run, or it is cut.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = 4096.0,
     linger: Annotated[
         float, typer.Option(metavar="SECONDS", help="Go on to answer when the run is over.", rich_help_panel=NETWORK)
     ] = 30.0,
@@ -129,6 +148,7 @@ def serve(
 
     needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
     from turnout.deployment.server.leases import Leases
+    from turnout.deployment.server.limits import Limits
     from turnout.deployment.server.process import Options, Server
 
     known_name("enrolment", enrolment, ("open", "codes"))
@@ -142,7 +162,7 @@ def serve(
     leases = Leases(heartbeat=heartbeat, task_deadline=task_seconds(task_deadline, experiment.pace))
     options = Options(
         host, port, database, least, max_clients, enrolment, leases, certificate, key, client_ca, rate, linger, discard,
-        max_norm=norm_bound(max_norm), max_empty_steps=max_empty_steps, page=page,
+        Limits(connections, per_address, upload_rate=upload_rate), norm_bound(max_norm), max_empty_steps, page=page,
     )  # fmt: skip
     try:
         server = Server(experiment, target, None if settings is None else announced(settings), options)

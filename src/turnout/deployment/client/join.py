@@ -17,6 +17,7 @@ import httpx2
 
 from turnout.core.checks import ConfigurationError, TurnoutError, positive
 from turnout.core.display import printable
+from turnout.core.signals import Flag
 from turnout.deployment.client.session import RUN, Answer, Call, Client, JoinError, Sleep, Work
 from turnout.deployment.wire.format import PROTOCOL
 
@@ -78,7 +79,7 @@ PLAIN = {"accept-encoding": "identity"}
 def announcement(
     connection: Connection,
     patience: float = 0.0,
-    stopped: threading.Event | None = None,
+    stopped: Flag | None = None,
     notice: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Return what a server says of its run.
@@ -93,7 +94,7 @@ def announcement(
         JoinError: where there is no such server, or it speaks another protocol.
         ServerSilent: where the patience is over.
     """
-    stopped, begun, attempt = stopped or threading.Event(), time.monotonic(), 0
+    stopped, begun, attempt = stopped or Flag(), time.monotonic(), 0
     with connection.client() as http:
         while True:
             answer = fetch(http, "/v1/run")
@@ -180,14 +181,14 @@ class Joined:
         self,
         client: Client,
         connection: Connection,
-        stopped: threading.Event | None = None,
+        stopped: Flag | None = None,
         notice: Callable[[Any], None] = lambda _: None,
         patience: float | None = None,
     ) -> None:
         if patience is not None:
             positive("patience", patience)
         self._client, self._connection = client, connection
-        self._stopped, self._notice = stopped or threading.Event(), notice
+        self._stopped, self._notice = stopped or Flag(), notice
         self._patience = math.inf if patience is None else patience
         self._silent_since: float | None = None
 
@@ -249,7 +250,7 @@ class Incoming:
         stopped: set when it is not to be waited for any more.
     """
 
-    def __init__(self, call: Call, stopped: threading.Event | None = None) -> None:
+    def __init__(self, call: Call, stopped: Flag | None = None) -> None:
         self._call, self._stopped = call, stopped
         self._status, self._headers, self._body = 0, dict[str, str](), bytearray()
         self._until = math.inf
@@ -299,7 +300,7 @@ def _of_tls(error: BaseException | None) -> ssl.SSLError | None:
     return error if lasting else None
 
 
-def send(http: httpx2.Client, call: Call, stopped: threading.Event | None = None) -> Answer:
+def send(http: httpx2.Client, call: Call, stopped: Flag | None = None) -> Answer:
     """Send a request; of a model that is cut short, what has come is returned."""
     content, headers = call.content
     incoming = Incoming(call, stopped)

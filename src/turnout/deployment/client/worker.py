@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +14,17 @@ from turnout.core.types import Federation, Report, State, Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import bake
 from turnout.deployment.client.masker import Masker
-from turnout.deployment.wire.format import Assignment, Manifest, manifest, model_tensors, split_model
+from turnout.deployment.wire.format import (
+    Assignment,
+    Manifest,
+    Spec,
+    WireError,
+    compare,
+    manifest,
+    model_tensors,
+    split_model,
+    told,
+)
 from turnout.deployment.wire.messages import Coding, report_body
 from turnout.engine.choice import Choice
 from turnout.engine.cohort import Clients
@@ -22,6 +34,8 @@ from turnout.pieces.base.client_step import client_step
 from turnout.pieces.base.tuning import tuned
 from turnout.population.behaviour import BoundAttack
 from turnout.population.requirement import BoundRequirement, WarmUp
+
+log = logging.getLogger("turnout.client")
 
 _WORST = np.finfo(np.float64).max  # of an own model that has diverged: any other is better
 
@@ -37,6 +51,7 @@ class Computer:
         objective: model and loss.
         memory: what a client remembers before it first takes part.
         model: the tensors that come with a task.
+        told: what a client alone is told with one.
     """
 
     def __init__(self, experiment: Configuration, engine: str | None = None) -> None:
@@ -57,10 +72,23 @@ class Computer:
         shared = dict.fromkeys(algorithm.keeps, initial[:num_shared])
         sent = algorithm.broadcast_dtype(initial.dtype)
         self.model: Manifest = manifest(model_tensors(initial[:num_shared], shared, sent))
+        self.told = _specs(told(algorithm.first_inputs(self.federation), 0))
         self.coding = Coding.of(algorithm, experiment.seed, self.objective)
         # An experiment of a population that opts, or of weights that compare, has clients who require something.
         measured = (*algorithm.measurements, *algorithm.selection.measurements)
         self.judges = experiment.population.opting is not None or any(m.of_requirement for m in measured)
+
+    def check(self, task: Assignment) -> None:
+        """Refuse a task that does not tell a client what it has to, or tells it something else.
+
+        Raises:
+            WireError: with what is missing or wrong.
+        """
+        if task.phase not in self.experiment.algorithm.aggregation.phases:  # in those, `Masker` looks at it
+            try:
+                compare(_specs(task.told), self.told)
+            except WireError as error:
+                raise WireError(f"the server's task is not one of {self.experiment.algorithm.name}: {error}") from None
 
     def received(self, model: State) -> State:
         """Return the tensors that come with a task, where and in the type that the model is computed with."""
@@ -96,7 +124,15 @@ class Worker:
         return {name: row.clone() for name, row in self._computer.memory.items()}
 
     def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
-        """Do a task: the report as bytes, and what the client remembers if the server takes it; None gives the task up."""
+        """Do a task: the report as bytes, and what the client remembers if the server takes it; None gives the task up.
+
+        Raises:
+            WireError: for a task of another algorithm.
+        """
+        if task.phase not in self._computer.experiment.algorithm.phases:
+            log.warning("the server asks for an unknown phase", extra={"task": task.task, "phase": task.phase})
+            return None
+        self._computer.check(task)
         if self._masker is not None and task.phase in self._computer.experiment.algorithm.aggregation.phases:
             return self._masker.answer(task, memory)
         computer, repeat = self._computer, np.array([task.repeat], dtype=np.int64)
@@ -164,3 +200,8 @@ class Worker:
             required[self._row] = value
             self._requirement = BoundRequirement(bound.measure, required)
         return self._requirement
+
+
+def _specs(told: Mapping[str, tuple[str, Sequence[int], str]]) -> Manifest:
+    """Return the types and shapes of what a client alone is told."""
+    return {name: Spec(dtype, tuple(shape)) for name, (dtype, shape, _) in told.items()}

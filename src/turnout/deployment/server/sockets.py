@@ -18,6 +18,7 @@ from turnout.deployment.server.limits import Limits, network_of
 
 _SLICE = 4 * 1024  # bytes that are parsed before they are counted
 _PIPELINED = 8  # requests of one connection that wait for the answer to an earlier one
+_GOODBYE = 1.0  # seconds that a peer has to end a connection when the server ends
 _SPARE = 256  # file descriptors for everything but connections
 
 
@@ -121,6 +122,12 @@ class BoundedHttp(HttpToolsProtocol):
             self._start("write", self.limits.write_seconds)
         elif not self._whole:
             self._start("rest", self.limits.body_seconds)
+
+    def shutdown(self) -> None:
+        """Close the connection, or have it closed after its answer; a peer that does not end TLS is not waited for."""
+        super().shutdown()
+        if self.transport.is_closing():
+            self._start("write", _GOODBYE)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection on which nothing happens, also where the client has not read the last answer."""

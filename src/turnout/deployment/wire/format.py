@@ -18,7 +18,7 @@ from turnout.core.checks import TurnoutError
 from turnout.core.types import State
 from turnout.deployment.wire.edge import Malformed, read_object
 
-PROTOCOL = 1
+PROTOCOL = 2
 """The version of the protocol; a client and a server of different versions refuse each other."""
 
 NAMES = {
@@ -86,7 +86,7 @@ def decode(body: bytes, expected: Manifest) -> State:
     Raises:
         WireError: where the bytes are no safetensors, or hold other names, types or shapes.
     """
-    _compare(read_manifest(body, _header_limit(expected)), expected)
+    compare(read_manifest(body, _header_limit(expected)), expected)
     try:
         return load(body)
     except (SafetensorError, ValueError, RuntimeError) as error:
@@ -147,13 +147,18 @@ def _spec(entry: dict[str, Any]) -> Spec:
     return Spec(dtype, shape)
 
 
-def _compare(found: Manifest, expected: Manifest) -> None:
-    """Refuse other tensors than those that are expected."""
+def compare(found: Manifest, expected: Manifest) -> None:
+    """Refuse other tensors than those that are expected.
+
+    Raises:
+        WireError: with what is missing, not asked for, or of another type or shape.
+    """
+    names = ", ".join(sorted(expected)) or "nothing"
     for name in expected.keys() | found.keys():
         if name not in expected:
-            raise WireError(f"nobody asked for {name[:80]!r}: needed {', '.join(sorted(expected))}")
+            raise WireError(f"nobody asked for {name[:80]!r}: needed {names}")
         if name not in found:
-            raise WireError(f"{name} is missing: needed {', '.join(sorted(expected))}")
+            raise WireError(f"{name} is missing: needed {names}")
         if found[name] != expected[name]:
             needed = expected[name]
             given = found[name]

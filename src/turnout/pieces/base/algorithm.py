@@ -197,6 +197,14 @@ class Algorithm:
                 found |= piece.per_client_inputs(clients, state.slots[f"weighting.{i}"], federation)
         return found
 
+    def first_inputs(self, federation: Federation) -> State:
+        """Return what client 0 is told with its first task, and it alone: ``[1]`` by name."""
+        found: State = {}
+        for piece in self.weighting:
+            if isinstance(piece, InformsClients):
+                found |= piece.per_client_inputs(np.zeros(1, dtype=np.int64), piece.init(federation), federation)
+        return found
+
     def memory(
         self, federation: Federation, personal: torch.Tensor, parameters: tuple[tuple[int, ...], ...] = ()
     ) -> State:

@@ -10,7 +10,7 @@
  * parameters moved. The protocol is described in docs/protocol.md. All arithmetic is float64.
  */
 
-export const PROTOCOL = 1;
+export const PROTOCOL = 2;
 const MOST_JSON = 16 << 20; // bytes of an answer that is no model
 const MOST_SECONDS = 3600; // the longest pause that a server can ask for
 const JSON_BODY = {"content-type": "application/json"};
