@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from torch.nn import ReLU
 
 from turnout import ConfigurationError
 from turnout.algorithms import ALGORITHMS
@@ -60,7 +61,9 @@ def sent(settings, experiment, engine=None):
     """What the server answers to a question about its run, as it arrives."""
     setting = SimpleNamespace(
         algorithm=experiment.algorithm,
-        objective=SimpleNamespace(engine=engine),
+        objective=SimpleNamespace(engine=engine, loss=None, network=SimpleNamespace(module=ReLU(), constants=())),
+        seed=experiment.seed,
+        reports={"train": SimpleNamespace(manifest={})},
         description=describe(experiment),
         visible=(),
     )
