@@ -107,7 +107,7 @@ class Trial:
 
     def refused(self) -> dict[str, str | None]:
         """Have the client meet a server of another version; return what it did wrong."""
-        answer = Fault("status", 426, {"reason": "this server speaks protocol 2, the client 1: update it"})
+        answer = Fault("status", 426, {"reason": "this server speaks another protocol than the client: update it"})
         with tempfile.TemporaryDirectory() as folder:
             self._go(Path(folder), lambda each: answer if each.path == "/v1/enrol" else None)
         wrong = None if self.code else f"it ends with {self.code}, needed an exit code > 0: {self.said}"
