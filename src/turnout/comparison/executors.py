@@ -22,6 +22,7 @@ from turnout.comparison.run import Resources, Run, Update
 from turnout.comparison.sequence import in_sequence
 from turnout.comparison.sharing import WORKERS, Worker
 from turnout.core.checks import ConfigurationError, count, refuse
+from turnout.core.signals import Flag
 
 _ATTEMPTS = 3
 """Times that a run is submitted whose jobs are preempted or killed. Each goes on from the checkpoint of the one before."""
@@ -30,9 +31,7 @@ _SHORT = {"time": "timeout_min", "cpus": "cpus_per_task", "gpus": "gpus_per_node
 """What options of ``slurm:`` are called in submitit; all others are those of ``sbatch``."""
 
 
-def in_executor(
-    worker: Worker, executor: Executor, resources: Resources, folder: Path, stopped: threading.Event
-) -> None:
+def in_executor(worker: Worker, executor: Executor, resources: Resources, folder: Path, stopped: Flag) -> None:
     """Submit the runs of a worker as jobs, a few in each, and submit again those whose jobs were killed or preempted.
 
     Args:
