@@ -152,7 +152,11 @@ class LocalStep:
             for layer, gradient in layers:
                 descend(layer, gradient, lr[0, 0])
             return params
-        return self.move(params, start, total, state, lr, *self.direction(params, gradient_at))
+        if self.direction is steepest and self.accumulate == 1:  # the gradient as it is, which needs no function of it
+            loss, direction = self.objective.gradient(params, *data(0), replay=replay)
+        else:
+            loss, direction = self.direction(params, gradient_at)
+        return self.move(params, start, total, state, lr, loss, direction)
 
     def move(
         self,

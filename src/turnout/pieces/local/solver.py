@@ -218,7 +218,11 @@ class Solver(Local, ABC):
         for part, own in zip(parts, begun, strict=True):
             step = LocalStep(objective, clients.transforms, self._direction, own, self.update, self.accumulate)
             work.append((descent.part(part, state, shards.x, shards.y, objective.engine == "one_by_one"), step))
-        list(objective.threads.map(lambda each: each[0].run(each[1]), work))
+        if objective.threads.is_split:
+            list(objective.threads.map(lambda each: each[0].run(each[1]), work))
+        else:
+            for each, step in work:
+                each.run(step)
         number = to_device(np.maximum(descent.num_steps, 1), state.total.device, state.total.dtype)
         return state.params, state.total / number
 
