@@ -132,7 +132,7 @@ class Http:
 
     async def _checkin(self, request: Request) -> Response:
         client, body = self._gate.client(request), await body_of(request, self._limits.body_seconds)
-        wait, after = number(body, "wait", 0.0, 1e9, default=0.0), whole(body, "after", -1, 1 << 53, default=-1)
+        wait, after = number(body, "wait", 0.0, 1e9, default=0.0), whole(body, "after", -1, (1 << 53) - 1, default=-1)
         wait = min(wait, self.service.leases.longest_wait)
         full = len(self._waiting) >= self.service.leases.max_waiting
         if wait == 0.0 or full or self.service.draining:
