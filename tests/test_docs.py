@@ -130,6 +130,11 @@ def test_settings_of_a_command_line_are_there(line, tmp_path, monkeypatch):
     if any(not (ROOT / path).exists() for path in given):
         pytest.skip(f"{' '.join(given)} stands for a file of the reader's")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    guide = (ROOT / "docs/guides/pieces.md").read_text("utf-8")
+    blocks = re.findall(
+        r"```python\n(.*?)```", guide, flags=re.DOTALL
+    )  # mine.py has what the guide defines, and runs nothing
+    (tmp_path / "mine.py").write_text("\n".join(block for block in blocks if ".run(" not in block), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for name in ("run_grid", "run_trials"):
         monkeypatch.setattr(

@@ -62,7 +62,7 @@ def test_mnist_by_writer_is_here_only_with_both_of_its_parts(tmp_path):
 
 def test_digits_are_where_scikit_learn_is():
     sklearn = pytest.importorskip("sklearn")
-    assert inventory()[0].path == Path(sklearn.__file__).parent
+    assert {entry.name: entry.path for entry in inventory()}["digits"] == Path(sklearn.__file__).parent
 
 
 def test_the_inventory_says_how_to_get_what_is_not_here(tmp_path):
