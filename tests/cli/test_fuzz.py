@@ -29,7 +29,6 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "paces": ("pace",),
     "selections": ("selection",),
     "partitions": ("data", "partition"),
-    "pieces": ("also",),
     "schedules": ("local", "lr"),
     "requirements": ("population", "requirement"),
     "behaviours": ("population", "behaviour"),
@@ -37,6 +36,8 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "delays": ("population", "speed", "compute"),
     "work": ("local", "steps"),
 }
+BESIDE = ("local", "personalizations", "guards", "weightings")
+"""Families whose pieces stand beside those of a recipe, in the section `also`."""
 NAMED = {"algorithms", "availability", "paces", "selections", "partitions"}
 BUFFERED = {"pace": {"name": "buffered", "buffer_size": 2}}
 
@@ -44,12 +45,12 @@ BUFFERED = {"pace": {"name": "buffered", "buffer_size": 2}}
 @st.composite
 def layers(draw: st.DrawFn) -> dict[str, Any]:
     """A layer of settings with some options of one piece, or of local training, at extreme values."""
-    kind = draw(st.sampled_from([*SECTIONS, "local"]))
-    if kind == "local":
+    kind = draw(st.sampled_from([*SECTIONS, *BESIDE, "sgd"]))
+    if kind == "sgd":
         return {"local": draw(options(Sgd))}
     name, piece = draw(st.sampled_from(list(CATALOGUE[kind][1].items())))
     table = draw(options(piece))
-    if kind == "pieces":
+    if kind in BESIDE:
         return {"also": {name: table}}
     layer: Any = {"name" if kind in NAMED else "kind": name, **table}
     place = SECTIONS[kind]

@@ -82,6 +82,7 @@ def test_split_passes_every_argument_on(monkeypatch):
         "seed": 3,
         "test_fraction": 0.25,
         "client_test_fraction": 0.5,
+        "validation_fraction": 0.25,
         "unseen_clients": 4,
         "flip_labels": 0.1,
         "empty": "drop",
