@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -178,7 +178,7 @@ def named(metrics: Any, has_labels: bool, has_numbers: bool) -> dict[str, Metric
                 f"metrics: {name} is about {'numbers to predict' if name in _OF_NUMBERS else 'class labels'}, and the "
                 "targets of these data are others: leave it out"
             )
-        functions[name] = function
+        functions[name] = cast(Metric, function)
     return functions
 
 
