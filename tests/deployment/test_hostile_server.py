@@ -291,6 +291,16 @@ def test_enrolment_of_another_kind():
             session.send(table(**told))
 
 
+def test_a_state_of_another_run_is_not_used():
+    made = Client(ClientState(), NO_TRAINER)
+    made.state.enrolled(3, "r1")
+    session = made.session()
+    next(session)
+    with pytest.raises(JoinError, match=r"the server is at another run \(r2, not r1\): give another --state"):
+        session.send(table(client=3, run="r2"))
+    assert made.state.run == "r1"
+
+
 def test_a_server_that_asks_for_the_same_piece_again_and_again_is_asked_more_slowly():
     """A report is sent from where the server says; without progress there is a pause between two attempts."""
     made = Client(ClientState(), NO_TRAINER, jitter=random.Random(0))
