@@ -1,0 +1,36 @@
+"""A one-time code makes one client, also where two newcomers use it at the same moment."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from turnout.deployment.server.enrolment import Enrolment
+from turnout.deployment.server.happening import Happening
+
+
+def enrolment(codes: dict[str, int | None]) -> Enrolment:
+    store: Any = SimpleNamespace(run="r", clients=dict, codes=lambda: codes)
+    return Enrolment(store, max_clients=5, needs_code=True, over=lambda: None)
+
+
+def asks(token: str, code: str | None) -> Happening:
+    return Happening("enrol", digest=token, data={} if code is None else {"code": code})
+
+
+def test_two_newcomers_of_one_batch_cannot_share_a_code() -> None:
+    made, batch = enrolment({"a": None, "b": None}), set[str]()
+    assert made.admit(asks("one", "a"), batch) is None
+    refused = made.admit(asks("two", "a"), batch)
+    assert refused is not None
+    assert refused.status == 403
+    assert made.admit(asks("three", "b"), batch) is None
+    assert len(made) == 2
+
+
+def test_codes_that_are_used_or_unknown_or_missing_are_refused() -> None:
+    made = enrolment({"used": 0, "free": None})
+    for code in ("used", "unknown", None):
+        refused = made.admit(asks(f"token of {code}", code), set())
+        assert refused is not None
+        assert refused.status == 403
+        assert refused.body["reason"] == "this takes a one-time code that nobody has used: ask whoever runs the server"
+    assert not len(made)
