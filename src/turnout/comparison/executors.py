@@ -28,7 +28,7 @@ _ATTEMPTS = 3
 """Times that a run is submitted whose jobs are preempted or killed. Each goes on from the checkpoint of the one before."""
 
 _SHORT = {"time": "timeout_min", "cpus": "cpus_per_task", "gpus": "gpus_per_node", "memory": "mem_gb"}
-"""What options of ``slurm:`` are called in submitit; all others are those of ``sbatch``."""
+"""Names of options of ``slurm:`` in submitit; all others are those of ``sbatch``."""
 
 
 def in_executor(worker: Worker, executor: Executor, resources: Resources, folder: Path, stopped: Flag) -> None:

@@ -75,7 +75,7 @@ Listener = Callable[[Update], None]
 
 @dataclass(frozen=True)
 class Resources:
-    """What performs the runs of a comparison.
+    """Say what performs the runs of a comparison.
 
     Attributes:
         jobs: processes of this machine; None means one for each processor, or for so many as a run has threads.

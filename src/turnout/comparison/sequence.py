@@ -12,7 +12,7 @@ from turnout.comparison.sharing import Worker
 
 
 class Event(Protocol):
-    """What says that runs are to stop: a `threading.Event`, or a file."""
+    """Tell whether runs are to stop: a `turnout.core.signals.Flag`, or a file."""
 
     def is_set(self) -> bool:
         """Return whether they are to stop."""

@@ -60,12 +60,12 @@ class Worker:
 
     @property
     def is_done(self) -> bool:
-        """Whether no run is left to take."""
+        """Return whether no run is left to take."""
         return not self._left
 
     @property
     def ended(self) -> list[Update]:
-        """How each run ended, in the order given."""
+        """Return how each run ended, in the order given."""
         unbegun = "not begun"
         return [self._ended.get(run) or Update(run.label, run.seed, "stopped", note=unbegun) for run in self._runs]
 
@@ -137,7 +137,7 @@ class Worker:
 
 
 class Standing(NamedTuple):
-    """How far a run is.
+    """Hold how far a run is.
 
     Attributes:
         name: its folder, below that of the comparison.

@@ -81,14 +81,9 @@ def evaluate(
     number = len(shards.x)
     mine = collectives.share(-(-number // _BATCH))
     own = slice(mine.start * _BATCH, min(mine.stop * _BATCH, number))
-
-    def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for x, y in zip(shards.x[own].split(_BATCH), shards.y[own].split(_BATCH), strict=True):
-            yield apply_transforms(transforms, x, None, training=False) if transforms else x, y
-
     scores = torch.zeros((0, 2), dtype=torch.float64, device=params.device)
     if own.start < own.stop:
-        scores = torch.stack(objective.evaluate(params, batches()), dim=1)
+        scores = torch.stack(objective.evaluate(params, _batches(shards, own, transforms)), dim=1)
     if collectives.world_size() > 1:
         scores = collectives.all_gather(
             scores, torch.arange(own.start, own.start + len(scores), device=scores.device), number
@@ -101,12 +96,15 @@ def outputs_of(
     objective: Objective, params: torch.Tensor, shards: Shards, transforms: tuple[Transform, ...] = ()
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the outputs of the model at `params` on all examples of `shards`, and their targets, in every process."""
+    return objective.outputs(params, _batches(shards, slice(None), transforms))
 
-    def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for x, y in zip(shards.x.split(_BATCH), shards.y.split(_BATCH), strict=True):
-            yield apply_transforms(transforms, x, None, training=False) if transforms else x, y
 
-    return objective.outputs(params, batches())
+def _batches(
+    shards: Shards, rows: slice, transforms: tuple[Transform, ...]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield some rows of `shards` batch by batch, as the model sees them in evaluation."""
+    for x, y in zip(shards.x[rows].split(_BATCH), shards.y[rows].split(_BATCH), strict=True):
+        yield apply_transforms(transforms, x, None, training=False) if transforms else x, y
 
 
 def thinned(shards: Shards, most: int) -> Shards:
