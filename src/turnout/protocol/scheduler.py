@@ -62,6 +62,11 @@ class Scheduler:
         """Begin; before anything else, and not after `restore`."""
         self._todo.extend(self.pace.start(time))
 
+    def resume(self, time: float) -> None:
+        """Go on behind a step that was planned to be the last one: tasks that were open by then have ended."""
+        self.pace.open.end_all()
+        self._todo = deque(self.pace.joined(time))
+
     def reported(self, time: float, client: int, task: int, version: int) -> None:
         """Take the report of a task, trained from `version`."""
         self._todo.extend(self.pace.reported(time, client, task, version))

@@ -73,6 +73,12 @@ class Driver:
         return None if self.run is None else self.run.coordinator
 
     @property
+    def rounds(self) -> int:
+        """Server steps that are planned."""
+        rounds = None if self.run is None else self.run.coordinator.rounds
+        return self.setting.rounds if rounds is None else rounds
+
+    @property
     def version(self) -> int:
         """Server steps taken."""
         return 0 if self.run is None else self.run.coordinator.state.version
@@ -163,9 +169,7 @@ class Driver:
             case "start":
                 self._start(entry)
             case "restart":
-                self._noise = self.noise.renewed(entry)
-                if self.run is not None:
-                    self.run.renew(self._noise)
+                self._restart(entry)
             case "join" | "leave":
                 assert entry.client is not None
                 applied.left = entry.data.get("reason", applied.left)
@@ -181,9 +185,19 @@ class Driver:
         self.run = self._begun(self.presence.num_clients)
         if (searched := entry.data.get("searched")) is not None:
             self.run.coordinator.settle(searched)
+        self.run.coordinator.rounds = entry.data["rounds"]
         self.run.scheduler.start(entry.time)
         if self.ledger is not None:
             self.ledger.begun = entry.time
+
+    def _restart(self, entry: Entry) -> None:
+        """Go on in another process: with fresh noise, and as many rounds as are planned by now."""
+        if "secret" in entry.data:
+            self._noise = self.noise.renewed(entry)
+            if self.run is not None:
+                self.run.renew(self._noise)
+        if self.run is not None:
+            self.run.plan(entry.time, entry.data.get("rounds", self.rounds))
 
     def _begun(self, num_clients: int) -> ServedRun:
         """Return a run of so many clients, before its first task."""

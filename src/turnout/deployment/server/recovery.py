@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from turnout.core.checks import CheckpointError
+from turnout.core.checks import CheckpointError, counted
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.noise import Releases, fresh
 from turnout.deployment.server.store import Entry, Outcome, Store
@@ -42,8 +42,22 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
             outcomes += driver.apply(entry).outcomes
     if (last.number if last else 0) < driver.applied:
         raise CheckpointError(f"the journal of {folder} is behind its checkpoint: restore both from the same copy")
-    if releases is not None:
-        last = _renew_noise(driver, store, releases, last, outcomes)
+    if driver.setting.rounds < driver.rounds:
+        raise CheckpointError(
+            f"rounds: got {driver.setting.rounds}, but the run in {folder} was planned with {driver.rounds} and has taken "
+            f"{counted(driver.version, 'step')}: write rounds={driver.rounds} or more. To end it earlier, stop the server"
+        )
+    more = {"rounds": driver.setting.rounds} if driver.setting.rounds > driver.rounds else {}
+    data = more if releases is None else more | _fresh_noise(driver, releases, last, bool(more))
+    if data:
+        number, at = (0, 0.0) if last is None else (last.number, last.time)
+        last = Entry(number + 1, at, time.time(), "restart", data=data)
+        store.commit([last])
+        outcomes += driver.apply(last).outcomes
+    if releases is not None:  # from now on, every release is noted beside the journal before clients can see it
+        noted = releases
+        noted.note(driver.version, driver.noise)
+        driver.stepped = lambda at: store.until_done(lambda: noted.note(at.version, at.noise))
     store.commit([], outcomes=outcomes)
     held = {str(held.task) for held in map(driver.task_of, driver.present()) if held is not None}
     for part in store.incoming.iterdir():
@@ -52,26 +66,16 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
     return last
 
 
-def _renew_noise(
-    driver: Driver, store: Store, releases: Releases, last: Entry | None, outcomes: list[Outcome]
-) -> Entry | None:
-    """Write a fresh secret for all later releases into the journal, and the releases that it does not know; return its end.
-
-    From then on, the driver notes every release beside the journal before clients can see it.
-    """
+def _fresh_noise(driver: Driver, releases: Releases, last: Entry | None, goes_on: bool) -> dict[str, Any]:
+    """Return a fresh secret for all later releases, and the releases that the journal does not know; nothing if it is over."""
     known = driver.noise.lost
     lost = releases.lost(driver.version, known, 0 if last is None else driver.setting.rounds)
-    if lost != known or (last is not None and driver.over is None):
-        number, at = (0, 0.0) if last is None else (last.number, last.time)
-        last = Entry(number + 1, at, time.time(), "restart", data={"secret": fresh(), "lost": lost})
-        store.commit([last])
-        outcomes += driver.apply(last).outcomes
     if lost != known:
         number = sum(behind - first for first, behind in lost[len(known) :])
         log.warning("releases that the journal does not know are counted as spent", extra={"releases": number})
-    releases.note(driver.version, driver.noise)
-    driver.stepped = lambda at: store.until_done(lambda: releases.note(at.version, at.noise))
-    return last
+    elif last is None or (driver.over is not None and not goes_on):
+        return {}
+    return {"secret": fresh(), "lost": lost}
 
 
 def _restore(driver: Driver, store: Store, folder: Path) -> None:

@@ -110,6 +110,14 @@ class ServedRun:
         self.noise = noise
         self.coordinator.noise_of(noise.of_step, noise.lost)
 
+    def plan(self, time: float, rounds: int) -> None:
+        """Take so many server steps in total; a run that was over because it had taken all of them goes on."""
+        self.coordinator.rounds = rounds
+        if self.over is not None and self.coordinator.over is None:
+            self.over = None
+            self._choice.begin(self._choice.round)
+            self.scheduler.resume(time)
+
     def come_or_go(self, time: float, client: int, comes: bool) -> None:
         """Note that a client came, or went away."""
         if self.over is not None:
@@ -247,6 +255,7 @@ class ServedRun:
             "tasks": [[client, assignment.json()] for client, assignment in self.tasks.items()],
             "bodies": list(self.reports.bodies.items()),
             "timers": list(self.timers.items()),
+            "rounds": self.coordinator.rounds,
             **self.extra.facts(),
         }
 
@@ -257,5 +266,5 @@ class ServedRun:
         self.extra.restore(facts)
         self.coordinator.barred |= self.extra.barred.keys()
         self.coordinator.restore(group)
+        self.coordinator.rounds, self.over = facts["rounds"], facts["over"]
         self._publish()
-        self.over = facts["over"] if self.coordinator.over is not None else None

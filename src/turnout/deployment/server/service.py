@@ -195,7 +195,8 @@ class Service(Writer):
         now = self.clock()
         if not self._starting and self.num_clients >= self.min_clients <= len(self._attendance):
             self._starting = True
-            self._put(Happening("start", data=noise.first(self.driver.setting.algorithm)))
+            setting = self.driver.setting
+            self._put(Happening("start", data={"rounds": setting.rounds, **noise.first(setting.algorithm)}))
         with self._lock:
             while self._timers and self._timers[0][0] <= now:
                 self._put(Happening("timer", data={"timer": heapq.heappop(self._timers)[1]}))
