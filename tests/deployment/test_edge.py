@@ -3,13 +3,14 @@
 import json
 
 import pytest
+import torch
 
 from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.limits import Limits, network_of
 from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire import edge
 from turnout.deployment.wire.edge import Malformed
-from turnout.deployment.wire.format import WireError, decode, encode, manifest
+from turnout.deployment.wire.format import WireError, decode, encode, manifest, model_tensors, split_model
 
 from .test_hostile import NEWCOMER, auth, deployed  # noqa: F401
 
@@ -175,3 +176,12 @@ def test_limits_are_positive():
 
     with pytest.raises(ConfigurationError, match=r"upload_rate: got 0, needed a finite number > 0"):
         Limits(upload_rate=0)
+
+
+def test_a_model_is_split_into_what_it_was_made_of():
+    """Parameters, and what else all clients are told, by its name."""
+    params, shared = torch.arange(3.0), {"c": torch.ones(3), "scale": torch.zeros(1)}
+    found, others = split_model(model_tensors(params, shared, torch.float32))
+    assert torch.equal(found, params)
+    assert others.keys() == shared.keys()
+    assert all(torch.equal(others[name], shared[name]) for name in shared)

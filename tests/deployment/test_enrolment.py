@@ -1,10 +1,12 @@
 """A one-time code makes one client, also where two newcomers use it at the same moment."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from turnout.deployment.server.enrolment import Enrolment
 from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.store import Entry, Store
 
 
 def enrolment(codes: dict[str, int | None]) -> Enrolment:
@@ -34,3 +36,16 @@ def test_codes_that_are_used_or_unknown_or_missing_are_refused() -> None:
         assert refused.status == 403
         assert refused.body["reason"] == "this takes a one-time code that nobody has used: ask whoever runs the server"
     assert not len(made)
+
+
+def test_the_code_that_a_client_used_is_the_one_that_is_marked(folder: Path) -> None:
+    """The others make clients as before, also in a server that is started again."""
+    store = Store(folder)
+    store.add_codes(["a", "b", "c"])
+    store.commit([Entry(1, 0.0, 0.0, "enrol", 0, digest="token", data={"code": "b"})])
+    assert store.codes() == {"a": None, "b": 0, "c": None}
+    store.close()
+    again = Store(folder)
+    made = Enrolment(again, max_clients=5, needs_code=True, over=lambda: None)
+    assert [made.admit(asks(f"token of {code}", code), set()) is None for code in "abc"] == [True, False, True]
+    again.close()

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from turnout import Population, ace, area, fedau, fedbuff, fedstaleweight, models
-from turnout.deployment.client.session import Work
+from turnout.deployment.client.session import Answer, Call, Sleep, Work
 from turnout.deployment.server.replay import replay, write_trace
 from turnout.experiment import Experiment
 from turnout.population import RecordedSpeed, Speed, Trace, delay
@@ -98,6 +98,25 @@ def test_buffered_deployment_is_simulation(world, monkeypatch, algorithm, pace):
     assert staleness.max() > 0
 
 
+def test_a_download_goes_on_where_it_was_cut(world):
+    """What came before the cut is not asked for again, and the client trains from the whole model."""
+    deployed = world(experiment("fedau", rounds=1, population=Population(Everyone())))
+    home = deployed.homes[0]
+    for other in deployed.homes:
+        other.step(deployed.host)
+    while not (isinstance(home.action, Call) and home.action.path.startswith("/v1/models/")):
+        home.step(deployed.host)
+    whole = deployed.host.call(home.action).body
+    assert isinstance(home.session.send(Answer(200, whole[:100])), Sleep)
+    rest = home.session.send(None)
+    assert rest.headers["range"] == "bytes=100-"
+    assert isinstance(home.session.send(Answer(206, whole[100:150])), Sleep)
+    home.action = home.session.send(None)
+    assert home.action.headers["range"] == "bytes=150-"
+    home.train(deployed.host)
+    assert home.has_report
+
+
 def test_replay_is_the_run(world):
     """The journal leads to the model of the run, and nothing of the folder changes."""
     deployed = world(experiment("fedau", rounds=3, population=Population(Everyone()))).run()
@@ -117,7 +136,8 @@ def test_replay_becomes_a_trace(world, tmp_path):
     deployed.host.service.leave(7)
     deployed.homes[7].over = "gone"
     deployed.run()
-    (trace, speed), _ = write_trace(replay(deployed.setting, deployed.folder), tmp_path)
+    (trace, speed), settings = write_trace(replay(deployed.setting, deployed.folder), tmp_path)
+    assert settings["availability"] == {"name": "trace", "table": str(trace), "repeat": False}
     there = Trace(str(trace), repeat=False).bind(8)
     assert there.available(np.arange(7), 2).all()
     assert not there.available(np.array([7]), 2)[0]

@@ -226,7 +226,7 @@ def slow(world, clock, **limits):
 
     http = Http(world.host.service, {}, rate=0, limits=Limits(**limits))
     http._uploads = uploads.Uploads(world.host.service, http._limits, clock)
-    world.host.app = http.app()
+    world.host.http, world.host.app = http, http.app()
 
 
 def test_slow_uploads_are_cut_and_keep_no_lease(folder):
@@ -260,6 +260,41 @@ def test_slow_uploads_are_cut_and_keep_no_lease(folder):
             steady.send(60)
             world.host.pump()
         assert answers(world.host, steady) == [201]
+    finally:
+        world.close()
+
+
+def test_the_time_behind_the_last_byte_of_an_attempt_counts(folder):
+    """A byte at once, then silence, and another connection: this extends no lease either."""
+    from turnout.deployment.server.leases import Leases
+
+    world = at_reports(folder, leases=Leases(heartbeat=10.0, missed=3, grace=1.0))
+    try:
+        slow(world, world.clock, upload_rate=10.0, stall_seconds=20.0)
+        task = task_of(world, 0)
+        for _ in range(10):
+            if task_of_or_none(world, 0) != task:
+                break
+            dripping = upload(world, 0, task=task)
+            dripping.send(1)
+            world.clock.now += 15.0
+            dripping.cut()
+            world.host.pump()
+        assert world.host.service.state_of(0, task).body == {"state": "dropped", "reason": "left"}
+    finally:
+        world.close()
+
+
+def test_a_piece_that_does_not_come_ends_an_attempt(folder):
+    """What came before it is not lost."""
+    world = at_reports(folder)
+    try:
+        slow(world, world.clock, stall_seconds=0.01)
+        silent = upload(world, 0)
+        silent.send(100)
+        world.host.loop.run_until_complete(asyncio.wait([silent.task], timeout=10))
+        assert (silent.status, world.host.http._uploads.offset(0, 0)) == (408, 100)
+        assert b'"reason":"the report comes too slowly: send what is missing later"' in silent.body
     finally:
         world.close()
 
