@@ -1,4 +1,4 @@
-"""A run that is over goes on where more rounds are planned: in every pace, with and without its checkpoint, and in a replay."""
+"""A run that is over goes on where more rounds are planned: in every pace, without its checkpoint too, and in a replay."""
 
 from dataclasses import replace
 
@@ -124,6 +124,8 @@ def test_fewer_rounds_than_planned_are_refused(world, tmp_path, over):
     deployed = world(replace(RUN, rounds=3), homes=tmp_path)
     deployed.run() if over else deployed.round()
     done = deployed.host.driver.version
-    message = rf"rounds: got 2, but the run in .* was planned with 3 and has taken {done} steps?: write rounds=3 or more"
+    message = (
+        rf"rounds: got 2, but the run in .* was planned with 3 and has taken {done} steps?: write rounds=3 or more"
+    )
     with pytest.raises(CheckpointError, match=message):
         planned(deployed, 2)

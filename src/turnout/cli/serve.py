@@ -71,7 +71,11 @@ def introduce(server: object, folder: Path) -> None:
     if driver.applied:
         say(f"going on with {folder}: step {driver.version} of {setting.rounds}, {driver.presence.num_clients} clients")
     if driver.over is not None:
-        say(f"{driver.over}; a larger number of rounds goes on with it" if driver.version == setting.rounds else driver.over)
+        say(
+            f"{driver.over}; a larger number of rounds goes on with it"
+            if driver.version == setting.rounds
+            else driver.over
+        )
     if codes := server.new_codes:
         say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
     if server.options.certificate is None and server.options.host not in ("127.0.0.1", "::1", "localhost"):

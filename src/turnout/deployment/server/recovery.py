@@ -12,7 +12,7 @@ from typing import Any
 from turnout.core.checks import CheckpointError, counted
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.noise import Releases, fresh
-from turnout.deployment.server.store import Entry, Outcome, Store
+from turnout.deployment.server.store import Entry, Store
 from turnout.record import checkpoint
 from turnout.record.describe import differences
 
@@ -67,7 +67,7 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
 
 
 def _fresh_noise(driver: Driver, releases: Releases, last: Entry | None, goes_on: bool) -> dict[str, Any]:
-    """Return a fresh secret for all later releases, and the releases that the journal does not know; nothing if it is over."""
+    """Return a fresh secret for all later releases, and releases that the journal lacks; nothing if the run is over."""
     known = driver.noise.lost
     lost = releases.lost(driver.version, known, 0 if last is None else driver.setting.rounds)
     if lost != known:
