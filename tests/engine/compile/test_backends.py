@@ -49,7 +49,7 @@ def test_where_there_is_no_torchscript_traces_are_plain(monkeypatch):
 @needs_torchscript
 def test_every_kind_of_device_has_a_backend_that_always_works(monkeypatch):
     assert [backend.name for backend in usable({"cpu"})] == ["torchscript", "plain"]
-    assert [backend.name for backend in usable({"cuda"})] == ["cuda_graph", "plain"]
+    assert [backend.name for backend in usable({"cuda"})] == ["plain"]
     assert [backend.name for backend in usable({"cpu", "cuda"})] == ["plain"]
     monkeypatch.setenv(SETTING, "torchscript")
     assert [backend.name for backend in usable({"cuda"})] == ["plain"]
@@ -71,3 +71,9 @@ def test_a_setting_that_nobody_knows_is_refused(monkeypatch):
     monkeypatch.setenv(SETTING, "torchscrip")
     with pytest.raises(ConfigurationError, match="unknown TURNOUT_BACKEND 'torchscrip': did you mean 'torchscript'"):
         Objective(torch.nn.Linear(2, 2))
+
+
+def test_cuda_graphs_are_used_only_where_they_are_asked_for(monkeypatch):
+    monkeypatch.setenv(SETTING, "cuda_graph")
+    assert [backend.name for backend in usable({"cuda"})] == ["cuda_graph", "plain"]
+    assert [backend.name for backend in usable({"cpu"})] == ["plain"]

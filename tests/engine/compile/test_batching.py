@@ -1,4 +1,6 @@
-"""Functions over a batch: what `torch.func.vmap` gives, bit for bit, in the first call and in all others."""
+"""Batched functions equal `torch.func.vmap`, without its warning."""
+
+import warnings
 
 import pytest
 import torch
@@ -51,9 +53,13 @@ def test_an_error_leaves_nothing_behind():
     assert torch.equal(made(W, X, SCALE), expected)
 
 
-def test_another_version_of_torch_has_its_vmap(monkeypatch):
-    monkeypatch.setattr(batching, "_NEEDED", ("what_no_torch_has",))
-    monkeypatch.setattr(batching, "_torch", None)
-    made = batching.batched(of_one, (0, 0, None))
-    for _ in range(2):
-        assert torch.equal(made(W, X, SCALE), vmap(of_one, (0, 0, None))(W, X, SCALE))
+def test_an_operation_without_a_batching_rule_raises_no_warning_inside_and_does_outside():
+    def bags(weight):
+        return torch.nn.functional.embedding_bag(torch.tensor([[0, 1]]), weight)
+
+    with pytest.warns(UserWarning, match="batching rule"):
+        expected = vmap(bags)(X)
+    with warnings.catch_warnings(action="error"):
+        assert torch.equal(batching.batched(bags, (0,))(X), expected)
+    with pytest.warns(UserWarning, match="batching rule"):
+        vmap(bags)(X)

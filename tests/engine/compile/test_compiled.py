@@ -135,22 +135,6 @@ def test_arguments_that_change_in_place_change_once_a_call(monkeypatch):
     assert total.tolist() == [4.0, 4.0, 4.0]
 
 
-def test_what_depends_on_shapes_alone_is_computed_once(monkeypatch):
-    monkeypatch.setattr(replay, "_CALLS", 0)
-    seen = []
-    scripted_by(monkeypatch, lambda traced, *rest: seen.append(traced) or plain.build(traced, *rest))
-
-    def function(x):
-        return x + torch.ones_like(x).mul(3).div(2) + torch.arange(3)
-
-    replayed = Compiled(function)
-    for low in range(3):
-        x = torch.arange(3.0) + low
-        assert torch.equal(replayed(x), function(x))
-    names = [node.target.__name__ for node in seen[0].graph.nodes if node.op == "call_function"]
-    assert names == ["add.Tensor", "add.Tensor"]
-
-
 def test_a_constant_that_is_changed_in_place_is_made_anew(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
 
@@ -270,31 +254,6 @@ def test_repeats_steps_with_views_of_what_they_change(monkeypatch):
         replayed.repeat((params,), (x,))
         assert torch.equal(params, expected)
     assert len(replayed._traced) == 1
-
-
-@pytest.mark.parametrize("make", [convolution, recurrent])
-def test_constants_are_where_the_arguments_are(make, monkeypatch):
-    """On a device that holds no numbers, and so cannot be mixed up with the host."""
-    monkeypatch.setattr(replay, "_CALLS", 0)
-    seen, trace = [], replay.trace
-    monkeypatch.setattr(replay, "trace", lambda *given: seen.append(trace(*given)) or seen[-1])
-    (module, x), device = make(), torch.device("meta")
-    objective = Objective(module, engine="vectorised", device=device)
-    params = torch.empty(3, objective.layout.num_params, device=device)
-    arguments = (params, x.to(device), torch.zeros(3, 4, dtype=torch.int64, device=device), None)
-    for _ in range(3):
-        for value in objective.gradient(*arguments, torch.arange(3, device=device)):
-            assert value.device == device
-    (traced,) = seen
-    constants = list(traced.root.buffers())
-    assert len(constants) > 0
-    assert all(constant.device == device for constant in constants)
-
-
-def test_numbers_that_python_has_written_are_constants(monkeypatch):
-    """Copied to a device once, and not in every step, where the host would wait for it."""
-    names = operations(monkeypatch, lambda x: x * torch.tensor([2.0, 3.0]).add(1), torch.ones(2))
-    assert names == ["mul.Tensor"]
 
 
 def test_a_layer_that_the_model_does_not_use_is_no_obstacle(monkeypatch):
@@ -433,13 +392,6 @@ def test_steps_without_a_loop_that_gives_their_bits_are_replayed_one_by_one(inst
     assert total.tolist() == [12.0, 12.0]
     assert len(calls) == before
     assert not replayed._known
-
-
-def test_turning_to_and_fro_is_left_out(monkeypatch):
-    names = operations(monkeypatch, lambda x: x.t().t().transpose(0, 1).transpose(0, 1) * 2, torch.ones(2, 3))
-    assert names == ["mul.Tensor"]
-    names = operations(monkeypatch, lambda x: x.transpose(0, 1).transpose(1, 2) * 2, torch.ones(2, 3, 4))
-    assert names == ["transpose.int", "transpose.int", "mul.Tensor"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])

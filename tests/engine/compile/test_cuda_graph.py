@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from turnout import Experiment, Sgd, fedavg, models, scaffold
 from turnout.engine.compile import compiled as replay
 from turnout.engine.compile import cuda_graph
-from turnout.engine.compile.backends import BACKENDS
+from turnout.engine.compile.backends import BACKENDS, SETTING
 from turnout.engine.compile.compiled import Compiled
 from turnout.engine.compile.cuda_graph import Graphed, Room
 from turnout.simulation import Simulation
@@ -358,7 +358,9 @@ def test_rounds_come_out_the_same(algorithm, large, monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
     expected = trained(algorithm)
     assert replays_of(expected)
-    monkeypatch.setitem(BACKENDS, "cuda_graph", replace(BACKENDS["cuda_graph"], devices=frozenset({"cpu"})))
+    monkeypatch.setitem(
+        BACKENDS, "cuda_graph", replace(BACKENDS["cuda_graph"], devices=frozenset({"cpu"}), opt_in=False)
+    )
     monkeypatch.setattr(cuda_graph, "_LARGE", large)
     monkeypatch.setattr(cuda_graph, "on_gpu", stand_in)
     found = trained(algorithm)
@@ -371,7 +373,9 @@ def test_rounds_come_out_the_same(algorithm, large, monkeypatch):
 
 def test_arguments_that_are_not_there_are_left_out(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
-    monkeypatch.setitem(BACKENDS, "cuda_graph", replace(BACKENDS["cuda_graph"], devices=frozenset({"cpu"})))
+    monkeypatch.setitem(
+        BACKENDS, "cuda_graph", replace(BACKENDS["cuda_graph"], devices=frozenset({"cpu"}), opt_in=False)
+    )
     monkeypatch.setattr(cuda_graph, "on_gpu", stand_in)
 
     def function(none, scale, total, x, also_none):
@@ -390,6 +394,7 @@ def test_arguments_that_are_not_there_are_left_out(monkeypatch):
 @NEEDS_GPU
 def test_on_a_gpu_rounds_are_recorded_and_come_out_as_on_a_cpu(monkeypatch):
     monkeypatch.setattr(replay, "_CALLS", 0)
+    monkeypatch.setenv(SETTING, "cuda_graph")
     expected, found = trained(), trained(device="cuda")
     recorded = replays_of(found)
     assert recorded

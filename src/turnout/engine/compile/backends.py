@@ -30,6 +30,7 @@ class Backend:
             the list of those that stay, and a list of the others with a row for each time.
         lacking: says why it cannot be used here; None if it can.
         is_tried: whether what it makes must give the very bits of the function, or else is not used.
+        opt_in: whether it is used only where `SETTING` names it.
     """
 
     name: str
@@ -37,12 +38,14 @@ class Backend:
     build: Callable[[Operations, list[torch.Tensor], tuple[int, ...], int | None], Callable[..., Any] | None]
     lacking: Callable[[], str | None] = lambda: None
     is_tried: bool = False
+    opt_in: bool = False
 
 
 BACKENDS = {
     backend.name: backend
     for backend in (
-        Backend("cuda_graph", frozenset({"cuda"}), cuda_graph.build),
+        # Opt-in, because its tests fake the device: it has not been run on a GPU.
+        Backend("cuda_graph", frozenset({"cuda"}), cuda_graph.build, opt_in=True),
         # For CPUs only, because elsewhere its interpreter fuses operations, which rounds differently.
         Backend("torchscript", frozenset({"cpu"}), torchscript.build, torchscript.lacking, is_tried=True),
         Backend("plain", frozenset(), plain.build),
@@ -67,5 +70,9 @@ def usable(devices: Collection[str]) -> list[Backend]:
         backend
         for backend in BACKENDS.values()
         if backend.name == "plain"
-        or (name in ("auto", backend.name) and backend.devices >= set(devices) and backend.lacking() is None)
+        or (
+            (name == backend.name or (name == "auto" and not backend.opt_in))
+            and backend.devices >= set(devices)
+            and backend.lacking() is None
+        )
     ]

@@ -1,31 +1,19 @@
-"""The operations of a function of tensors, for one shape of its arguments, without those that do nothing."""
+"""Rewrite the operations of a trace: move parameters part by part, and take views once for all steps."""
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Callable, Container
-from operator import attrgetter
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch.fx import Graph, Node
-from torch.fx.node import map_arg
 
 from turnout.engine.compile.tracer import Operations, record
 
 _aten: Any = torch.ops.aten
-_VIEWS = {_aten.expand.default, _aten.view.default, _aten._unsafe_view.default}
-_TURNS = {_aten.t.default, _aten.transpose.int}
-_OF_SHAPES = {
-    _aten.ones_like.default,
-    _aten.zeros_like.default,
-    _aten.full_like.default,
-    _aten.new_zeros.default,
-    _aten.new_ones.default,
-    _aten.new_full.default,
-}
+_VIEWS = {_aten.view.default, _aten._unsafe_view.default}
 _OF_GRAD_MODE = {_aten.mkldnn_rnn_layer.default}
 """What keeps things for its derivative, which is an operation of the trace, only where torch keeps track of derivatives."""
 
@@ -38,9 +26,6 @@ def trace(call: Callable[..., Any], arguments: list[torch.Tensor]) -> Operations
         arguments: tensors that it may change.
     """
     traced = record(call, arguments)
-    _leave_out_idle_views(traced)
-    _keep_constants(traced)
-    _divide_by_constants(traced)
     _step_part_by_part(traced)
     return traced
 
@@ -48,69 +33,6 @@ def trace(call: Callable[..., Any], arguments: list[torch.Tensor]) -> Operations
 def needs_grad_mode(traced: Operations) -> bool:
     """Whether some operation does its work only where torch keeps track of derivatives."""
     return any(node.target in _OF_GRAD_MODE for node in traced.graph.nodes)
-
-
-def _leave_out_idle_views(traced: Operations) -> None:
-    """Drop operations that give back what they were given: each costs as much as an addition of a small model."""
-    for node in list(traced.graph.nodes):
-        if (node.target is _aten.mul.Scalar and node.args[1] == 1) or node.target is _aten.detach.default:
-            node.replace_all_uses_with(node.args[0])
-        elif node.target in _TURNS and node.args[0].target is node.target and node.args[0].args[1:] == node.args[1:]:
-            node.replace_all_uses_with(node.args[0].args[0])
-        elif node.target in _VIEWS:
-            before, after = node.args[0].meta.get("kind"), node.meta.get("kind")
-            if before is not None and (before.shape, before.stride) == (after.shape, after.stride):
-                node.replace_all_uses_with(node.args[0])
-    traced.graph.eliminate_dead_code()
-
-
-def _keep_constants(traced: Operations) -> None:
-    """Compute once what depends on shapes alone, such as the ones with which a derivative begins."""
-    known: dict[Node, torch.Tensor] = {}
-    for node in list(traced.graph.nodes):
-        if node.target is _aten.lift_fresh_copy.default:  # numbers that Python has written
-            known[node] = attrgetter(node.args[0].target)(traced.root)
-            continue
-        if not isinstance(node.target, OpOverload) or "kind" not in node.meta:
-            continue
-        if node.target._schema.is_mutable:
-            if _owner(node).op != "placeholder":
-                return  # of a constant that is changed in place, the second replay would see the first one's
-            continue
-        if _is_constant(node, known):
-            arguments = map_arg((node.args, node.kwargs), lambda n: known[n] if n in known else _alike(n))
-            known[node] = node.target(*arguments[0], **arguments[1])
-    used = [(i, node, value) for i, (node, value) in enumerate(known.items()) if not known.keys() >= node.users.keys()]
-    for i, node, value in used:
-        traced.root.register_buffer(f"constant_{i}", value.clone(memory_format=torch.preserve_format))
-        with traced.graph.inserting_before(node):
-            constant = traced.graph.get_attr(f"constant_{i}")
-        constant.meta = dict(node.meta)
-        node.replace_all_uses_with(constant)
-    traced.graph.eliminate_dead_code()
-
-
-def _is_constant(node: Node, known: Container[Node]) -> bool:
-    """Whether an operation draws nothing at random and looks at the numbers of nothing but constants."""
-    looked_at = [] if node.target in _OF_SHAPES else node.all_input_nodes
-    assert isinstance(node.target, OpOverload)
-    return torch.Tag.nondeterministic_seeded not in node.target.tags and all(each in known for each in looked_at)
-
-
-def _divide_by_constants(traced: Operations) -> None:
-    """Write a mean on a CPU as what it is there, a sum and a division, by a number that is not made anew every time."""
-    for i, node in enumerate(node for node in traced.graph.nodes if node.target is _aten.mean.dim):
-        values = node.args[0].meta["kind"]
-        if values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64) or node.kwargs:
-            continue
-        number = math.prod(values.shape[dim] for dim in node.args[1])
-        traced.root.register_buffer(f"number_{i}", torch.tensor(number, dtype=values.dtype))
-        with traced.graph.inserting_before(node):
-            total = traced.graph.call_function(_aten.sum.dim_IntList, node.args)
-            mean = traced.graph.call_function(_aten.div.Tensor, (total, traced.graph.get_attr(f"number_{i}")))
-        mean.meta = dict(node.meta)
-        node.replace_all_uses_with(mean)
-        traced.graph.erase_node(node)
 
 
 def _step_part_by_part(traced: Operations) -> None:
@@ -193,16 +115,3 @@ def is_view(node: Node) -> bool:
         return False
     returned = [value.alias_info for value in node.target._schema.returns]
     return bool(returned) and all(alias is not None and not alias.is_write for alias in returned)
-
-
-def _owner(node: Node) -> Node:
-    """Whose numbers an operation in place changes."""
-    while is_view(node) or (isinstance(node.target, OpOverload) and node.target._schema.is_mutable):
-        node = node.args[0]  # type: ignore[assignment]
-    return node
-
-
-def _alike(node: Node) -> torch.Tensor:
-    """Return a tensor with the shape and order of a node's value, and any numbers."""
-    kind = node.meta["kind"]
-    return torch.empty_strided(kind.shape, kind.stride, dtype=kind.dtype, device=kind.device)
