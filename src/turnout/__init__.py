@@ -120,6 +120,7 @@ __all__ = [
     "fedawe",
     "fedbn",
     "fedbuff",
+    "feddyn",
     "fedexp",
     "fedlaavg",
     "fednova",

@@ -26,6 +26,7 @@ from turnout.algorithms import (
     fedawe,
     fedbn,
     fedbuff,
+    feddyn,
     fedexp,
     fedlaavg,
     fednova,

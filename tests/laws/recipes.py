@@ -131,6 +131,7 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedyogi": lambda local: fedyogi(local, tau=0.1),
     "fedadagrad": lambda local: fedadagrad(local, tau=0.1),
     "fedexp": fedexp,
+    "feddyn": lambda local: ALGORITHMS["feddyn"](local, alpha=0.3),
     "diloco": lambda local: diloco(local, server_lr=0.5, beta=0.5),
     # and what can be composed of the same pieces
     "fedau without cutoff": lambda local: fedau(local, cutoff=None, server_lr=1.5),
@@ -186,6 +187,9 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     ),
     "amplified_scaffold with a personal head, power_sgd": lambda local: ALGORITHMS["amplified_scaffold"](
         local, period=2, gamma=2.0, also=(Uniform(3), Personal(), PowerSgd(rank=2))
+    ),
+    "feddyn of a cohort with a personal head, clipped": lambda local: ALGORITHMS["feddyn"](
+        local, also=(Uniform(3), Personal(), Clip(0.3))
     ),
     "fedau of secure sums": lambda local: fedau(local, cutoff=3, also=(SecureSum(largest=64.0, min_clients=2),)),
     "maxfl of secure sums with a personal head": lambda local: maxfl(

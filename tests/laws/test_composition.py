@@ -25,7 +25,7 @@ NEED_MORE = ("clip_controls", "noise_share")
 GUARDS = {name: kind for name, kind in ALL_GUARDS.items() if name not in NEED_MORE}
 WITH_TABLES_OF_THEIR_OWN = ("private_sum", "secure_sum")
 """In tests/pieces/aggregation/test_private_sum.py and tests/deployment/test_secure_sum.py."""
-OF_RECIPES = ("aced", "area", "fedstale", "fedvarp", "kept_models", "mifa", "weighted_models", "weighted_sum")
+OF_RECIPES = ("aced", "area", "feddyn", "fedstale", "fedvarp", "kept_models", "mifa", "weighted_models", "weighted_sum")
 """What recipes are made of, which the table of laws has."""
 REPORTS = batches(rounds=5)
 OPTIONS = {"amplified": {"period": 3}}  # less than there are rounds
@@ -33,6 +33,7 @@ REFUSED = {
     "aggregation": {
         "is what it is by": {
             *("fedvarp", "mifa", "fedlaavg", "fedstale", "fedawe", "fedasync", "ca2fl", "ace", "aced", "area"),
+            "feddyn",
         },
         "the server also adds up control variates": {"scaffold", "scaffold_p", "amplified_scaffold"},
         "weighs every client by the mean of all gradients": {"folb", "folb_heterogeneous", "folb_two_set"},
@@ -49,7 +50,7 @@ REFUSED = {
     },
     "fedexp": {
         "has another direction than their mean": {
-            *("fedvarp", "mifa", "fedlaavg", "fedstale", "fedawe", "ca2fl", "ace", "aced"),
+            *("fedvarp", "mifa", "fedlaavg", "fedstale", "fedawe", "ca2fl", "ace", "aced", "feddyn"),
         },
     },
 }

@@ -28,7 +28,9 @@ _CHOICE = "whom to train is chosen on the host, by what was measured"
 _MEMORY = "what clients remember lives on the host: what they sent goes there"
 _FIRST = "losses of the received model are summed on the host, client by client, before the first local step"
 ROUNDS: dict[str, str] = {name: _MEMORY for name in RECIPES if RECIPES[name](LOCAL).personal or "scaffold" in name}
-ROUNDS |= {name: _MEMORY for name in RECIPES if any(g.memory(1, torch.float32) for g in RECIPES[name](LOCAL).guard)}
+for _name, _make in RECIPES.items():
+    if any(piece.memory(1, torch.float32) for piece in (*_make(LOCAL).guard, *_make(LOCAL).corrections)):
+        ROUNDS[_name] = _MEMORY
 ROUNDS |= {name: _CHOICE for name in RECIPES if "fednu" in name and name != "fednu, uniform"}
 ROUNDS |= {name: _FIRST for name in RECIPES if "maxfl" in name or name in ("qffl", "mw_fed")}
 """Recipes whose clients, or whose selection, read something."""

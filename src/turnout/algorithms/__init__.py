@@ -22,6 +22,7 @@ from turnout.algorithms.fedavgm import fedavgm
 from turnout.algorithms.fedawe import fedawe
 from turnout.algorithms.fedbn import fedbn
 from turnout.algorithms.fedbuff import fedbuff
+from turnout.algorithms.feddyn import feddyn
 from turnout.algorithms.fedexp import fedexp
 from turnout.algorithms.fedlaavg import fedlaavg
 from turnout.algorithms.fednova import fednova
@@ -72,6 +73,7 @@ __all__ = [
     "fedawe",
     "fedbn",
     "fedbuff",
+    "feddyn",
     "fedexp",
     "fedlaavg",
     "fednova",

@@ -338,6 +338,7 @@ REFUSED = {
         *("fedvarp", "mifa", "fedlaavg", "fedstale", "ca2fl", "ace", "aced", "area"),
     },
     "is what it is by KeptModels": {"fedawe"},
+    "is what it is by FedDyn": {"feddyn"},
     "is what it is by WeightedModels": {"fedasync"},
     "the server adds up without noise": {"scaffold", "scaffold_p", "amplified_scaffold"},
     "makes a client's weight of what other clients hold": {

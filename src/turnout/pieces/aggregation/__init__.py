@@ -4,6 +4,7 @@ from turnout.core.registry import lookup
 from turnout.pieces.aggregation.aced import Aced
 from turnout.pieces.aggregation.area import Area
 from turnout.pieces.aggregation.centred_clipping import CentredClipping
+from turnout.pieces.aggregation.feddyn import FedDyn
 from turnout.pieces.aggregation.fedstale import FedStale
 from turnout.pieces.aggregation.fedvarp import FedVarp
 from turnout.pieces.aggregation.geometric_median import GeometricMedian
@@ -24,6 +25,7 @@ __all__ = [
     "Area",
     "Bucketing",
     "CentredClipping",
+    "FedDyn",
     "FedStale",
     "FedVarp",
     "GeometricMedian",

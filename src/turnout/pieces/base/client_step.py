@@ -32,22 +32,25 @@ def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Client
     for guard in algorithm.guard:
         report = guard.apply(report, task, memory, clients)
     if task.phase != "measure":
-        _settle(algorithm, before, memory, report, update if task.phase == "train" else None)
+        _settle(algorithm, task.phase, before, memory, report, update if task.phase == "train" else None)
     return report, memory
 
 
-def _settle(algorithm: Algorithm, before: State, memory: State, sent: Report, update: torch.Tensor | None) -> None:
+def _settle(
+    algorithm: Algorithm, phase: str, before: State, memory: State, sent: Report, update: torch.Tensor | None
+) -> None:
     """Move what clients remember by what was actually sent, so that the server's mean of it stays their mean.
 
     A report that the server will drop, for NaN or infinity, moves nothing; nor does a personal part move that is no
     longer finite.
     """
-    settling = [guard for guard in algorithm.guard if type(guard).settle is not Guard.settle]
+    trained = algorithm.corrections if phase == "train" else ()
+    settling = [piece for piece in (*algorithm.guard, *trained) if type(piece).settle not in _IDLE]
     if not algorithm.keeps and not algorithm.remembers and not settling and update is None:
         return  # so that nobody waits for a device to hear which reports are good
     good = torch.from_numpy(sent.finite())[:, None]
-    for guard in settling:
-        guard.settle(memory, sent, good)
+    for piece in settling:
+        piece.settle(memory, sent, good)
     for name in algorithm.keeps:
         memory[name] += sent.extra[name].to(memory[name].device).where(good, 0.0)
     for name in algorithm.remembers:
@@ -57,6 +60,9 @@ def _settle(algorithm: Algorithm, before: State, memory: State, sent: Report, up
         moved = memory["personal"] + algorithm.personal.outer_lr * update.to(memory["personal"].device)
         good &= torch.isfinite(moved).all(dim=1, keepdim=True)
         memory["personal"] = moved.where(good, memory["personal"])
+
+
+_IDLE = (Guard.settle, Correction.settle)
 
 
 def _train(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:

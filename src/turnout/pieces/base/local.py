@@ -156,6 +156,15 @@ class Correction(Piece, ABC):
         del delta
         return {}
 
+    def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
+        """Move what clients remember by the updates that were sent, after all guards.
+
+        Args:
+            memory: rows ``[B, ...]`` by name, to be changed.
+            sent: the reports as they leave.
+            good: which of them the server will not drop, bool ``[B, 1]``.
+        """
+
 
 class Measurement(Piece, ABC):
     """Tells the server something about a client beside its update; can be added to any local rule."""

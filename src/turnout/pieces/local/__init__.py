@@ -3,6 +3,7 @@
 from turnout.core.registry import lookup
 from turnout.pieces.local.adam import Adam, AdamW
 from turnout.pieces.local.alternating import Alternating
+from turnout.pieces.local.dynamic import DynamicRegularizer
 from turnout.pieces.local.measurements import AppealGap, GradientNorm, Inexactness, StartGradient, StartLoss
 from turnout.pieces.local.meta import Meta
 from turnout.pieces.local.noise import GradientNoise
@@ -20,6 +21,7 @@ __all__ = [
     "AdamW",
     "Alternating",
     "AppealGap",
+    "DynamicRegularizer",
     "GradientNoise",
     "GradientNorm",
     "Inexactness",

@@ -1,0 +1,81 @@
+"""FedDyn's dynamic regulariser: a linear and a proximal term that make local optima agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional as F
+
+from turnout.core.checks import positive
+from turnout.core.device import to_device
+from turnout.core.types import Lanes, Report, State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import Correction
+
+
+@dataclass(frozen=True)
+class DynamicRegularizer(Correction, name="dynamic_regularizer"):
+    """Minimise ``F_k(y) - <lambda_k, y> + alpha/2 ||y - w^t||^2`` locally (FedDyn, eq. 1).
+
+    A step descends ``g(y) - lambda_k + alpha (y - w^t)``. After a round, of the clients that took part (Algorithm 1)::
+
+        lambda_k <- lambda_k - alpha (w_k - w^t)
+
+    lambda_k begins at zero, and is the gradient of F_k at w_k where the local problem is solved exactly. It moves by the
+    update that was sent, so it agrees with the server's sum whatever a guard made of the update.
+
+    Personal parameters have neither term.
+
+    Client memory: ``dual [P]`` (lambda_k), which never leaves the client.
+
+    Args:
+        alpha: strength of the regulariser; the paper searches {0.1, 0.01, 0.001}.
+
+    Raises:
+        ConfigurationError: for an alpha that is not positive.
+
+    Reference: Acar et al., "Federated learning based on dynamic regularization", ICLR 2021 (arXiv 2111.04263).
+    """
+
+    alpha: float = 0.1
+
+    def __post_init__(self) -> None:
+        positive("alpha", self.alpha)
+
+    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Return the dual vector."""
+        return {"dual": ((num_params,), dtype)}
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """Return the correction with the dual vectors of these clients."""
+        del clients
+        return _Regularized(lanes.of(to_device(memory["dual"], task.params.device)), self.alpha)
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return the gradient with duals of zero; `begin` has the clients' own."""
+        return gradient + self.alpha * (params - start)
+
+    def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
+        """Move the duals of B clients by the updates that they sent."""
+        delta = to_device(sent.updates.gathered(), memory["dual"].device)
+        memory["dual"] = memory["dual"] - self.alpha * delta.where(good, 0.0)
+
+
+@dataclass(frozen=True)
+class _Regularized(Correction):
+    """`DynamicRegularizer` in one round.
+
+    Args:
+        dual: lambda_k of the shared parameters, ``[B, P]``.
+        alpha: of the proximal term.
+    """
+
+    dual: torch.Tensor
+    alpha: float
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return ``g - lambda_k + alpha (y - w^t)``."""
+        num_shared = self.dual.shape[1]
+        pull = self.alpha * (params - start)[:, :num_shared] - self.dual[: len(gradient)]
+        return gradient + F.pad(pull, (0, gradient.shape[1] - num_shared))
