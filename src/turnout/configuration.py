@@ -106,11 +106,12 @@ class Configuration:
                 "not ask the model"
             )
         always = isinstance(self.population.availability, Everyone) and self.pace == Rounds()
+        always = always and self.population.dropout is None  # a round of fewer clients clips, or opens, otherwise
         if plan.sampling is not None and not always:
             name = "sampling_rate" if plan.sampling == "poisson" else "sampled_from"
             raise ConfigurationError(
                 f"{name}: sampling hides a client only where the server alone decides who takes part, and here clients "
-                f"come when they like: leave {name} out, or write availability='everyone' and synchronous rounds"
+                f"come when they like: leave {name} out, or write availability='everyone', no dropout and synchronous rounds"
             )
         if not plan.is_searched:
             plan.check(self.rounds)

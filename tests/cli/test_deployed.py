@@ -38,6 +38,7 @@ WHICH = [
     *({section: {"name": name, **OPTIONS.get(name, {})}} for section, names in SECTIONS.items() for name in names),
     *({"also": {name: OPTIONS.get(name, {})}} for name in ALSO),
     {"server": "adam", "aggregation": "median", "also": {"clip": {"norm": 1.0}}, "local": {"momentum": 0.9}},
+    {"aggregation": {"name": "private_sum", "norm": 1.0, "secure": {"fraction_bits": 20, "min_clients": 2}}},
     {"model": {"name": "cnn"}},
     {"population": {"opting": {"mandatory_rounds": 2}, "requirement": {"kind": "warm_up"}}},
 ]

@@ -14,6 +14,7 @@ MODEL = ("data.num_clients=4", "data.partition=iid", "model=logistic", "rounds=2
     ("number", "settings"),
     [
         (4, ("algorithm=fedau", "aggregation=secure_sum", "aggregation.largest=64", "server=adam")),
+        (3, ("algorithm=fedau", "aggregation=private_sum", "aggregation.norm=1", "aggregation.secure.fraction_bits=20")),
         (1, ("algorithm=fedavg", "aggregation=median", "also.clip.norm=1.0", "server=momentum")),
         (1, ("algorithm=average_participating", "aggregation=private_sum", "aggregation.norm=1", "aggregation.cohort=1",
              "aggregation.noise_multiplier=1")),

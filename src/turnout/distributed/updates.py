@@ -102,7 +102,13 @@ class Sharded(Updates):
 
 
 class _OnlySums(Updates):
-    """Rows of which a weighted sum can be had, and nothing else."""
+    """Rows of which a weighted sum can be had, and nothing else.
+
+    Attributes:
+        weights: those that are known, up to one factor, float64 ``[B]``.
+    """
+
+    weights: torch.Tensor
 
     @abstractmethod
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
@@ -127,10 +133,6 @@ class _OnlySums(Updates):
     def columnwise(self, function: Columnwise) -> torch.Tensor:
         """Refuse."""
         _refuse("their columns", function)
-
-    def where(self, kept: torch.Tensor) -> Updates:
-        """Refuse."""
-        _refuse("some of them", kept)
 
     def finite(self) -> torch.Tensor:
         """Refuse."""
@@ -171,6 +173,12 @@ class Summed(_OnlySums):
             raise RuntimeError("rows that were summed can be neither doubled nor taken out again")
         return Summed(self.sum, kept, self.dtype)
 
+    def where(self, kept: torch.Tensor) -> Summed:
+        """Return the same sum, where the other rows are in it with weight 0."""
+        if self.weights.where(~kept, 0.0).any():
+            _refuse("some of them", kept)
+        return self
+
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
         """Return the sum, times what these weights are of those that were known."""
         if not len(weights):
@@ -198,17 +206,21 @@ class LazySum(_OnlySums):
     """
 
     def __init__(self, rows: torch.Tensor, factors: torch.Tensor, dtype: torch.dtype | None = None) -> None:
-        self.rows, self.factors, self._multiplied = rows, factors, dtype
+        self.rows, self.weights, self._multiplied = rows, factors, dtype
         self.shape, self.dtype, self.device = rows.shape, dtype or rows.dtype, rows.device
 
     def take(self, index: torch.Tensor) -> LazySum:
         """Return the rows at these positions."""
-        return LazySum(self.rows[index], self.factors[index], self._multiplied)
+        return LazySum(self.rows[index], self.weights[index], self._multiplied)
+
+    def where(self, kept: torch.Tensor) -> LazySum:
+        """Return the rows with zeros, and weight 0, in place of the others."""
+        return LazySum(Dense(self.rows).where(kept).rows, self.weights.where(kept, 0.0), self._multiplied)
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
         """Return the same bits as of rows that were summed as they came in."""
-        times = self.factors if self._multiplied is None else torch.ones_like(self.factors)
-        return Summed(_in_groups(times, self.rows), self.factors, self.dtype).weighted_sum(weights)
+        times = self.weights if self._multiplied is None else torch.ones_like(self.weights)
+        return Summed(_in_groups(times, self.rows), self.weights, self.dtype).weighted_sum(weights)
 
     def finite(self) -> torch.Tensor:
         """Return which rows are finite."""

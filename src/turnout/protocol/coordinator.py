@@ -189,7 +189,8 @@ class Coordinator:
         clients, aggregation = wanted.first, self.algorithm.aggregation
         if wanted.phase == aggregation.phases[0]:
             self.attendance = aggregation.attendance(self.federation.seed, version)
-            clients = [client for client in clients if client not in self.barred]
+            may = self._took_part.may(np.array(clients, dtype=np.int64), version)  # nobody can be taken out of a sum
+            clients = [client for client, allowed in zip(clients, may, strict=True) if allowed and client not in self.barred]
         assert self.attendance is not None
         return self.attendance.ask(wanted.phase, clients)
 

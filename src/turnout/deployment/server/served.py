@@ -220,7 +220,7 @@ class ServedRun:
         summed = extra.declared and batch.phase == "train"
         reports = extra.report(coordinator) if summed else self.reports.read(batch, coordinator)
         if batch.phase == "train":
-            digests = [self.reports.bodies.get(task) for task in batch.tasks.tolist()]
+            digests = [*(self.reports.bodies.get(task) for task in batch.tasks.tolist()), *extra.bodies()]
             self._next_noise = self.noise.after(reports, digests)
             coordinator.noise_of(self._next_noise.of_step, self._next_noise.lost)
         return reports

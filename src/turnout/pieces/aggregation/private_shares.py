@@ -61,3 +61,8 @@ def check_shares(algorithm: Slots, piece: Any) -> None:
             f"noise_shares: {type(first).__name__} multiplies updates by weights after their noise was added, "
             "so that it no longer covers the largest of them: use an algorithm in which clients count alike"
         )
+
+
+def shortened(weights: Weights, lengths: torch.Tensor, norm: float) -> Weights:
+    """Return weights that bring vectors down to `norm`, from those that give them these lengths; 0 for an infinite length."""
+    return torch.where(lengths > norm, weights * (norm / lengths), weights).nan_to_num(0.0, 0.0, 0.0)

@@ -10,6 +10,7 @@ import torch
 
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
+from turnout.pieces.aggregation.maskable import MaskableSum, opened_sum
 from turnout.pieces.aggregation.private_fit import (
     check_coins,
     check_divisor,
@@ -19,8 +20,10 @@ from turnout.pieces.aggregation.private_fit import (
 )
 from turnout.pieces.aggregation.private_options import check_clients, check_options
 from turnout.pieces.aggregation.private_quantile import moved_norm, update_multiplier
-from turnout.pieces.aggregation.private_shares import check_shares, completed_sum
-from turnout.pieces.base import Aggregation, ParticipationLimit, Slots, Weights
+from turnout.pieces.aggregation.private_secure import check_secure, check_secure_options, clipped_summand, grid_norm
+from turnout.pieces.aggregation.private_shares import check_shares, completed_sum, shortened
+from turnout.pieces.aggregation.secure_sum import SecureSum
+from turnout.pieces.base import ParticipationLimit, Slots, Weights
 from turnout.privacy.accounting import Release
 from turnout.privacy.correlation import Correlation, Independent
 from turnout.privacy.noise import gaussian
@@ -29,7 +32,7 @@ _CONTROL = "control_"
 
 
 @dataclass(frozen=True)
-class PrivateSum(Aggregation, name="private_sum"):
+class PrivateSum(MaskableSum, name="private_sum"):
     """Clip what every client adds, sum, and add noise (DP-FedAvg): the model says little about any one client.
 
     ::
@@ -52,6 +55,16 @@ class PrivateSum(Aggregation, name="private_sum"):
     so that the pair, each over its own norm, has a length of at most sqrt(2) and costs what z says. One clip over the pair
     would save the sqrt(2), but how much of dc_b is left would depend on the weight that the server gives Delta_b, which the
     client, whose c_b must move by what counts, does not know. The noise of c adds up over rounds; correlated noise less.
+
+    With `secure`, clients clip and mask, the server opens the sum of a round (see `SecureSum`) and adds its noise to it:
+
+    ::
+
+        u = (1/D) (sum_b q(clip(f_b Delta_b, C')) + z C y_t),    C' = C - sqrt(P) 2^(-fraction_bits - 1)
+
+    f are the factors of the chain, and q rounds to fixed point, which lengthens no vector by more than C - C': a client adds
+    at most C to the sum, and a round costs what it costs without masks. Divided by N, or with reports of all of a cohort, the
+    model is the same up to rounding; who drops out of a cohort counts as zero.
 
     Weights may depend on who took part when, which is public, and on the client's own report; not on what others hold. A
     report that holds NaN or infinity counts as one that adds nothing (`turnout.privacy.accounting` defines neighbours), and
@@ -80,6 +93,7 @@ class PrivateSum(Aggregation, name="private_sum"):
             that c is the mean of what they keep, and noise. None is for algorithms without any.
         noise_shares: n, where clients clip and each adds ``z C / sqrt(n)`` of the noise, by `NoiseShare`, and the server that
             of those who dropped out, so that a step of fewer than n costs the same. None has the server add all.
+        secure: how clients mask their clipped updates; None sends updates to the server, which clips them.
         count_deviation: of the noise in the count behind b; None is a twentieth of D, as in the paper. Updates then have the
             noise ``(z^-2 - (2 count_deviation)^-2)^(-1/2)``, so that both together cost what z says.
         budget: the epsilon that a run must not exceed; None only counts.
@@ -111,12 +125,14 @@ class PrivateSum(Aggregation, name="private_sum"):
     quantile_rate: float = 0.2
     control_norm: float | None = None
     noise_shares: int | None = None
+    secure: SecureSum | None = None
     count_deviation: float | None = None
     budget: float | None = None
     delta: float = 1e-5
 
     def __post_init__(self) -> None:
         check_options(self)
+        check_secure_options(self)
         if self.cohort:
             update_multiplier(self, self.cohort)
 
@@ -130,6 +146,13 @@ class PrivateSum(Aggregation, name="private_sum"):
         if self.sampled_from is not None:
             check_fixed_size(algorithm, self.cohort)
         check_shares(algorithm, self)
+        if self.secure is not None:
+            check_secure(algorithm)
+
+    @property
+    def masking(self) -> SecureSum | None:
+        """The options of the secure sum; None where the server gets single updates."""
+        return self.secure
 
     @property
     def limit(self) -> ParticipationLimit:  # narrower than the base class: there is always one
@@ -174,10 +197,13 @@ class PrivateSum(Aggregation, name="private_sum"):
 
         Raises:
             ConfigurationError: where N is so small that the count leaves no noise to spend on the updates, is another than
-                `sampled_from`, or is 1/delta or more.
+                `sampled_from`, or is 1/delta or more; and where rounding would use up the norm, or a secure sum has no room.
         """
         check_clients(self.sampled_from, self.delta, federation.num_clients)
         update_multiplier(self, self._divisor(federation))
+        if self.secure is not None:
+            self.secure.init(federation)
+            grid_norm(self.norm, self.secure.fraction_bits, federation.num_params)
         first = torch.tensor(self.norm, dtype=torch.float64)
         kept = {
             prefix + name: value.to(federation.device, federation.dtype) if name == "correlated" else value
@@ -214,7 +240,7 @@ class PrivateSum(Aggregation, name="private_sum"):
         total = torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)
         if len(report):
             changes = Updates.of(report.extra[name])
-            total = changes.weighted_sum(_clipped(weights, changes.norms(), self.control_norm))
+            total = changes.weighted_sum(shortened(weights, changes.norms(), self.control_norm))
         if self.noise_multiplier:
             noise, state = self._noise(_CONTROL, state, federation)
             deviation = update_multiplier(self, self._divisor(federation)) * self.control_norm
@@ -230,15 +256,23 @@ class PrivateSum(Aggregation, name="private_sum"):
             total = completed_sum(self, weights, report, self._divisor(federation), release, federation)
             return total.to(federation.dtype), state | {"releases": torch.tensor(release + 1)}
         divisor, norm, after = self._divisor(federation), float(state["norm"]), state
-        lengths = divisor * weights.abs() * report.updates.norms()
-        total = report.updates.weighted_sum(_clipped(weights, lengths, norm))
+        lengths = None
+        if self.secure is None:
+            lengths = divisor * weights.abs() * report.updates.norms()
+            total = report.updates.weighted_sum(shortened(weights, lengths, norm))
+        else:
+            total = opened_sum(report, federation.num_params) / divisor
         if self.noise_multiplier:
             noise, after = self._noise("", state, federation)
             total += noise.double() * update_multiplier(self, divisor) * norm / divisor
         after = after | {"releases": torch.tensor(release + 1)}
-        if self.quantile is not None and len(report):
+        if self.quantile is not None and lengths is not None and len(report):
             after["norm"] = state["norm"] * moved_norm(self, lengths <= norm, report, divisor, release, federation)
         return total.to(federation.dtype), after
+
+    def summand(self, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return what each client adds to a sum under masks, ``q(clip(f_b Delta_b, C'))``; None without masks."""
+        return None if self.secure is None else clipped_summand(self.secure, self.norm, factors, rows)
 
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
         """Return the rows that a correlation writes over."""
@@ -271,7 +305,3 @@ class PrivateSum(Aggregation, name="private_sum"):
         noise, kept = self.correlation.next(drawn, self._remembered(prefix, state), *self._plan)
         return noise, state | {prefix + name: value for name, value in kept.items()}
 
-
-def _clipped(weights: Weights, lengths: torch.Tensor, norm: float) -> Weights:
-    """Return weights that bring vectors down to `norm`, from those that give them these lengths; 0 for an infinite length."""
-    return torch.where(lengths > norm, weights * (norm / lengths), weights).nan_to_num(0.0, 0.0, 0.0)

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
-from turnout.core.checks import ConfigurationError, count, refuse
-from turnout.core.types import Federation, ServerState, State
+from turnout.core.checks import count, refuse
+from turnout.core.types import Federation, State
+from turnout.pieces.aggregation.maskable import MaskableSum, check_maskable, round_to_grid
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
-from turnout.pieces.base import Slots, Weighting
-from turnout.pieces.base.phases import Form, Messages, Shapes
-from turnout.protocol.secure import shamir
-from turnout.protocol.secure.attendance import Attendance
+from turnout.pieces.base import Slots
 from turnout.protocol.secure.fixed_point import FixedPoint
-from turnout.protocol.secure.masked_sum import MaskedSum, form_of
-from turnout.protocol.secure.masker import Masker
-from turnout.protocol.secure.masks import word
-from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES
-
-_KEYS, _NUMBER = 2 * KEY_BYTES, 8  # bytes of two public keys, of a number
 
 
 @dataclass(frozen=True)
-class SecureSum(WeightedSum, name="secure_sum"):
+class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):
     """``u = (1/D) sum_b q(f_b Delta_b)``: the sum of masked updates, which the server can open and single ones it cannot.
 
     f is the product of the factors of the weighting chain, D what the chain divides by, and
@@ -65,15 +56,6 @@ class SecureSum(WeightedSum, name="secure_sum"):
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020.
     """
 
-    phases: ClassVar[tuple[str, ...]] = ("share", "mask", "open")
-
-    sends_in: ClassVar[str] = "mask"
-
-    needs_rounds: ClassVar[str | None] = (
-        "{pace} cannot share: {piece} masks updates among the clients of a round, who are there at the same time, and {pace} "
-        "has no rounds"
-    )
-
     bits: int = 32
     fraction_bits: int = 16
     largest: float = 8.0
@@ -107,39 +89,14 @@ class SecureSum(WeightedSum, name="secure_sum"):
         """Return how numbers are written."""
         return FixedPoint(self.bits, self.fraction_bits, self.largest, self.too_large)
 
+    @property
+    def masking(self) -> SecureSum:
+        """The options of the secure sum: these."""
+        return self
+
     def fits(self, algorithm: Slots) -> None:
         """Refuse algorithms that need more of updates than one sum."""
-        if algorithm.server.of_reports:
-            raise ConfigurationError(
-                f"SecureSum: {type(algorithm.server).__name__} reads the length of every update, and the server has none"
-            )
-        for piece in algorithm.weighting:
-            if type(piece).factors is Weighting.factors:
-                raise ConfigurationError(
-                    f"SecureSum: {type(piece).__name__} weighs a report by the others of its step, and a client has to know "
-                    "its weight before it masks its update"
-                )
-        if algorithm.keeps:
-            raise ConfigurationError(
-                f"SecureSum: clients remember {algorithm.keeps[0]}, of which the server has the mean; where a sum cannot be "
-                "opened the two would drift apart: use an algorithm that sends the update alone"
-            )
-        for piece in (*algorithm.measurements, *algorithm.selection.measurements):
-            if "start_gradient" in piece.gives:
-                raise ConfigurationError(
-                    f"SecureSum: {type(piece).__name__} sends the gradient of every client to the server, one by one"
-                )
-        for guard in algorithm.guard:
-            if guard.codes:
-                raise ConfigurationError(
-                    f"SecureSum: {type(guard).__name__} sends a code, and the sum of codes stands for no sum of updates: "
-                    "leave it out, and write fewer bits"
-                )
-        if algorithm.selection.repeats:
-            raise ConfigurationError(
-                f"SecureSum: {type(algorithm.selection).__name__} draws clients twice, and a client masks its update once: "
-                "use Uniform"
-            )
+        check_maskable(algorithm)
 
     def init(self, federation: Federation) -> State:
         """Nothing is remembered.
@@ -150,56 +107,9 @@ class SecureSum(WeightedSum, name="secure_sum"):
         self.code.check(min(self.cohort or federation.num_clients, federation.num_clients))
         return super().init(federation)
 
-    def attendance(self, seed: int, version: int) -> Attendance:
-        """Follow the sum of the round from `version`."""
-        return Attendance(self.threshold, self.degree, self.min_clients, (seed, version))
-
-    def server_side(
-        self,
-        weighting: Sequence[Weighting],
-        state: ServerState,
-        federation: Federation,
-        attendance: Attendance,
-        messages: Messages,
-    ) -> MaskedSum:
-        """Return the sum of a round, of the messages of its clients."""
-        return MaskedSum(self, weighting, state, federation, attendance, messages)
-
-    def client_side(self) -> Masker:
-        """Return what masks the updates of one client."""
-        return Masker(self)
-
-    def form(self, phase: str, told: Shapes, num_params: int) -> Form:
-        """Return the tensors of a message."""
-        return form_of(phase, self.bits, told, num_params)
-
     def summand(self, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Return ``q(f_b Delta_b)``, float64 ``[B, P]``: what fixed-point codes stand for.
-
-        Raises:
-            ConfigurationError: for numbers beyond `largest`, unless they are to be clipped.
-        """
-        weighted, unit = factors[:, None] * rows.double(), 2.0**self.fraction_bits
-        if self.too_large == "clip":
-            weighted = weighted.clamp(-self.largest, self.largest)
-        elif weighted.device.type != "cpu":  # where nobody is to wait for an answer
-            weighted = weighted.where(weighted.abs() <= self.largest, torch.nan)
-        elif weighted.numel() and float(top := weighted.abs().max()) > self.largest:
-            raise self.code.overflow(float(top))
-        return (weighted * unit).round() / unit
-
-    def bytes(self, phase: str, num_clients: int, num_params: int) -> tuple[int, int]:
-        """Return the bytes that each of so many clients sends and receives in a phase, beside what any task takes.
-
-        In ``"train"`` it sends keys in place of its update.
-        """
-        k, number = self.num_neighbours(num_clients), _NUMBER
-        return {
-            "train": (_KEYS, 0),
-            "share": (k * SEALED_BYTES, k * (number + _KEYS) + number),
-            "mask": (num_params * word(self.bits).itemsize + k, k * (number + SEALED_BYTES)),
-            "open": (k * shamir.SHARE_BYTES, k * number),
-        }[phase]
+        """Return ``q(f_b Delta_b)``, float64 ``[B, P]``: what fixed-point codes stand for."""
+        return round_to_grid(factors[:, None] * rows.double(), self.code)
 
     def num_neighbours(self, num_clients: int) -> int:
         """Return k among so many clients."""

@@ -7,6 +7,7 @@ in the middle of a sum.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -184,12 +185,13 @@ class MaskedSum:
             reports.num_steps,
             delta,
             seen=reports.seen,
-            good=np.ones(len(rows), dtype=bool),
+            good=reports.good,
         )
 
     def _announcements(self) -> Report:
-        """Return what all who are in the graph said of their training: numbers alone."""
-        return Report.cat(self._messages.report(client) for client in self._dealt)
+        """Return what all who are in the graph said of their training: numbers alone, and whether these are finite."""
+        reports = Report.cat(self._messages.report(client) for client in self._dealt)
+        return replace(reports, good=reports.finite())
 
     def _factors(self) -> torch.Tensor:
         """Return what the update of each of them is multiplied by, float64 ``[n]``."""

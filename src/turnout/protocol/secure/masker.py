@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -26,23 +28,30 @@ class Masker:
 
     Args:
         masking: the options of the sum.
+        summand: makes, of a weight ``[1]`` and an update ``[1, P]``, what is added up.
+        nulls: whether an update that holds NaN or infinity is sent as zeros, so that the client takes part as any other.
     """
 
-    def __init__(self, masking: Masking) -> None:
-        self._masking = masking
-        self._round: tuple[int, SecureClient, np.ndarray, State] | None = None
+    def __init__(
+        self, masking: Masking, summand: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], nulls: bool = False
+    ) -> None:
+        self._masking, self._summand, self._nulls = masking, summand, nulls
+        self._round: tuple[int, SecureClient, torch.Tensor, State] | None = None
+        self._codes = np.zeros(0)
         self._version = -1
 
     def announce(self, client: int, version: int, report: Report, memory: State) -> State | None:
         """Return what is sent of an update that stays here: keys, and the numbers that weights are made of."""
         self._round = None
+        if self._nulls:
+            report = replace(report.nulled()[0], good=None)
         if not report.finite()[0]:
             log.warning("no update is sent, because it holds NaN or infinity")
             return None
         secret = SecureClient(client + 1, 1, self._masking.bits)
         keys = secret.advertise()
         self._version = version
-        self._round = (client, secret, report.updates.gathered()[0].double().cpu().numpy(), memory)
+        self._round = (client, secret, report.updates.gathered(), memory)
         counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
         found = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
         both = torch.frombuffer(bytearray(keys.sealing + keys.masking), dtype=torch.uint8)
@@ -73,15 +82,20 @@ class Masker:
     def _share(self, told: State) -> State:
         """Share the round's secrets among neighbours, and weigh the update."""
         assert self._round is not None
-        client, secret, update, memory = self._round
+        _, secret, update, _ = self._round
         order = _clients(told, "neighbours")
         rows = _rows(told, "keys", order, 2 * KEY_BYTES)
         keys = {other: Keys(both[:KEY_BYTES], both[KEY_BYTES:]) for other, both in rows.items()}
         weight = self._checked(order, told.get("weight"))
         secret.threshold = threshold_of(self._masking.threshold, len(order))
         sealed = secret.share(keys)
-        self._round = client, secret, self._masking.code.encode(weight * update), memory
+        self._codes = self._encoded(weight, update)
         return {"sealed": torch.tensor([[list(sealed[other]) for other in order]], dtype=torch.uint8)}
+
+    def _encoded(self, weight: float, update: torch.Tensor) -> np.ndarray:
+        """Return the codes of what an update ``[1, P]`` adds to the sum with its weight."""
+        factors = torch.tensor([weight], dtype=torch.float64, device=update.device)
+        return self._masking.code.encode(self._summand(factors, update)[0].cpu().numpy())
 
     def _checked(self, neighbours: list[int], weight: torch.Tensor | None) -> float:
         """Return the weight of this client's update, held with its neighbours against what the run's settings say.
@@ -105,7 +119,7 @@ class Masker:
     def _mask(self, told: State) -> State:
         """Mask the update."""
         assert self._round is not None
-        _, secret, values, _ = self._round
+        secret, values = self._round[1], self._codes
         senders = _clients(told, "senders")
         sealed = _rows(told, "sealed", senders, SEALED_BYTES)
         kind = CODES[values.dtype.itemsize]

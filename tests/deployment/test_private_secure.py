@@ -1,0 +1,179 @@
+"""Masks and noise at once between machines: the bits of a simulation, noise of a secret, and rounds that do not open."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+import turnout as to
+from turnout import privacy
+from turnout.deployment.server.noise import RELEASES, Noise
+from turnout.deployment.server.replay import replay
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.wire.format import read_manifest
+from turnout.pieces.aggregation import PrivateSum, SecureSum, private_sum
+from turnout.privacy.noise import gaussian
+from turnout.simulation import Simulation
+
+from ..laws.recipes import DATA, LOCAL
+from ..tiny import report
+from .test_privacy import advance, backup, restored
+from .test_secure_sum import run_without
+
+Z, ROUNDS = 0.5, 3
+SECURE = SecureSum(fraction_bits=20, largest=1.0)
+PIECE = PrivateSum(norm=0.3, noise_multiplier=Z, secure=SECURE)
+EVERYONE = to.Population(to.availability.Everyone())
+
+
+def run(piece=PIECE, rounds=ROUNDS, recipe=to.fedau, population=EVERYONE):
+    algorithm = recipe(LOCAL, also=(piece,))
+    return to.Experiment(DATA, to.models.Logistic(), algorithm, population, rounds=rounds, evaluate_every=2)
+
+
+@pytest.fixture
+def same_noise(monkeypatch):
+    """Noise of the seed on a server too, so that it can be held against a simulation."""
+    monkeypatch.setattr(
+        private_sum, "gaussian", lambda purpose, known, *how: gaussian(purpose, replace(known, secret=None), *how)
+    )
+
+
+def simulated(experiment):
+    simulation = Simulation(experiment)
+    for _ in range(experiment.rounds):
+        simulation.round()
+    return simulation
+
+
+def epsilons(deployed):
+    return deployed.host.driver.ledger.history.column("epsilon")[1].tolist()
+
+
+KINDS = {
+    "fedau": (to.fedau, PIECE),
+    "correlated": (to.average_all, replace(PIECE, correlation=to.privacy.BandedSquareRoot(2), rounds=ROUNDS)),
+    "blt": (to.fedau, replace(PIECE, correlation=to.privacy.BufferedToeplitz(2), rounds=ROUNDS)),
+    "a mean": (to.average_participating, replace(PIECE, cohort=8)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_deployment_has_the_bits_of_a_simulation(world, same_noise, kind):
+    recipe, piece = KINDS[kind]
+    experiment = run(piece, recipe=recipe)
+    deployed = world(experiment).run()
+    reference = simulated(experiment)
+    assert torch.equal(deployed.host.driver.params, reference.state.params)
+    assert epsilons(deployed) == pytest.approx(reference.history.rounds["epsilon"].to_pylist())
+    visible = {each.kind: each.what for each in Setting.of(experiment).visible}
+    assert "updates" not in visible
+    assert "masked" in visible["sums"]
+
+
+@pytest.mark.parametrize("phase", ["share", "mask", "open"])
+def test_who_drops_out_before_masking_is_not_in_the_sum(world, same_noise, phase):
+    deployed = world(run(rounds=1))
+    run_without(deployed, deployed.homes[2], phase)
+    took_part = deployed.host.driver.ledger.history.participation["client"].to_pylist()
+    assert took_part == [c for c in range(8) if c != 2 or phase == "open"]
+    there = to.Population(to.availability.Trace(tuple((c, 0, 1) for c in took_part)))
+    assert torch.equal(deployed.host.driver.params, simulated(run(rounds=1, population=there)).state.params)
+    assert epsilons(deployed) == [privacy.epsilon(privacy.Release(Z), 1, 1e-5)]
+
+
+def test_a_sum_that_does_not_open_has_noise_and_its_cost(world):
+    """What the server publishes of it is noise of a secret, which a replay adds again, and counts as any other round."""
+    deployed = world(run(replace(PIECE, secure=replace(SECURE, threshold=1.0)), rounds=1))
+    before = deployed.host.driver.params.clone()
+    run_without(deployed, deployed.homes[2], "open")
+    moved = deployed.host.driver.params - before
+    assert deployed.host.driver.version == 1
+    assert not len(deployed.host.driver.ledger.history.participation)
+    assert float(moved.double().std()) == pytest.approx(0.3 * Z / 8, rel=0.3)
+    assert epsilons(deployed) == [privacy.epsilon(privacy.Release(Z), 1, 1e-5)]
+    again = replay(deployed.setting, deployed.folder)
+    assert torch.equal(again.driver.params, deployed.host.driver.params)
+    assert json.loads((deployed.folder / RELEASES).read_text())["releases"] == 1
+
+
+def test_a_server_that_starts_again_in_the_midst_of_a_sum_goes_on(world):
+    """Before each phase of the second round another server process takes over, with a fresh secret for what is to come."""
+    deployed, phases, secrets = world(run(), checkpoint_every=0.0), set(), set()
+    for _ in range(60):
+        for home in deployed.homes:
+            held = deployed.host.driver.task_of(home.state.client)
+            if held is not None and held.version == 1 and held.phase not in phases:
+                phases.add(held.phase)
+                deployed.restart()
+                secrets.add(deployed.host.driver.noise.secret)
+            if home.over is None:
+                home.turn(deployed.host)
+        deployed.clock.now += 1.0
+        deployed.host.pump()
+    driver = deployed.host.driver
+    assert phases == {"train", "share", "mask", "open"}
+    assert len(secrets) == 4
+    assert driver.version == ROUNDS
+    assert driver.noise.lost == ()
+    assert driver.ledger.history.participation["client"].to_pylist() == [*range(8)] * ROUNDS
+    deployed.host.close()
+    assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, driver.params)
+
+
+def test_a_server_restored_from_a_copy_adds_new_noise_and_counts_what_was_lost(world):
+    deployed = world(run(rounds=4))
+    advance(deployed, 1)
+    copy = backup(deployed)
+    advance(deployed, 3)
+    first = deployed.host.driver.params.clone()
+    restored(deployed, copy)
+    assert deployed.host.driver.noise.lost == ((1, 3),)
+    advance(deployed, 3)
+    assert not torch.allclose(deployed.host.driver.params, first, atol=1e-3)
+    assert epsilons(deployed)[-1] == pytest.approx(privacy.epsilon(privacy.Release(Z), 3 + 2, 1e-5))
+
+
+def test_noise_follows_from_every_message_of_the_round(world, monkeypatch):
+    """Another masked update in the place of one, in a copy of the server's memory, has other noise in its sum."""
+    seen, after = [], Noise.after
+
+    def spied(noise, reports, digests):
+        seen.append(list(digests))
+        return after(noise, reports, seen[-1])
+
+    monkeypatch.setattr(Noise, "after", spied)
+    deployed = world(run(rounds=1)).run()
+    bodies = [path.read_bytes() for path in deployed.host.store.reports.iterdir()]
+    kinds = [next(iter(read_manifest(body))) for body in bodies]
+    assert len(bodies) == 4 * 8
+    assert kinds.count("masked") == 8
+    assert set(seen[0]) == {path.stem for path in deployed.host.store.reports.iterdir()}
+
+
+def test_an_update_with_nan_is_masked_as_zeros(world, same_noise):
+    """A client that gave up would tell of its data, and so would the sums that do not open without it."""
+    deployed = world(run(rounds=1))
+    worker = deployed.homes[3].client.trainer
+    announce = worker._masker._side.announce
+
+    def poisoned(client, version, report, memory):
+        return announce(client, version, replace(report, delta=report.delta * torch.nan), memory)
+
+    worker._masker._side.announce = poisoned
+    deployed.run()
+    assert deployed.host.driver.ledger.history.participation["client"].to_pylist() == [*range(8)]
+    there = to.Population(to.availability.Trace(tuple((c, 0, 1) for c in range(8) if c != 3)))
+    assert torch.equal(deployed.host.driver.params, simulated(run(rounds=1, population=there)).state.params)
+
+
+def test_what_a_client_masks_is_never_longer_than_the_norm(world):
+    """The codes of an update that is far too long, under masks that are known here, stand for a vector within the norm."""
+    masker = PIECE.client_side()
+    assert masker is not None
+    update = torch.full((1, 300), 1e4)
+    assert masker.announce(0, 0, replace(report([0], update), delta=update), {}) is not None
+    found = masker._encoded(7.0, update)
+    length = float(torch.from_numpy(SECURE.code.decode(found)).norm())
+    assert 0.29 < length <= 0.3
