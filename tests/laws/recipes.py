@@ -192,6 +192,9 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
         local, also=(Uniform(3), Personal(), Clip(0.3))
     ),
     "fedau of secure sums": lambda local: fedau(local, cutoff=3, also=(SecureSum(largest=64.0, min_clients=2),)),
+    "fedau of secure private sums": lambda local: fedau(
+        local, cutoff=3, also=(PrivateSum(0.5, secure=SecureSum(largest=1.0, fraction_bits=24, min_clients=2)),)
+    ),
     "maxfl of secure sums with a personal head": lambda local: maxfl(
         local, cohort_size=3, also=(Personal(), SecureSum(min_clients=2, degree=2))
     ),
