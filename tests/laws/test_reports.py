@@ -194,6 +194,7 @@ BOUNDED = (
     "qffl",
     "maxfl by centred clipping, qsgd",
     "scaffold, private",
+    "fedau of secure private sums",
     "fedawe, clipped",
 )  # whose steps shrink, or stay as long, as updates grow
 STALE = (

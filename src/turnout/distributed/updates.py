@@ -101,7 +101,7 @@ class Sharded(Updates):
         return collectives.all_gather(values, self.place, len(self))
 
 
-class _OnlySums(Updates):
+class OnlySums(Updates):
     """Rows of which a weighted sum can be had, and nothing else.
 
     Attributes:
@@ -153,7 +153,7 @@ def _refuse(what: str, *of: object) -> NoReturn:
     )
 
 
-class Summed(_OnlySums):
+class Summed(OnlySums):
     """Rows of which only a sum is left, with weights that are known up to one factor.
 
     Args:
@@ -196,7 +196,7 @@ class Summed(_OnlySums):
         return times * self.sum
 
 
-class LazySum(_OnlySums):
+class LazySum(OnlySums):
     """Rows that are all here, with factors that their weights will be proportional to: `Summed` when they are asked for.
 
     Args:

@@ -129,7 +129,7 @@ def test_what_a_client_adds_is_never_longer_than_the_norm(data):
 
 def test_a_round_of_nobody_or_too_few_has_the_noise_of_any_other():
     """Noise of the release, whether the sum opens or not: epsilon counts both alike."""
-    here = to.Population(to.availability.Trace(tuple((c, 0, 1) for c in range(8)) + ((0, 1, 2), (1, 1, 2)), repeat=False))
+    here = to.Population(to.availability.Trace((*((c, 0, 1) for c in range(8)), (0, 1, 2), (1, 1, 2)), repeat=False))
     options = {"norm": 0.3, "noise_multiplier": 0.5}
     secure = SecureSum(bits=54, fraction_bits=36, largest=64.0, min_clients=3)
     both = run(to.fedau(LOCAL, also=(PrivateSum(**options, secure=secure),)), rounds=3, population=here)
@@ -194,7 +194,7 @@ def test_options_that_do_not_go_with_masks_are_refused(options, message):
 
 def test_what_needs_more_than_a_sum_is_refused_and_so_is_a_divisor_that_is_not_known():
     piece = PrivateSum(secure=FINE, cohort=8)
-    with pytest.raises(ConfigurationError, match="PrivateSum with secure: .* sends a code"):
+    with pytest.raises(ConfigurationError, match=r"PrivateSum with secure: .* sends a code"):
         to.average_participating(also=(piece, to.guard.TopK(share=0.1)))
     with pytest.raises(ConfigurationError, match="DivideByNoisySum weighs a report by the others"):
         to.maxfl(also=(piece, to.weighting.DivideByNoisySum()))
@@ -209,7 +209,7 @@ def test_what_needs_more_than_a_sum_is_refused_and_so_is_a_divisor_that_is_not_k
 def test_sampling_is_refused_where_clients_drop_out():
     """A sum that does not open for want of one client tells that it was drawn."""
     pieces = PrivateSum(cohort=4, sampled_from=8, secure=FINE), to.selection.Uniform(4)
-    with pytest.raises(ConfigurationError, match="sampled_from: sampling hides a client only where .* no dropout"):
+    with pytest.raises(ConfigurationError, match=r"sampled_from: sampling hides a client only where .* no dropout"):
         run(
             to.average_participating(to.Sgd(lr=0.1, sampling="fresh"), also=pieces),
             population=to.Population(

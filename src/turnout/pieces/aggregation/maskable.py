@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Federation, Report, ServerState
+from turnout.core.types import Federation, ServerState
 from turnout.pieces.base import Aggregation, Slots, Weighting
 from turnout.pieces.base.phases import Form, Messages, Shapes
 from turnout.protocol.secure import shamir
@@ -100,15 +100,6 @@ _NEEDS_ROUNDS = (
     "{pace} cannot share: {piece} masks updates among the clients of a round, who are there at the same time, and {pace} "
     "has no rounds"
 )
-
-
-def opened_sum(report: Report, num_params: int) -> torch.Tensor:
-    """Return the sum of the summands of all reports, float64 ``[P]``; zeros of nobody."""
-    if not len(report):
-        return torch.zeros(num_params, dtype=torch.float64, device=report.delta.device)
-    updates = report.updates
-    assert hasattr(updates, "weights"), "updates under a mask are summed as they come in"
-    return updates.weighted_sum(updates.weights)
 
 
 def round_to_grid(weighted: torch.Tensor, code: FixedPoint) -> torch.Tensor:

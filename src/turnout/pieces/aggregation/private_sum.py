@@ -10,7 +10,8 @@ import torch
 
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.aggregation.maskable import MaskableSum, opened_sum
+from turnout.distributed.updates import OnlySums
+from turnout.pieces.aggregation.maskable import MaskableSum
 from turnout.pieces.aggregation.private_fit import (
     check_coins,
     check_divisor,
@@ -256,17 +257,17 @@ class PrivateSum(MaskableSum, name="private_sum"):
             total = completed_sum(self, weights, report, self._divisor(federation), release, federation)
             return total.to(federation.dtype), state | {"releases": torch.tensor(release + 1)}
         divisor, norm, after = self._divisor(federation), float(state["norm"]), state
-        lengths = None
-        if self.secure is None:
-            lengths = divisor * weights.abs() * report.updates.norms()
-            total = report.updates.weighted_sum(shortened(weights, lengths, norm))
+        updates, lengths = report.updates, torch.zeros(0)
+        if isinstance(updates, OnlySums):  # whose rows are clipped summands
+            total = updates.weighted_sum(updates.weights) / divisor
         else:
-            total = opened_sum(report, federation.num_params) / divisor
+            lengths = divisor * weights.abs() * updates.norms()
+            total = updates.weighted_sum(shortened(weights, lengths, norm))
         if self.noise_multiplier:
             noise, after = self._noise("", state, federation)
             total += noise.double() * update_multiplier(self, divisor) * norm / divisor
         after = after | {"releases": torch.tensor(release + 1)}
-        if self.quantile is not None and lengths is not None and len(report):
+        if self.quantile is not None and len(lengths):
             after["norm"] = state["norm"] * moved_norm(self, lengths <= norm, report, divisor, release, federation)
         return total.to(federation.dtype), after
 
