@@ -59,8 +59,9 @@ KINDS = {
 }
 
 
+@pytest.mark.usefixtures("same_noise")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_deployment_has_the_bits_of_a_simulation(world, same_noise, kind):
+def test_a_deployment_has_the_bits_of_a_simulation(world, kind):
     recipe, piece = KINDS[kind]
     experiment = run(piece, recipe=recipe)
     deployed = world(experiment).run()
@@ -72,8 +73,9 @@ def test_a_deployment_has_the_bits_of_a_simulation(world, same_noise, kind):
     assert "masked" in visible["sums"]
 
 
+@pytest.mark.usefixtures("same_noise")
 @pytest.mark.parametrize("phase", ["share", "mask", "open"])
-def test_who_drops_out_before_masking_is_not_in_the_sum(world, same_noise, phase):
+def test_who_drops_out_before_masking_is_not_in_the_sum(world, phase):
     deployed = world(run(rounds=1))
     run_without(deployed, deployed.homes[2], phase)
     took_part = deployed.host.driver.ledger.history.participation["client"].to_pylist()
@@ -152,7 +154,8 @@ def test_noise_follows_from_every_message_of_the_round(world, monkeypatch):
     assert set(seen[0]) == {path.stem for path in deployed.host.store.reports.iterdir()}
 
 
-def test_an_update_with_nan_is_masked_as_zeros(world, same_noise):
+@pytest.mark.usefixtures("same_noise")
+def test_an_update_with_nan_is_masked_as_zeros(world):
     """A client that gave up would tell of its data, and so would the sums that do not open without it."""
     deployed = world(run(rounds=1))
     worker = deployed.homes[3].client.trainer
@@ -168,7 +171,7 @@ def test_an_update_with_nan_is_masked_as_zeros(world, same_noise):
     assert torch.equal(deployed.host.driver.params, simulated(run(rounds=1, population=there)).state.params)
 
 
-def test_what_a_client_masks_is_never_longer_than_the_norm(world):
+def test_what_a_client_masks_is_never_longer_than_the_norm():
     """The codes of an update that is far too long, under masks that are known here, stand for a vector within the norm."""
     masker = PIECE.client_side()
     assert masker is not None

@@ -183,12 +183,24 @@ def test_rows_that_are_not_summed_yet_are_still_rows():
         waiting[good].weighted_sum(WEIGHTS[good].square())
 
 
+def test_rows_are_zeroed_before_they_are_summed_and_not_after():
+    weights = WEIGHTS.clone()
+    kept = torch.tensor([i != 4 for i in range(B)])
+    some = LazySum(MATRIX, weights).where(kept)
+    assert torch.equal(some.rows, MATRIX.where(kept[:, None], 0.0))
+    torch.testing.assert_close(some.weighted_sum(some.weights), some.weights @ some.rows.double())
+    weights[4] = 0.0
+    summed = Summed(torch.ones(P, dtype=torch.float64), weights, MATRIX.dtype)
+    assert summed.where(kept) is summed
+    with pytest.raises(ConfigurationError, match="a server rule reads updates .some of them."):
+        Summed(summed.sum, WEIGHTS, MATRIX.dtype).where(kept)
+
+
 READS = {
     "inner products": lambda rows: rows.inner(torch.ones(P)),
     "norms": lambda rows: rows.norms(),
     "inner products of each other": lambda rows: rows.gram(),
     "columns": lambda rows: rows.columnwise(lambda columns: columns.amax(dim=0)),
-    "some": lambda rows: rows.where(torch.ones(B, dtype=torch.bool)),
     "a tensor": lambda rows: rows.median(dim=0),
 }
 

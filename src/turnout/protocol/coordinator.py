@@ -190,7 +190,9 @@ class Coordinator:
         if wanted.phase == aggregation.phases[0]:
             self.attendance = aggregation.attendance(self.federation.seed, version)
             may = self._took_part.may(np.array(clients, dtype=np.int64), version)  # nobody can be taken out of a sum
-            clients = [client for client, allowed in zip(clients, may, strict=True) if allowed and client not in self.barred]
+            clients = [
+                client for client, allowed in zip(clients, may, strict=True) if allowed and client not in self.barred
+            ]
         assert self.attendance is not None
         return self.attendance.ask(wanted.phase, clients)
 

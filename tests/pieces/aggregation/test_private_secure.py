@@ -12,8 +12,8 @@ from tests.tiny import federation, report
 
 import turnout as to
 from turnout import ConfigurationError
-from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.distributed.updates import Summed
+from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.pieces.aggregation.private_secure import grid_norm
 from turnout.pieces.base.server_step import server_step
 from turnout.protocol.streaming import StreamingSum
@@ -104,9 +104,11 @@ def test_rounding_to_nearest_alone_would_exceed_the_norm():
     longest = update * (1 + 1e-9)
     for scale in (1.0, 3.0, 1e6):
         assert piece.summand(one * scale, longest).norm() <= 0.75
-    with pytest.raises(ConfigurationError, match=r"norm: got 0\.75, of which rounding 400 numbers to 4 bits.*fraction_bits=5"):
-        piece = PrivateSum(norm=0.75, secure=secure)
-        piece.init(federation(8, 400))
+    coarse = PrivateSum(norm=0.75, secure=secure)
+    with pytest.raises(
+        ConfigurationError, match=r"got 0\.75, of which rounding 400 numbers to 4 bits.*fraction_bits=5"
+    ):
+        coarse.init(federation(8, 400))
 
 
 @settings(max_examples=150, deadline=None)
@@ -180,10 +182,16 @@ def test_a_client_that_may_not_take_part_yet_is_left_out_before_it_masks():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quantile": 0.5, "count_deviation": 9.0}, "secure does not go with quantile: how many updates are not clipped"),
+        (
+            {"quantile": 0.5, "count_deviation": 9.0},
+            "secure does not go with quantile: how many updates are not clipped",
+        ),
         ({"sampling_rate": 0.5}, "secure does not go with sampling_rate: whether a sum opens depends on how many were"),
         ({"secure": "masks"}, "secure: got 'masks', needed SecureSum"),
-        ({"norm": 70.0}, "secure: got largest=64, and a number of a clipped update .* write a SecureSum with largest=70"),
+        (
+            {"norm": 70.0},
+            "secure: got largest=64, and a number of a clipped update .* write a SecureSum with largest=70",
+        ),
         ({"cohort": 2, "sampled_from": 8}, "secure: got min_clients=3, which a cohort of 2 never reaches"),
     ],
 )

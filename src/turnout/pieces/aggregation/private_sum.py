@@ -305,4 +305,3 @@ class PrivateSum(MaskableSum, name="private_sum"):
         drawn = gaussian(purpose, federation, int(state["releases"]), federation.num_params)
         noise, kept = self.correlation.next(drawn, self._remembered(prefix, state), *self._plan)
         return noise, state | {prefix + name: value for name, value in kept.items()}
-
