@@ -192,7 +192,7 @@ def test_rows_are_zeroed_before_they_are_summed_and_not_after():
     weights[4] = 0.0
     summed = Summed(torch.ones(P, dtype=torch.float64), weights, MATRIX.dtype)
     assert summed.where(kept) is summed
-    with pytest.raises(ConfigurationError, match="a server rule reads updates .some of them."):
+    with pytest.raises(ConfigurationError, match=r"a server rule reads updates .some of them."):
         Summed(summed.sum, WEIGHTS, MATRIX.dtype).where(kept)
 
 
