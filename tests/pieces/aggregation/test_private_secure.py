@@ -1,6 +1,7 @@
 """Masks and noise at once: clients clip before they mask, and the server adds the noise that is counted to the opened sum."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,14 @@ def finished(experiment):
     return simulation
 
 
-KINDS = {
+def added(piece: PrivateSum, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """What clients add to the sum."""
+    found = piece.summand(factors, rows)
+    assert found is not None
+    return found
+
+
+KINDS: dict[str, dict[str, Any]] = {
     "independent": {},
     "banded": {"correlation": to.privacy.BandedSquareRoot(2), "rounds": 4},
     "toeplitz": {"correlation": to.privacy.BufferedToeplitz(2), "rounds": 4},
@@ -69,13 +77,13 @@ def test_a_mean_over_a_whole_cohort_is_the_same_and_who_is_not_there_counts_as_z
     known, few = federation(8, 3), torch.tensor([[0.1, 0.0, 0.0], [0.0, 0.2, 0.0]], dtype=torch.float64)
     ones = torch.ones(2, dtype=torch.float64)
     piece = PrivateSum(norm=0.3, noise_multiplier=0.0, cohort=8, secure=FINE)
-    opened = report([0, 1], Summed(piece.summand(ones, few).sum(dim=0), ones, torch.float64))
+    opened = report([0, 1], Summed(added(piece, ones, few).sum(dim=0), ones, torch.float64))
     found, _ = piece.apply(ones / 2, opened, piece.init(known), known)
     assert found.tolist() == pytest.approx([0.1 / 8, 0.2 / 8, 0.0])
 
 
 def test_a_fixed_size_sample_is_counted_as_without_masks():
-    options = {"norm": 0.3, "noise_multiplier": 2.0, "cohort": 4, "sampled_from": 8}
+    options: dict[str, Any] = {"norm": 0.3, "noise_multiplier": 2.0, "cohort": 4, "sampled_from": 8}
     local = to.Sgd(lr=0.1, steps=2, sampling="fresh")
     alone, both = (
         finished(
@@ -103,7 +111,7 @@ def test_rounding_to_nearest_alone_would_exceed_the_norm():
     piece = PrivateSum(norm=0.75, secure=SecureSum(fraction_bits=8, largest=4.0))
     longest = update * (1 + 1e-9)
     for scale in (1.0, 3.0, 1e6):
-        assert piece.summand(one * scale, longest).norm() <= 0.75
+        assert added(piece, one * scale, longest).norm() <= 0.75
     coarse = PrivateSum(norm=0.75, secure=secure)
     with pytest.raises(
         ConfigurationError, match=r"got 0\.75, of which rounding 400 numbers to 4 bits.*fraction_bits=5"
@@ -117,14 +125,15 @@ def test_what_a_client_adds_is_never_longer_than_the_norm(data):
     """Whatever its update and its weight, what its codes stand for is at most C long, which is what is charged."""
     bits, num_params = data.draw(st.integers(2, 12)), data.draw(st.integers(1, 40))
     norm = data.draw(st.floats(max(0.05, 1.001 * math.sqrt(num_params) / 2**bits), 7.5))
-    piece = PrivateSum(norm=norm, secure=SecureSum(fraction_bits=bits, largest=8.0))
+    secure = SecureSum(fraction_bits=bits, largest=8.0)
+    piece = PrivateSum(norm=norm, secure=secure)
     size = st.floats(-1e3, 1e3) | st.integers(-(2**12), 2**12).map(lambda code: (code + 0.5) / 2**bits)
     rows = torch.tensor([data.draw(st.lists(size, min_size=num_params, max_size=num_params))], dtype=torch.float64)
     weight = torch.tensor([data.draw(st.sampled_from([0.0, 0.3, 1.0, 1.0, 50.0]))], dtype=torch.float64)
-    found = piece.summand(weight, rows)
+    found = added(piece, weight, rows)
     assert float(found.norm()) <= norm * (1 + 1e-12)
-    codes = piece.secure.code.encode(found.numpy())
-    np.testing.assert_array_equal(piece.secure.code.decode(codes), found.numpy())
+    codes = secure.code.encode(found.numpy())
+    np.testing.assert_array_equal(secure.code.decode(codes), found.numpy())
     if float((weight * rows).norm()) <= grid_norm(norm, bits, num_params):
         assert (found - weight * rows).abs().max() <= 0.5 / 2**bits  # of those that are not clipped, rounding is all
 
@@ -132,7 +141,7 @@ def test_what_a_client_adds_is_never_longer_than_the_norm(data):
 def test_a_round_of_nobody_or_too_few_has_the_noise_of_any_other():
     """Noise of the release, whether the sum opens or not: epsilon counts both alike."""
     here = to.Population(to.availability.Trace((*((c, 0, 1) for c in range(8)), (0, 1, 2), (1, 1, 2)), repeat=False))
-    options = {"norm": 0.3, "noise_multiplier": 0.5}
+    options: dict[str, Any] = {"norm": 0.3, "noise_multiplier": 0.5}
     secure = SecureSum(bits=54, fraction_bits=36, largest=64.0, min_clients=3)
     both = run(to.fedau(LOCAL, also=(PrivateSum(**options, secure=secure),)), rounds=3, population=here)
     simulation, moves = Simulation(both), []

@@ -16,7 +16,7 @@ from turnout.protocol.secure.fixed_point import FixedPoint
 
 
 @dataclass(frozen=True)
-class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):
+class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore[reportIncompatibleVariableOverride]
     """``u = (1/D) sum_b q(f_b Delta_b)``: the sum of masked updates, which the server can open and single ones it cannot.
 
     f is the product of the factors of the weighting chain, D what the chain divides by, and

@@ -33,7 +33,10 @@ class Masker:
     """
 
     def __init__(
-        self, masking: Masking, summand: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], nulls: bool = False
+        self,
+        masking: Masking,
+        summand: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None],
+        nulls: bool = False,
     ) -> None:
         self._masking, self._summand, self._nulls = masking, summand, nulls
         self._round: tuple[int, SecureClient, torch.Tensor, State] | None = None
@@ -95,7 +98,9 @@ class Masker:
     def _encoded(self, weight: float, update: torch.Tensor) -> np.ndarray:
         """Return the codes of what an update ``[1, P]`` adds to the sum with its weight."""
         factors = torch.tensor([weight], dtype=torch.float64, device=update.device)
-        return self._masking.code.encode(self._summand(factors, update)[0].cpu().numpy())
+        summand = self._summand(factors, update)
+        assert summand is not None
+        return self._masking.code.encode(summand[0].cpu().numpy())
 
     def _checked(self, neighbours: list[int], weight: torch.Tensor | None) -> float:
         """Return the weight of this client's update, held with its neighbours against what the run's settings say.
