@@ -196,7 +196,7 @@ def test_a_client_that_may_not_take_part_yet_is_left_out_before_it_masks():
             "secure does not go with quantile: how many updates are not clipped",
         ),
         ({"sampling_rate": 0.5}, "secure does not go with sampling_rate: whether a sum opens depends on how many were"),
-        ({"secure": "masks"}, "secure: got 'masks', needed SecureSum"),
+        ({"secure": "masks"}, "secure: got 'masks', needed a SecureSum"),
         (
             {"norm": 70.0},
             "secure: got largest=64, and a number of a clipped update .* write a SecureSum with largest=70",

@@ -50,7 +50,7 @@ def check_secure_options(piece: Any) -> None:
     if piece.secure is None:
         return
     if not isinstance(piece.secure, SecureSum):
-        raise ConfigurationError(f"secure: got {piece.secure!r}, needed SecureSum(), or None for no masks")
+        raise ConfigurationError(f"secure: got {piece.secure!r}, needed a SecureSum, or None for no masks")
     reasons = {
         "quantile": "how many updates are not clipped is known to their clients alone",
         "sampling_rate": "whether a sum opens depends on how many were drawn, so that one client can decide whether those of "
