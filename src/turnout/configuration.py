@@ -12,6 +12,7 @@ from turnout.core.checks import ConfigurationError, count, known_name, refuse
 from turnout.core.device import check_device
 from turnout.core.display import html_table, short
 from turnout.data.federated import FederatedData
+from turnout.data.weights import ClassWeights, check_class_weights
 from turnout.engine.batch_norm import BATCH_NORMS
 from turnout.engine.choice import ENGINES, Engine
 from turnout.engine.loss import Loss, OfExamples, cross_entropy
@@ -45,6 +46,7 @@ class Configuration:
     metrics: tuple[str | Metric, ...] = ()
     record_weights: bool = False
     loss: Loss = cross_entropy
+    class_weights: ClassWeights | None = None
     engine: Engine = "auto"
     device: str = "cpu"
     memory_budget: int = 1 << 30
@@ -60,6 +62,8 @@ class Configuration:
         self._choose_loss()
         if not self.data.has_labels:
             self._check_without_labels()
+        if self.class_weights is not None:
+            check_class_weights(self.class_weights, self.data.num_outputs if self.data.has_labels else None)
         count("rounds", self.rounds)
         count("evaluate_every", self.evaluate_every)
         count("seed", self.seed, least=0, most=None)

@@ -49,6 +49,9 @@ class Experiment(Configuration):
         record_weights: whether `Result.participation` also says by what each client's report was multiplied in each round.
         loss: one loss for each example, a function of (outputs, targets) such as `squared_error`, or a loss module of torch;
             in place of the default, a model's specification may bring its own.
+        class_weights: how much an example counts by its class: C numbers > 0, or ``"balanced"`` for ``n / (C n_c)`` with the
+            counts of all training examples. They multiply the examples' own weights, and the products are divided by their
+            mean over all training examples; see the guide to data.
         engine: ``"auto"``, ``"vectorised"`` or ``"one_by_one"``; results agree within rounding.
         device: ``"cpu"``, ``"cuda"``, ...
         memory_budget: bytes for the clients that train side by side.

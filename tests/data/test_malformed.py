@@ -401,7 +401,7 @@ def test_an_empty_cell_of_a_file_is_no_class(tmp_path):
     ("table", "options", "error", "message"),
     [
         (pa.table([[1], [2], [0]], ["a", "a", "y"]), {}, DataError, "the table: 2 columns are called 'a'"),
-        (pa.table({"y": [0]}), {}, ConfigurationError, "a table of 'y' and None alone has no inputs"),
+        (pa.table({"y": [0]}), {}, ConfigurationError, "a table of 'y' alone has no inputs"),
         (
             pa.table({"a": [[1]], "y": [0]}),
             {},

@@ -217,7 +217,7 @@ def _is_plain(hint: Any) -> bool:
 def _words(kind: Any) -> str:
     if typing.get_origin(kind) is Literal:
         *first, last = map(repr, typing.get_args(kind))
-        return f"{', '.join(first)} or {last}"
+        return f"{', '.join(first)} or {last}" if first else last
     if typing.get_origin(kind) is tuple:
         each = needed(typing.get_args(kind)[0])
         return f"a list of {_PLURAL[each]}" if each in _PLURAL else f"a list, each {each}"

@@ -53,7 +53,7 @@ def columns_of(experiment: Experiment) -> frozenset[str]:
     tried = Simulation(replace(experiment, evaluation_examples=_FEW, appeal=None, gradients=None))
     found = set(ROUND_COLUMNS) - set(_EVALUATIONS) | set(tried.evaluate()) | {"server_bytes"}
     # With few examples a metric may have no value, such as AUC of a single class.
-    splits = [name.removesuffix("_loss") for name in found if name.endswith("_loss")]
+    splits = [name.removesuffix("_loss") for name in found if name.endswith("_loss") and "weighted" not in name]
     found |= {f"{split}_{metric}" for metric in experiment.named_metrics() for split in splits}
     if experiment.population.speed is not None:
         found |= set(_OF_TIME)

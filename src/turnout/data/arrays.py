@@ -10,6 +10,7 @@ import torch
 
 from turnout.core.checks import LARGEST_COUNT, ConfigurationError, DataError, shown
 from turnout.data.source import Source
+from turnout.data.weights import as_weights
 
 
 def from_arrays(
@@ -20,6 +21,8 @@ def from_arrays(
     test_x: Any = None,
     test_y: Any = None,
     test_client_ids: Any = None,
+    weights: Any = None,
+    test_weights: Any = None,
     num_classes: int | None = None,
     name: str = "arrays",
 ) -> Source:
@@ -34,6 +37,7 @@ def from_arrays(
         y: targets: whole-number labels ``[n]``, or floating-point numbers to predict ``[n]`` or ``[n, D]``.
         client_ids: the natural client of each example, whole numbers or strings ``[n]``.
         test_x, test_y, test_client_ids: an official test split, if there is one.
+        weights, test_weights: how much each example counts, numbers > 0 ``[n]``, as ``sample_weight`` of scikit-learn.
         num_classes: C; by default one more than the largest label; none for numbers to predict.
         name: what reports call the data.
 
@@ -65,6 +69,8 @@ def from_arrays(
         client_ids=ids,
         client_names=names,
         test_client_ids=test_ids,
+        weights=as_weights(weights),
+        test_weights=as_weights(test_weights),
         recipe={"source": name},
     )
 

@@ -11,6 +11,7 @@ import torch
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.targets import are_labels, check_targets, number_of_classes
 from turnout.data.transforms import Transform
+from turnout.data.weights import check_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,8 @@ class Examples:
     client_ids: np.ndarray | None = None
     client_names: tuple[str, ...] | None = None
     test_client_ids: np.ndarray | None = None
+    weights: torch.Tensor | None = None
+    test_weights: torch.Tensor | None = None
     transforms: tuple[Transform, ...] = ()
     recipe: dict[str, object] = field(default_factory=dict)
 
@@ -34,6 +37,10 @@ class Examples:
         object.__setattr__(self, "num_classes", number_of_classes(self.num_classes, targets))
         self._check_examples("training", self.x, self.y)
         self._check_ids("client_ids", self.client_ids, len(self.x))
+        check_weights(f"{self.name}: weights", self.weights, len(self.x))
+        check_weights(f"{self.name}: test_weights", self.test_weights, 0 if self.test_x is None else len(self.test_x))
+        if self.weights is None and self.test_weights is not None:
+            raise DataError(f"{self.name}: test_weights without weights: give those of training examples too")
         if (self.test_x is None) != (self.test_y is None):
             raise DataError(f"{self.name}: test_x and test_y belong together: give both or neither")
         if self.test_x is not None and self.test_y is not None:
@@ -100,6 +107,10 @@ class Examples:
         ids = None
         if self.client_ids is not None and self.test_client_ids is not None:
             ids = np.concatenate([self.client_ids, self.test_client_ids])
+        weights = self.weights
+        if weights is not None:
+            of_test = weights.new_ones(len(self.test_x)) if self.test_weights is None else self.test_weights
+            weights = torch.cat([weights, of_test])
         return replace(
             self,
             x=torch.cat([self.x, self.test_x]),
@@ -109,5 +120,7 @@ class Examples:
             client_ids=ids,
             client_names=None if ids is None else self.client_names,
             test_client_ids=None,
+            weights=weights,
+            test_weights=None,
             recipe={**self.recipe, "official_test": "pool"},
         )

@@ -16,6 +16,7 @@ from turnout.core.checks import ConfigurationError, DataError, counted
 from turnout.core.display import html_table
 from turnout.data.targets import check_targets, number_of_classes
 from turnout.data.transforms import Transform, apply_transforms
+from turnout.data.weights import check_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,14 +32,17 @@ class Shards:
         x: inputs ``[n, ...]``, any dtype.
         y: targets ``[n, ...]``: int64 class labels ``[n]``, or floating-point numbers to predict.
         offsets: int64 NumPy array ``[N + 1]``, ascending from 0 to n.
+        weights: how much each example counts, floating point ``[n]``, > 0; None is equally.
 
     Raises:
-        DataError: where shapes disagree, offsets do not ascend from 0 to n, or inputs hold NaN or infinity.
+        DataError: where shapes disagree, offsets do not ascend from 0 to n, inputs hold NaN or infinity, or a weight is
+            not positive.
     """
 
     x: torch.Tensor
     y: torch.Tensor
     offsets: np.ndarray
+    weights: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -51,6 +55,7 @@ class Shards:
         if not _all_finite(self.x):
             row = int((~torch.isfinite(self.x.reshape(len(self.x), -1)).all(dim=1)).nonzero()[0])
             raise DataError(f"inputs hold NaN or infinity, first in example {row}: clean or impute it before training")
+        check_weights("weights", self.weights, len(self.x))
 
     @property
     def num_clients(self) -> int:
@@ -83,12 +88,13 @@ class Shards:
 
     def to(self, device: torch.device) -> Shards:
         """Return the same shards with `x` and `y` on `device`; offsets stay on the host."""
-        return replace(self, x=self.x.to(device), y=self.y.to(device))
+        weights = None if self.weights is None else self.weights.to(device)
+        return replace(self, x=self.x.to(device), y=self.y.to(device), weights=weights)
 
     @classmethod
-    def pooled(cls, x: torch.Tensor, y: torch.Tensor) -> Shards:
+    def pooled(cls, x: torch.Tensor, y: torch.Tensor, weights: torch.Tensor | None = None) -> Shards:
         """All examples as those of a single holder (a test set that belongs to no client)."""
-        return cls(x, y, np.array([0, len(x)]))
+        return cls(x, y, np.array([0, len(x)]), weights)
 
     @classmethod
     def take(cls, x: torch.Tensor, y: torch.Tensor, rows_by_client: Sequence[np.ndarray]) -> Shards:

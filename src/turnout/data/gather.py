@@ -32,14 +32,21 @@ def rows_of(rows: np.ndarray, owner: np.ndarray, mask: np.ndarray, some: np.ndar
     return rows[mine], np.bincount(owner[mine], minlength=some.max() + 1)[some]
 
 
-def gather(x: torch.Tensor, y: torch.Tensor, groups: dict[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, Shards]:
+def gather(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    groups: dict[str, tuple[np.ndarray, np.ndarray]],
+    weights: torch.Tensor | None = None,
+) -> dict[str, Shards]:
     """Shards of several groups of rows with their sizes: one copy of all the examples, of which each is a view."""
     rows = torch.from_numpy(np.concatenate([rows for rows, _ in groups.values()])).to(x.device)
     x, y = x.index_select(0, rows), y.index_select(0, rows)
+    weights = None if weights is None else weights.index_select(0, rows)
     shards, start = {}, 0
     for name, (of_group, sizes) in groups.items():
         part = slice(start, start + len(of_group))
-        shards[name] = Shards(x[part], y[part], np.concatenate([[0], np.cumsum(sizes)]))
+        of_part = None if weights is None else weights[part]
+        shards[name] = Shards(x[part], y[part], np.concatenate([[0], np.cumsum(sizes)]), of_part)
         start = part.stop
     return shards
 

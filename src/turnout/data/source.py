@@ -25,6 +25,7 @@ class Source(Examples):
         client_ids: the natural client of every training example (writer, speaking role, user), int64 ``[n]``, or None.
         client_names: name of natural client 0, 1, ...; None for the numbers themselves.
         test_client_ids: the natural client of every test example, int64, numbered as `client_ids`, or None.
+        weights, test_weights: how much each example counts, floating point, > 0; None is equally. See the guide to data.
         transforms: what every minibatch goes through by default, e.g. normalisation.
         recipe: how the data were read, as plain values, saved with every run.
 

@@ -256,7 +256,7 @@ def _examples(
     if len(test_rows):
         chosen["test"] = (test_rows, np.array([len(test_rows)]))
     flipped = clients.rows[np.isin(clients.owner, clients.flipped)]
-    shards = gather(source.x, flip(source.y, flipped, source.num_classes), chosen)
+    shards = gather(source.x, flip(source.y, flipped, source.num_classes), chosen, source.weights)
     if "unseen_train" in shards and (shards["unseen_train"].sizes == 0).any():
         raise ConfigurationError(
             f"{(shards['unseen_train'].sizes == 0).sum()} of {len(clients.unseen)} unseen clients have no examples: write "
@@ -272,7 +272,7 @@ def _official_tests(source: Examples, clients: _Clients, client_test_fraction: f
     ids = source.test_client_ids
     known = source.client_ids
     if clients.natural is None or ids is None or known is None or not np.isin(ids, known).any():
-        return {"test": Shards.pooled(source.test_x, source.test_y)}
+        return {"test": Shards.pooled(source.test_x, source.test_y, source.test_weights)}
     if client_test_fraction:
         raise refuse(
             "client_test_fraction",
@@ -287,7 +287,7 @@ def _official_tests(source: Examples, clients: _Clients, client_test_fraction: f
     if len(clients.unseen):
         groups["unseen_test"] = rows_of(order, owner[order], everyone, clients.unseen)
     flipped = np.flatnonzero(np.isin(owner, clients.flipped))
-    return gather(source.test_x, flip(source.test_y, flipped, source.num_classes), groups)
+    return gather(source.test_x, flip(source.test_y, flipped, source.num_classes), groups, source.test_weights)
 
 
 def _names(source: Examples, natural: np.ndarray) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ def table(
     *,
     features: tuple[str, ...] = (),
     categories: tuple[str, ...] = (),
+    weight: str | None = None,
     test: str | None = None,
     missing: Missing = "refuse",
 ) -> Source:
@@ -38,7 +39,7 @@ def table(
 
     See `from_table` for what the options mean.
     """
-    options = {"label": label, "client": client, "features": features, "categories": categories}
+    options = {"label": label, "client": client, "weight": weight, "features": features, "categories": categories}
     return from_table(path, **options, test=test, missing=missing)
 
 
@@ -49,6 +50,7 @@ def from_table(
     client: str | None = None,
     features: Sequence[str] = (),
     categories: Sequence[str] = (),
+    weight: str | None = None,
     test: Any = None,
     num_classes: int | None = None,
     name: str | None = None,
@@ -70,6 +72,7 @@ def from_table(
         client: name of the column that says whose the row is; `split` without a partition keeps these clients.
         features: names of the columns that are inputs; none are all the others.
         categories: those among them that are 0 or 1 for each of their values, in sorted order.
+        weight: name of the column that says how much each example counts, numbers > 0; see `turnout.data.weights`.
         test: another such table, the official test split.
         num_classes: C; None is one more than the largest label.
         name: what reports call the data; None is the name of the file, or ``"table"``.
@@ -95,17 +98,20 @@ def from_table(
     """
     known_name("way with missing values", missing, MISSING)
     parts = [_read(table)] if test is None else [_read(table), _read(test)]
-    columns = _inputs(parts, label, client, features, categories)
-    needed = list(dict.fromkeys([label, *([client] if client is not None else []), *columns]))
+    others = [each for each in (label, client, weight) if each is not None]
+    columns = _inputs(parts, others, features, categories)
+    needed = list(dict.fromkeys([*others, *columns]))
     parts = [_without_missing(part.select(needed), columns, missing) for part in parts]
     inputs = np.column_stack([_numbers(parts, column, column in categories) for column in columns])
     targets, classes = _targets(parts, label)
     size = len(parts[0])
     ids, test_ids, names = (None, None, None) if client is None else _owners(parts, client)
+    weights = None if weight is None else torch.from_numpy(_numbers(parts, weight, False).astype(np.float64))
     with np.errstate(over="ignore"):  # `Source` refuses infinity
         x, y = torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(targets)
     name = name or (Path(table).stem if isinstance(table, str | os.PathLike) else "table")
     recipe = {"source": name, "columns": columns, "categories": list(categories), "classes": classes}
+    recipe |= {} if weight is None else {"weight": weight}
     return Source(
         name=name,
         x=x[:size],
@@ -116,25 +122,27 @@ def from_table(
         client_ids=ids,
         client_names=names,
         test_client_ids=test_ids,
+        weights=None if weights is None else weights[:size],
+        test_weights=None if weights is None or test is None else weights[size:],
         recipe=recipe if missing == "refuse" else {**recipe, "missing": missing},
     )
 
 
 def _inputs(
-    parts: Sequence[pa.Table], label: str, client: str | None, features: Sequence[str], categories: Sequence[str]
+    parts: Sequence[pa.Table], others: Sequence[str], features: Sequence[str], categories: Sequence[str]
 ) -> list[str]:
     """Return the names of the columns that are inputs.
 
     Raises:
         ConfigurationError: for a column that is not there, no columns, and categories that are no inputs.
     """
-    columns = list(features) or [each for each in parts[0].column_names if each not in (label, client)]
-    for column in (label, *([client] if client is not None else []), *columns, *categories):
+    columns = list(features) or [each for each in parts[0].column_names if each not in others]
+    for column in (*others, *columns, *categories):
         for part in parts:
             known_name("column", column, part.column_names)
     if not columns:
         raise ConfigurationError(
-            f"features: a table of {label!r} and {client!r} alone has no inputs, needed one column more"
+            f"features: a table of {' and '.join(map(repr, others))} alone has no inputs, needed one column more"
         )
     if apart := [each for each in categories if each not in columns]:
         raise ConfigurationError(f"categories: {apart[0]!r} is none of the inputs ({', '.join(columns)})")

@@ -13,7 +13,7 @@ from turnout.core.device import to_device
 from turnout.core.random import fold, stream
 from turnout.core.types import Task
 from turnout.engine.examples import Examples
-from turnout.engine.full_batch import full_gradient, full_scores
+from turnout.engine.full_batch import full_gradient, weighted_scores
 
 
 class Required(Protocol):
@@ -96,8 +96,8 @@ class Start:
         return full_gradient(self.clients, self.params)
 
     @cached_property
-    def _scores(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return full_scores(self.clients, self.params)
+    def _scores(self) -> torch.Tensor:
+        return weighted_scores(self.clients, self.params)
 
     @property
     def known(self) -> tuple[torch.Tensor, torch.Tensor] | None:
@@ -112,7 +112,9 @@ class Start:
     @property
     def loss(self) -> torch.Tensor:
         """``F_k(w^t)`` over all of a client's examples, ``[B]``; without a gradient, unless that is known already."""
-        return self._scores[0].to(self.params.dtype) if self.known is None else self.known[0]
+        if self.known is not None:
+            return self.known[0]
+        return self._scores[0 if self.clients.shards.weights is None else 2].to(self.params.dtype)
 
     @property
     def accuracy(self) -> torch.Tensor:

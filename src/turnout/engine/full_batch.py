@@ -27,9 +27,10 @@ def full_gradient(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor
     params = blocks.sorted(params)
     loss, gradient = params.new_zeros(len(params)), torch.zeros_like(params)
     keys = torch.zeros(len(params), dtype=torch.int64, device=params.device)
-    for x, y, counts, width in blocks:
+    for x, y, weights, counts, width in blocks:
         active = len(counts)
-        mask = None if (counts == width).all() else blocks.mask(counts, width, params)
+        mask = None if weights is None and (counts == width).all() else blocks.mask(counts, width, params)
+        mask = mask if weights is None or mask is None else mask * weights.to(mask.dtype)
         some, direction = clients.objective.gradient(params[:active], x, y, mask, keys[:active], training=False)
         share = to_device(counts / blocks.sizes[:active], params.device, params.dtype)[:, None]
         loss[:active] += some * share[:, 0]
@@ -48,19 +49,30 @@ def full_scores(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, 
     Args:
         params: where, ``[P]`` for all or ``[B, P]``.
     """
-    if params.dim() == 1:
-        loss, correct = _scores_at_one_model(clients, params)
-    else:
-        loss, correct = _scores_at_own_models(clients, params)
-    some = to_device(np.where(clients.num_examples > 0, clients.num_examples, np.nan), params.device)
-    return loss / some, correct / some
+    loss, score, *_ = weighted_scores(clients, params)
+    return loss, score
 
 
-def _scores_at_one_model(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return summed losses and correct examples of each client, ``[B]``."""
+def weighted_scores(clients: Examples, params: torch.Tensor) -> torch.Tensor:
+    """Return `full_scores` and, where examples have weights, the means of losses and scores times these.
+
+    The divisor of all is the number of examples. Float64, ``[2, B]`` or ``[4, B]``.
+    """
+    sums = _scores_at_one_model(clients, params) if params.dim() == 1 else _scores_at_own_models(clients, params)
+    return sums / to_device(np.where(clients.num_examples > 0, clients.num_examples, np.nan), params.device)
+
+
+def _with_products(loss: torch.Tensor, score: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    """Return losses and scores and, where there are weights, both times these, one row each."""
+    return torch.stack([loss, score] if weights is None else [loss, score, loss * weights, score * weights])
+
+
+def _scores_at_one_model(clients: Examples, params: torch.Tensor) -> torch.Tensor:
+    """Return sums over each client's examples, ``[2, B]`` or ``[4, B]``, of what `weighted_scores` has the means of."""
+    weights = clients.shards.weights
     sizes, begin = clients.num_examples, clients.shards.offsets[clients.rows]
     if not sizes.sum():
-        return torch.zeros(len(sizes), dtype=torch.float64), torch.zeros(len(sizes), dtype=torch.float64)
+        return torch.zeros(2 if weights is None else 4, len(sizes), dtype=torch.float64)
     rows = np.arange(sizes.sum()) + np.repeat(begin - (np.cumsum(sizes) - sizes), sizes)
     # Only full batches: a product's bits may depend on how many rows it has, and must not on who is in the cohort.
     whole = to_device(np.append(rows, np.repeat(rows[:1], -len(rows) % _BATCH)), params.device)
@@ -71,26 +83,23 @@ def _scores_at_one_model(clients: Examples, params: torch.Tensor) -> tuple[torch
             yield x[0], y[0]
 
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    loss, correct = (
-        np.bincount(owner, weights=values[: len(rows)].cpu().numpy(), minlength=len(sizes))
-        for values in clients.objective.evaluate(params, batches())
-    )
-    return to_device(loss, params.device), to_device(correct, params.device)
+    loss, score = (values[: len(rows)] for values in clients.objective.evaluate(params, batches()))
+    of_rows = _with_products(loss, score, None if weights is None else weights[whole[: len(rows)]])
+    sums = [np.bincount(owner, weights=values, minlength=len(sizes)) for values in of_rows.cpu().numpy()]
+    return to_device(np.stack(sums), params.device)
 
 
-def _scores_at_own_models(clients: Examples, params: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return summed losses and correct examples of each client, ``[B]``."""
+def _scores_at_own_models(clients: Examples, params: torch.Tensor) -> torch.Tensor:
+    """Return sums over each client's examples, ``[2, B]`` or ``[4, B]``, of what `weighted_scores` has the means of."""
     blocks = _Blocks.of(clients)
     params = blocks.sorted(params)
-    loss = torch.zeros(len(params), dtype=torch.float64, device=params.device)
-    correct = torch.zeros_like(loss)
-    for x, y, counts, width in blocks:
-        some, right = clients.objective.scores(params[: len(counts)], x, y)
+    rows = 2 if clients.shards.weights is None else 4
+    sums = torch.zeros(rows, len(params), dtype=torch.float64, device=params.device)
+    for x, y, weights, counts, width in blocks:
+        scores = _with_products(*clients.objective.scores(params[: len(counts)], x, y), weights)
         inside = blocks.mask(counts, width, params) > 0
-        loss[: len(counts)] += some.where(inside, 0.0).sum(dim=1)
-        correct[: len(counts)] += right.where(inside, 0.0).sum(dim=1)
-    back = blocks.back(params.device)
-    return loss[back], correct[back]
+        sums[:, : len(counts)] += scores.where(inside, 0.0).sum(dim=2)
+    return sums[:, blocks.back(params.device)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,14 +132,16 @@ class _Blocks:
         """1 for examples and 0 for padding, ``[b, width]``."""
         return to_device(np.arange(width) < counts[:, None], like.device, like.dtype)
 
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, np.ndarray, int]]:
-        """Yield inputs and targets ``[b, width, ...]`` of the first b clients, how many are real ``[b]``, and the width."""
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, np.ndarray, int]]:
+        """Yield inputs, targets and weights ``[b, width, ...]`` of the first b clients, sizes ``[b]``, and the width."""
+        weights = self.clients.shards.weights
         begin = self.clients.shards.offsets[self.clients.rows][self.order]
         # As wide as the data need and whoever else is in the cohort: sums must not depend on how a cohort is cut.
         width = min(BLOCK, max(self.clients.shards.largest, 1))
         for low in range(0, int(self.sizes.max(initial=0)), width):
             active = int((self.sizes > low).sum())
             counts = np.minimum(self.sizes[:active] - low, width)
-            examples = begin[:active, None] + low + np.minimum(np.arange(width), counts[:, None] - 1)
-            x, y = self.clients.minibatch(to_device(examples, self.clients.objective.device), None)
-            yield x, y, counts, width
+            rows = begin[:active, None] + low + np.minimum(np.arange(width), counts[:, None] - 1)
+            examples = to_device(rows, self.clients.objective.device)
+            x, y = self.clients.minibatch(examples, None)
+            yield x, y, None if weights is None else weights[examples], counts, width

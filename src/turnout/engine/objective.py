@@ -37,7 +37,10 @@ _MOST_COMPILED = 64  # functions that are kept; of one kind of step each, so tha
 class Objective(Forward):
     """Loss and gradient of B clients at B parameter vectors.
 
-    Arguments and attributes are those of `Forward`.
+    Arguments and attributes are those of `Forward`, and
+
+    Args:
+        weighted: whether masks hold the weights of examples, > 0, in place of ones.
     """
 
     def __init__(
@@ -47,10 +50,12 @@ class Objective(Forward):
         engine: Engine = "auto",
         device: torch.device | None = None,
         personal: Collection[str] = (),
+        weighted: bool = False,
     ) -> None:
         forced()  # refuses a setting that nobody knows
         super().__init__(module, loss, engine, device, personal)
-        one = grad_and_value(partial(_loss_of_one, self.network, self.loss))
+        self.weighted = weighted
+        one = grad_and_value(partial(_loss_of_one, self.network, self.loss, weighted))
         self._all = (batched(one, in_dims=(0, 0, 0, None, 0)), batched(one, in_dims=(0, 0, 0, 0, 0)))
         self._compiled: dict[Hashable, Compiled] = {}
 
@@ -99,7 +104,7 @@ class Objective(Forward):
         """Loss ``[B]`` and gradient ``[B, P]`` at `params` ``[B, P]`` on minibatches ``[B, b, ...]`` of B clients.
 
         Args:
-            mask: 1 for examples and 0 for padding, ``[B, b]``; None where nothing is padded.
+            mask: 1, or its weight, for an example and 0 for padding, ``[B, b]``; None where nothing is padded or weighted.
             key: 64 random bits a client, ``[B]``, for dropout.
             training: whether layers are in training mode, in which dropout drops.
             replay: False inside of a function that is replayed itself.
@@ -124,7 +129,7 @@ class Objective(Forward):
 
     def compiled(self, key: Hashable, function: Callable[..., Any], changes: tuple[int, ...] = ()) -> Compiled:
         """Return the function, replayed; `key` says what it is, the same in every round."""
-        key = (self.engine, key)
+        key = (self.engine, self.weighted, key)
         if key not in self._compiled:
             if len(self._compiled) >= _MOST_COMPILED:
                 LOG.info(
@@ -176,10 +181,11 @@ class Objective(Forward):
         key: torch.Tensor,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...]]:
         """Loss of one client, and its derivatives by `leaves`. Here padding is cut off, not masked."""
+        weights = None
         if mask is not None:
-            real = int(mask.sum())
-            x, y = x[:real], y[:real]
-        loss = _loss_of_one(self.network, self.loss, params, self._in_order(x), y, None, key)
+            real = int((mask > 0).sum())
+            x, y, weights = x[:real], y[:real], mask[:real] if self.weighted else None
+        loss = _loss_of_one(self.network, self.loss, self.weighted, params, self._in_order(x), y, weights, key)
         return loss.detach(), torch.autograd.grad(loss, leaves, allow_unused=True)
 
     def bytes_per_lane(self, x: torch.Tensor, y: torch.Tensor) -> int:
@@ -197,14 +203,19 @@ class Objective(Forward):
 def _loss_of_one(
     network: Network,
     loss: Loss,
+    weighted: bool,
     params: torch.Tensor | dict[str, torch.Tensor],
     x: torch.Tensor,
     y: torch.Tensor,
     mask: torch.Tensor | None,
     key: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the mean loss over a minibatch of one client; `mask` ``[b]`` is 1 for examples and 0 for padding."""
-    losses = loss(network.outputs(params, x, key, mask), y)
-    if mask is None:
+    """Return the mean of the losses, times their weights, over a minibatch of one client.
+
+    `mask` ``[b]`` is 1, or its weight, for an example and 0 for padding. The divisor is the number of examples.
+    """
+    inside = mask.sign() if weighted and mask is not None else mask
+    losses = loss(network.outputs(params, x, key, inside), y)
+    if mask is None or inside is None:
         return losses.mean()
-    return (losses * mask).sum() / mask.sum()
+    return (losses * mask).sum() / inside.sum()

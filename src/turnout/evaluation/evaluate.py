@@ -27,30 +27,43 @@ class Scores:
         score: 1 or 0 of labels, the squared error of numbers; NaN where the model's outputs cannot be compared with them.
         offsets: which examples are a client's, ``[N + 1]``.
         metric: ``"accuracy"``, or ``"rmse"`` of numbers.
+        weights: how much each example counts in the weighted means; None where there are no such.
     """
 
     loss: np.ndarray
     score: np.ndarray
     offsets: np.ndarray
     metric: str = "accuracy"
+    weights: np.ndarray | None = None
 
     def mean(self) -> dict[str, float]:
-        """Mean loss, and the metric, over all examples."""
-        return figures(self.metric, self.loss.mean(), self.score.mean())
+        """Mean loss, and the metric, over all examples; with weights, the weighted means too."""
+        found = figures(self.metric, self.loss.mean(), self.score.mean())
+        if (w := self.weights) is not None:
+            found |= figures(
+                self.metric, np.average(self.loss, weights=w), np.average(self.score, weights=w), "weighted_"
+            )
+        return found
 
     def by_client(self) -> dict[str, np.ndarray]:
         """Mean loss, and the metric, of each client, float64 ``[N]``; NaN for a client without examples."""
         sizes = np.diff(self.offsets)
         owner = np.repeat(np.arange(len(sizes)), sizes)
+
+        def sums(values: np.ndarray) -> np.ndarray:
+            return np.bincount(owner, weights=values, minlength=len(sizes))
+
         some = np.where(sizes > 0, sizes, np.nan)
-        loss = np.bincount(owner, weights=self.loss, minlength=len(sizes))
-        score = np.bincount(owner, weights=self.score, minlength=len(sizes))
-        return figures(self.metric, loss / some, score / some)
+        found = figures(self.metric, sums(self.loss) / some, sums(self.score) / some)
+        if (w := self.weights) is not None:
+            total = np.where(sizes > 0, sums(w), np.nan)
+            found |= figures(self.metric, sums(w * self.loss) / total, sums(w * self.score) / total, "weighted_")
+        return found
 
 
-def figures(metric: str, loss: Any, score: Any) -> dict[str, Any]:
+def figures(metric: str, loss: Any, score: Any, prefix: str = "") -> dict[str, Any]:
     """Return mean losses and mean scores under their names: ``loss``, and ``accuracy`` or ``rmse``, the root of squares."""
-    return {"loss": loss, metric: np.sqrt(score) if metric == "rmse" else score}
+    return {f"{prefix}loss": loss, f"{prefix}{metric}": np.sqrt(score) if metric == "rmse" else score}
 
 
 def columns(mean: Mapping[str, float], split: str) -> dict[str, float]:
@@ -89,7 +102,8 @@ def evaluate(
             scores, torch.arange(own.start, own.start + len(scores), device=scores.device), number
         )
     loss, score = scores.T.contiguous().cpu().numpy()
-    return Scores(loss, score, shards.offsets, metric_of(shards.y))
+    weights = None if shards.weights is None else shards.weights.cpu().numpy()
+    return Scores(loss, score, shards.offsets, metric_of(shards.y), weights)
 
 
 def outputs_of(
@@ -114,4 +128,4 @@ def thinned(shards: Shards, most: int) -> Shards:
     rows = torch.linspace(0, len(shards.x) - 1, most, dtype=torch.float64).round().long()
     offsets = np.searchsorted(rows.numpy(), shards.offsets)
     rows = rows.to(shards.x.device)
-    return Shards(shards.x[rows], shards.y[rows], offsets)
+    return Shards(shards.x[rows], shards.y[rows], offsets, None if shards.weights is None else shards.weights[rows])

@@ -61,6 +61,7 @@ def describe(thing: Any) -> Any:
 def _data(data: FederatedData) -> dict[str, Any]:
     """Where the data come from and what they are; a checksum stands for who holds which label."""
     train = data.train
+    weights = b"" if train.weights is None else _bytes(train.weights)
     return {
         "name": data.name,
         "recipe": describe(data.recipe),
@@ -69,7 +70,7 @@ def _data(data: FederatedData) -> dict[str, Any]:
         "example": list(train.x.shape[1:]),
         "num_classes": data.num_classes,
         "transforms": describe(data.transforms),
-        "crc32": zlib.crc32(_bytes(train.y), zlib.crc32(train.offsets.tobytes())),
+        "crc32": zlib.crc32(weights, zlib.crc32(_bytes(train.y), zlib.crc32(train.offsets.tobytes()))),
     }
 
 

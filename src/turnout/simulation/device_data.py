@@ -6,6 +6,7 @@ import torch
 
 from turnout.data.federated import FederatedData, Shards
 from turnout.data.transforms import Transform, bake
+from turnout.data.weights import ClassWeights, ExampleWeights
 
 
 class DeviceData:
@@ -15,6 +16,7 @@ class DeviceData:
         data: all examples.
         device: where to.
         own_test: whether only a client's own test examples can say whether a model serves it.
+        class_weights: how much an example counts by its class, beside its own weight; see `turnout.data.weights`.
 
     Attributes:
         train: what clients train on.
@@ -23,8 +25,16 @@ class DeviceData:
         transforms: those that are left for every minibatch.
     """
 
-    def __init__(self, data: FederatedData, device: torch.device, *, own_test: bool = False) -> None:
+    def __init__(
+        self,
+        data: FederatedData,
+        device: torch.device,
+        *,
+        own_test: bool = False,
+        class_weights: ClassWeights | None = None,
+    ) -> None:
         self._first, self._device = data.transforms, device
+        self._weights = ExampleWeights.of(data.train.y, data.train.weights, data.num_classes, class_weights)
         self.train, self.transforms = self._place(data.train)
         self._on_device = {data.train: self.train}
         held_out = data.client_test if own_test else data.test or data.client_test
@@ -39,4 +49,4 @@ class DeviceData:
 
     def _place(self, shards: Shards) -> tuple[Shards, tuple[Transform, ...]]:
         x, later = bake(self._first, shards.x)
-        return Shards(x, shards.y, shards.offsets).to(self._device), later
+        return Shards(x, shards.y, shards.offsets, self._weights(shards.y, shards.weights)).to(self._device), later

@@ -10,7 +10,6 @@ import torch
 
 from turnout.core.types import Federation, ServerState, Task
 from turnout.data.federated import FederatedData, Shards
-from turnout.engine.loss import metric_of
 from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, outputs_of, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.metrics import Metric, measured
@@ -41,7 +40,7 @@ class Judge:
         if models.personal is None:
             return evaluate(space.objective, models.params, shards, space.data.transforms)
         clients = partial(space.clients, shards=shards)
-        return evaluate_own(models.serving, clients, shards.sizes, space.lanes, metric_of(shards.y))
+        return evaluate_own(models.serving, clients, shards, space.lanes)
 
     def figures(
         self, most: int | None, groups: tuple[tuple[int, ...], ...] | None, gradients: float | None

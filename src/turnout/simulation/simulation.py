@@ -295,5 +295,6 @@ def _workspace(experiment: Configuration) -> Workspace:
     """Return an experiment's model and data, where they compute."""
     module, personal, device = experiment.build_model(), experiment.algorithm.personal, torch.device(experiment.device)
     own = frozenset() if personal is None else personal.chosen(module)
-    objective = Objective(module, experiment.loss, experiment.engine, device, own)
-    return Workspace(objective, DeviceData(experiment.data, device, own_test=personal is not None))
+    data = DeviceData(experiment.data, device, own_test=personal is not None, class_weights=experiment.class_weights)
+    weighted = data.train.weights is not None
+    return Workspace(Objective(module, experiment.loss, experiment.engine, device, own, weighted), data)

@@ -163,11 +163,13 @@ def check(experiment: Configuration) -> None:
         ConfigurationError: with the reason.
     """
     check_machines(experiment.algorithm)
-    for name in ("appeal", "gradients", "label_groups"):
+    for name in ("appeal", "gradients", "label_groups", "class_weights"):
         if getattr(experiment, name) is not None:
             raise ConfigurationError(
                 f"{name}: this looks at the data of all clients, and theirs stay with them: leave it out"
             )
+    if experiment.data.train.weights is not None:
+        raise ConfigurationError("weights: examples of clients at home have none: leave those of the data out")
     if experiment.metrics:
         raise ConfigurationError("metrics: a server records loss and accuracy alone: leave them out")
     opting = experiment.population.opting

@@ -23,10 +23,11 @@ class Descent:
         start: where they begin, ``[B, P]``.
         lr: step sizes, ``[S, B, 1]``, or ``[S, 1, 1]`` where they are those of all clients.
         examples: positions in the flat data, ``[S, parts, B, M]``: of each step, one or more minibatches.
-        mask: 1 for examples and 0 for padding, as `examples`; None where nothing is padded.
+        mask: 1, or its weight, for an example and 0 for padding, as `examples`; None where nothing is padded or weighted.
         counts: how many of each minibatch are examples, on the host, int64 ``[B, S, parts]``.
         keys: 64 random bits of each minibatch, ``[S, parts, B]``.
         first_loss, first_gradient: of the first step, ``[B]`` and ``[B, P]``, where they are known.
+        weighted: whether the mask holds weights.
     """
 
     num_steps: np.ndarray
@@ -38,6 +39,7 @@ class Descent:
     keys: torch.Tensor
     first_loss: torch.Tensor | None
     first_gradient: torch.Tensor | None
+    weighted: bool = False
 
     def part(self, rows: slice, state: StepState, x: torch.Tensor, y: torch.Tensor, alone: bool) -> Part:
         """Cut out some of the clients: threads that take steps should not wait for each other's Python.
@@ -60,7 +62,8 @@ class Descent:
                 first, begin = (self.lr[0, sizes], self.first_loss[some], self.first_gradient[some]), 1
             for low, high, width in self._widths(rows.start, begin, end) if alone else ((begin, end, None),):
                 now = slice(low, high), slice(None), some
-                mask = None if self.mask is None or width is not None else self.mask[now]
+                padded = self.weighted or width is None
+                mask = None if self.mask is None or not padded else self.mask[now][..., :width]
                 minibatches = self.examples[now][..., :width], mask, self.keys[now], self.lr[low:high, sizes]
                 stretches.append(Stretch(here, moments, first, high - low, minibatches))
                 first = None

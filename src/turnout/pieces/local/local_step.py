@@ -122,7 +122,8 @@ class LocalStep:
             x, y: all examples, end to end.
             state: of the solver's rule, rows ``[B, ...]``; changed in place.
             examples: positions in them of the step's minibatches, ``[parts, B, b]``.
-            mask: 1 for examples and 0 for padding, ``[parts, B, b]``; None where nothing is padded.
+            mask: 1, or its weight, for an example and 0 for padding, ``[parts, B, b]``; None where nothing is padded or
+                weighted.
             keys: 64 random bits of each minibatch, ``[parts, B]``.
             lr: step sizes, ``[B, 1]``, or ``[1, 1]`` for all clients.
             replay: whether gradients are replayed by themselves, where the step as a whole is not.
@@ -188,7 +189,7 @@ def _shares(mask: torch.Tensor | None, parts: range, num_lanes: int, like: torch
     """Return which share of a step's examples each of its minibatches has, ``[parts, B]``; equal ones without a mask."""
     if mask is None:
         return like.new_full((len(parts), num_lanes), 1 / len(parts))
-    counts = mask[parts.start : parts.stop].sum(dim=2)
+    counts = mask[parts.start : parts.stop].sign().sum(dim=2)
     return counts / counts.sum(dim=0)
 
 

@@ -237,10 +237,11 @@ class Solver(Local, ABC):
             keys = fold(keys, torch.arange(planned.examples.shape[1], device=device)[:, None]).unflatten(0, numbers)
         else:  # nothing is random but the order of examples
             keys = torch.zeros((*numbers, len(order)), dtype=torch.int64, device=device)
-        mask = None
-        if not planned.full:
+        mask, weights = None, clients.shards.weights
+        if not planned.full or weights is not None:
             inside = np.arange(examples.shape[-1]) < planned.counts[order].T[:, :, None]
             mask = to_device(inside, device, dtype).unflatten(0, numbers)
+            mask = mask if weights is None else mask * weights[examples].to(dtype)
         rows = to_device(order, device)
         start = task.params.expand(len(order), -1) if task.params.dim() == 1 else task.params[rows]
         known = self._known(clients)
@@ -254,6 +255,7 @@ class Solver(Local, ABC):
             keys=keys,
             first_loss=None if known is None else known[0][rows],
             first_gradient=None if known is None else known[1][rows],
+            weighted=weights is not None,
         )
 
     def _step_sizes(self, task: Task, order: np.ndarray, num_steps: np.ndarray) -> torch.Tensor:
