@@ -8,20 +8,22 @@ from numbers import Integral
 
 from torch import nn
 
-from turnout.core.checks import ConfigurationError, count, known_name, refuse
+from turnout.core.checks import ConfigurationError, count, is_finite, known_name, refuse
 from turnout.core.device import check_device
 from turnout.core.display import html_table, short
 from turnout.data.federated import FederatedData
 from turnout.data.weights import ClassWeights, check_class_weights
 from turnout.engine.batch_norm import BATCH_NORMS
 from turnout.engine.choice import ENGINES, Engine
-from turnout.engine.loss import Loss, OfExamples, cross_entropy
+from turnout.engine.loss import Loss, OfExamples, cross_entropy, metric_of
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
 from turnout.evaluation.metrics import Metric, named
+from turnout.evaluation.sums import SumsForm
 from turnout.models import ModelSpec
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Everyone, Population
+from turnout.population.requirement import WarmUp
 from turnout.population.speed.distributions import UNEQUAL
 from turnout.protocol.fits import check_pace
 from turnout.protocol.pace import Buffered, Pace, Rounds
@@ -39,6 +41,7 @@ class Configuration:
     rounds: int = 100
     seed: int = 0
     evaluate_every: int = 10
+    evaluate_share: float = 0.0
     evaluation_examples: int | None = None
     label_groups: tuple[tuple[int, ...], ...] | None = None
     appeal: AppealMetrics | None = None
@@ -66,6 +69,8 @@ class Configuration:
             check_class_weights(self.class_weights, self.data.num_outputs if self.data.has_labels else None)
         count("rounds", self.rounds)
         count("evaluate_every", self.evaluate_every)
+        if not is_finite(self.evaluate_share) or not 0.0 <= self.evaluate_share <= 1.0:
+            raise refuse("evaluate_share", given=self.evaluate_share, needed="a share of the clients, from 0 to 1")
         count("seed", self.seed, least=0, most=None)
         if self.evaluation_examples is not None:
             count("evaluation_examples", self.evaluation_examples)
@@ -80,6 +85,19 @@ class Configuration:
     def named_metrics(self) -> dict[str, Metric]:
         """Return the metrics by name; see `turnout.evaluation.metrics.named` for what is refused."""
         return named(self.metrics, self.data.has_labels, self.data.num_classes is None)
+
+    def sums_form(self) -> SumsForm:
+        """Return what clients of a server give where they judge a model by their own test examples."""
+        algorithm, population = self.algorithm, self.population
+        alone = (population.requirement or WarmUp()).solo(algorithm.local) is not None
+        return SumsForm(
+            tuple(map(tuple, self.label_groups or ())),
+            self.named_metrics(),
+            self.appeal is not None,
+            alone and self.data.has_labels,
+            algorithm.personal is not None,
+            metric_of(self.data.train.y),
+        )
 
     def _check_label_groups(self) -> None:
         """Refuse groups of labels that are empty or name labels that do not exist."""

@@ -40,11 +40,15 @@ class Experiment(Configuration):
         rounds: how many server steps to take, whatever the pace.
         seed: of everything random in the run.
         evaluate_every: rounds between evaluations; the last round is always evaluated.
+        evaluate_share: between machines, the share of the clients who judge the model by their own test examples at each
+            evaluation, drawn at random; 0 asks nobody. In a simulation the examples of all clients are at hand, and it
+            changes nothing.
         evaluation_examples: evaluate on at most so many examples, evenly spaced; None means on all.
         label_groups: groups of labels whose accuracies evaluations also give, each by itself; None is none.
         appeal: whether evaluations also say how many clients find the model worth joining; None is not.
         metrics: further figures of evaluations, by name (``"auc"``, ``"f1"``; see `turnout.metrics`) or as functions of
-            outputs ``[n, ...]`` and targets ``[n]`` of all examples, or of a client's; NaN where there is none.
+            outputs ``[n, ...]`` and targets ``[n]`` of all examples, or of a client's; NaN where there is none. Of one that
+            returns a number for each example, the figure is the mean.
         gradients: whether evaluations also say how far the run is from a stationary point; None is not.
         record_weights: whether `Result.participation` also says by what each client's report was multiplied in each round.
         loss: one loss for each example, a function of (outputs, targets) such as `squared_error`, or a loss module of torch;

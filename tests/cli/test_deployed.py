@@ -67,6 +67,7 @@ def sent(settings, experiment, engine=None):
         reports={"train": SimpleNamespace(manifest={})},
         description=describe(experiment),
         visible=(),
+        sums=experiment.sums_form(),
     )
     server: Any = SimpleNamespace(
         store=SimpleNamespace(run="r"), setting=setting, experiment=experiment, options=Options()
@@ -119,6 +120,17 @@ def test_files_of_the_server_are_not_sent(tmp_path):
     )
     here, _ = clients_experiment(told, f"{tmp_path}/two.py:examples", None, None, "cpu")
     assert here.data.num_classes == 2
+    assert here.data.client_test is None
+    (tmp_path / "tested.py").write_text(
+        "import torch\ndef part(n):\n    return torch.rand(n, 2), torch.arange(n) % 2\n"
+        "def examples():\n    return part(9), part(4)\n"
+    )
+    here, _ = clients_experiment(told, f"{tmp_path}/tested.py:examples", None, None, "cpu")
+    assert here.data.client_test is not None
+    assert (len(here.data.train.x), len(here.data.client_test.x)) == (9, 4)
+    (tmp_path / "three.py").write_text("def examples():\n    return 1, 2, 3\n")
+    with pytest.raises(ConfigurationError, match=r"or such a pair for training and one for tests, got tuple"):
+        clients_experiment(told, f"{tmp_path}/three.py:examples", None, None, "cpu")
     with pytest.raises(ConfigurationError, match=r"name a file \(data\), which is not read for a server"):
         clients_experiment(told, "table", None, 0, "cpu")
 

@@ -165,7 +165,7 @@ def test_a_model_that_overflows_is_noticed(world):
     deployed.round()
     driver = deployed.host.driver
     driver.coordinator.state.params.fill_(float("inf"))
-    driver.run.publication.last = None
+    driver.publication.last = None
     driver.run._publish()
     assert not driver.finite
     with pytest.raises(Diverged, match="holds NaN or infinity: restore a backup from before"):

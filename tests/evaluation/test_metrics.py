@@ -152,8 +152,19 @@ def test_metrics_of_labels_are_refused_for_numbers() -> None:
 
 
 def no_number(outputs: torch.Tensor, targets: torch.Tensor) -> object:
-    """A metric that forgot to take the mean."""
+    """A metric that forgot to choose a class."""
+    return outputs == targets[:, None]
+
+
+def right(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A metric that is a number for each example."""
     return outputs.argmax(dim=1) == targets
+
+
+def test_a_metric_of_each_example_is_averaged() -> None:
+    outputs, targets = examples(2)
+    figures = metrics.measured({"right": right}, outputs, targets)
+    assert figures == {"right": float((outputs.argmax(dim=1) == targets).double().mean())}
 
 
 def test_a_metric_that_gives_no_number_is_named() -> None:

@@ -27,7 +27,8 @@ from turnout.experiment import Experiment
 from turnout.record import storage
 from turnout.record.describe import describe, differences
 
-TOLD = ("name", "seed", "rounds", *(section for section in SECTIONS if section != "availability"))
+_JUDGED = ("appeal", "label_groups", "metrics")
+TOLD = ("name", "seed", "rounds", *_JUDGED, *(section for section in SECTIONS if section != "availability"))
 """The sections of a run's settings that the server sends to its clients: all that an algorithm is made of."""
 
 _FILES = ("path", "directory")
@@ -182,13 +183,21 @@ def _own_data(name: str, announcement: Mapping[str, Any]) -> FederatedData:
         return found
     if not isinstance(found, tuple) or len(found) != 2:
         raise ConfigurationError(
-            f"{name}: needed a function that returns (inputs, targets), got {type(found).__name__}"
+            f"{name}: needed a function that returns (inputs, targets), or such a pair for training and one for tests, got "
+            f"{type(found).__name__}"
         )
-    x, y = (torch.as_tensor(value) for value in found)
     shape = tuple(int(size) for size in announcement["input_shape"])
+    train, test = found if all(isinstance(part, tuple) and len(part) == 2 for part in found) else (found, None)
+    held_out = None if test is None else _pooled(name, test, shape)
+    return FederatedData(name, _pooled(name, train, shape), announcement["num_classes"], client_test=held_out)
+
+
+def _pooled(name: str, pair: tuple[Any, Any], shape: tuple[int, ...]) -> Shards:
+    """Return inputs and targets as the examples of one client."""
+    x, y = (torch.as_tensor(value) for value in pair)
     if tuple(x.shape[1:]) != shape:
         raise ConfigurationError(f"{name}: an example has shape {tuple(x.shape[1:])}, and the server's {shape}")
-    return FederatedData(name, Shards(x, y, np.array([0, len(x)])), announcement["num_classes"])
+    return Shards.pooled(x, y)
 
 
 def settings_in(folder: Path, code: Sequence[Path]) -> tuple[Experiment, Settings | None]:

@@ -12,8 +12,9 @@ from turnout.core.checks import ConfigurationError, known_name, refuse
 
 __all__ = ["auc", "balanced_accuracy", "calibration_error", "f1", "mae", "perplexity", "r2", "worst_class_accuracy"]
 
-Metric = Callable[[torch.Tensor, torch.Tensor], float]
-"""From outputs ``[n, ...]`` and targets ``[n, ...]`` to a figure; NaN where there is none, such as AUC with one class."""
+Metric = Callable[[torch.Tensor, torch.Tensor], float | torch.Tensor]
+"""From outputs ``[n, ...]`` and targets ``[n, ...]`` to a figure; NaN where there is none, such as AUC with one class. Or to
+one number for each example, ``[n]``, whose mean is the figure: clients of a server can give its sum."""
 
 _BINS = 15
 
@@ -192,7 +193,10 @@ def measured(functions: Mapping[str, Metric], outputs: torch.Tensor, targets: to
     for name, function in functions.items():
         value = function(outputs, targets)
         try:
-            figures[name] = float(value)
+            each = isinstance(value, torch.Tensor) and value.shape == (len(targets),)
+            figures[name] = float(value.double().mean() if each else value)  # type: ignore[union-attr]
         except (TypeError, ValueError, RuntimeError) as error:
-            raise refuse(f"metric {name}", given=value, needed="a number for all examples together") from error
+            raise refuse(
+                f"metric {name}", given=value, needed="a number for all examples together, or one for each"
+            ) from error
     return figures

@@ -15,6 +15,7 @@ import torch
 from turnout.core.checks import ConfigurationError, count, known_name, refuse
 from turnout.evaluation.fairness import fairness
 from turnout.record import checkpoint, storage
+from turnout.record.evaluations import Evaluations
 from turnout.record.log import FILE as LOG
 from turnout.record.log import Log, Rounds
 from turnout.record.schema import (
@@ -26,7 +27,7 @@ from turnout.record.schema import (
     SPENT,
     less_is_better,
 )  # fmt: skip
-from turnout.record.tables import build, damaged, read, write
+from turnout.record.tables import build, concatenated, damaged, read, schema_of, write
 
 _ROUNDS, _CLIENTS, _PARTICIPATION = "rounds.parquet", "clients.parquet", "participation.parquet"
 _LAST = ("epsilon", "poisson_rate", "fixed_size_rate")
@@ -57,10 +58,14 @@ class History:
 
     Args:
         log: the rounds recorded so far; None begins with none.
+
+    Attributes:
+        evaluations: what clients of a server answered in evaluations. These end after their rounds were recorded, and fill
+            columns of the table of rounds that have no value there.
     """
 
     def __init__(self, log: Log | None = None) -> None:
-        self._log = Log() if log is None else log
+        self._log, self.evaluations = Log() if log is None else log, Evaluations()
         self._clients = build({}, CLIENT_COLUMNS)
 
     def record(self, *, round: int, participants: Any = None, weights: Any = None, **values: Any) -> None:
@@ -130,12 +135,12 @@ class History:
         Raises:
             CheckpointError: where they cannot be written (a full disk); what was saved before is then still there.
         """
-        rounds, participation = self._log.schema, self._log.participation_schema
+        rounds, participation = self._schema, self._log.participation_schema
         # The table of rounds comes last: load() goes by it, so a crash in between leaves nothing that misleads.
         tables = {
             _PARTICIPATION: lambda path: write(path, (part.participation for part in self._log.parts()), participation),
             _CLIENTS: lambda path: write(path, [self._clients], self._clients.schema),
-            _ROUNDS: lambda path: write(path, (part.table for part in self._log.parts()), rounds),
+            _ROUNDS: lambda path: write(path, (self._filled(part.table) for part in self._log.parts()), rounds),
         }
         storage.save(Path(folder), tables)
 
@@ -156,6 +161,13 @@ class History:
             CheckpointError: where a file is missing, damaged or something else, or ends before the round `last`.
         """
         folder = Path(folder)
+        history = cls._of_rounds(folder, last)
+        history.evaluations = Evaluations.load(folder, last)
+        return history
+
+    @classmethod
+    def _of_rounds(cls, folder: Path, last: int | None) -> History:
+        """Read the rounds."""
         log = Log.open(folder / LOG, last)
         wanted, tables = log.last if last is None else last, None
         if (folder / _ROUNDS).exists() or (last is None and not len(log)):
@@ -195,12 +207,35 @@ class History:
     @property
     def rounds(self) -> pa.Table:
         """One row per recorded round: `ROUND_COLUMNS`, then other columns by name."""
-        return self._log.whole().table
+        return concatenated([self._filled(self._log.whole().table)], self._schema)
+
+    @property
+    def _schema(self) -> pa.Schema:
+        """The columns of the table of rounds."""
+        names = {*self._log.schema.names, *self.evaluations.columns} - ROUND_COLUMNS.keys()
+        return schema_of(ROUND_COLUMNS, names)
+
+    def _filled(self, table: pa.Table) -> pa.Table:
+        """Return some rounds with the figures of evaluations where they have none."""
+        rounds, figures = table["round"].to_pylist(), self.evaluations.by_round
+        if not any(number in figures for number in rounds):
+            return table
+        for name in self.evaluations.columns:
+            values = pa.array([figures.get(number, {}).get(name) for number in rounds], pa.float64(), from_pandas=False)
+            if name not in table.column_names:
+                table = table.append_column(name, values)
+                continue
+            known = table[name].cast(pa.float64()).to_pylist()
+            both = [theirs if own is None else own for own, theirs in zip(known, values.to_pylist(), strict=True)]
+            table = table.set_column(
+                table.column_names.index(name), name, pa.array(both, pa.float64(), from_pandas=False)
+            )
+        return table
 
     @property
     def column_names(self) -> tuple[str, ...]:
         """The columns of the table of rounds, without making the table."""
-        return tuple(self._log.schema.names)
+        return tuple(self._schema.names)
 
     @property
     def clients(self) -> pa.Table:
@@ -223,7 +258,11 @@ class History:
         Raises:
             ConfigurationError: for a column that does not exist; names the nearest one.
         """
-        values = self._log.column(known_name("column", name, self.column_names))
+        known_name("column", name, self.column_names)
+        if name in self.evaluations.columns:
+            values = concatenated([self._filled(part.table) for part in self._log.parts()], self._schema)[name]
+        else:
+            values = self._log.column(name)
         known = values.is_valid().to_numpy()
         kind = np.int64 if values.type == pa.int64() else np.float64
         return self._log.column("round").to_numpy()[known], values.drop_null().to_numpy().astype(kind)

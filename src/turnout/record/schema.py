@@ -47,6 +47,15 @@ CLIENT_COLUMNS: Mapping[str, pa.DataType] = {
 PARTICIPATION_COLUMNS: Mapping[str, pa.DataType] = {"round": _INT, "client": _INT}
 """The columns every table of participation has, and their types; ``weight`` follows where it was recorded."""
 
+EVALUATION_COLUMNS: Mapping[str, pa.DataType] = {
+    "evaluation": _INT,
+    "version": _INT,
+    "asked": _INT,
+    "answered": _INT,
+    "examples": _INT,
+}
+"""The columns every table of evaluations by clients has, and their types; figures follow, as float64."""
+
 METRICS = ("accuracy", "rmse")
 """How well a model predicts, beside its loss: labels, or numbers."""
 

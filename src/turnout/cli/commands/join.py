@@ -28,7 +28,8 @@ def join(
     data: Annotated[
         str,
         typer.Option(
-            metavar="FILE.py:FUNCTION|NAME", help="A function that returns inputs and targets; or a data set."
+            metavar="FILE.py:FUNCTION|NAME",
+            help="A function that returns (inputs, targets), or two such pairs, the second for tests; or a data set.",
         ),
     ],
     client: Annotated[
@@ -43,7 +44,10 @@ def join(
         str | None,
         typer.Option(
             metavar="KIND,...",
-            help="What the server may see: participation, scalars, gradients, updates, sums (default: what it asks for).",
+            help=(
+                "What the server may see: participation, scalars, gradients, updates, sums; evaluations, queries, which are "
+                "declined if left out (default: what it asks for)."
+            ),
         ),
     ] = None,
     experiment: Annotated[
@@ -74,7 +78,7 @@ def join(
     from turnout.deployment.client.session import Call, Client, Work
     from turnout.deployment.client.state import ClientFolder
     from turnout.deployment.client.worker import Computer, Worker
-    from turnout.deployment.wire.privacy import excess
+    from turnout.deployment.wire.privacy import KINDS, excess
 
     known_name("form of the log", logs, ("text", "json"))
     flags.use_threads(threads)
@@ -89,13 +93,14 @@ def join(
                 raise KeyboardInterrupt from None
             raise RunFailed(str(silent)) from None
     mine, row = clients_experiment(told, data, experiment, client, device)
-    if share is not None and (more := excess(mine.algorithm, [kind.strip() for kind in share.split(",")])):
+    kinds = KINDS if share is None else [kind.strip() for kind in share.split(",")]
+    if more := excess(mine.algorithm, kinds):
         seen = "; ".join(f"{each.what} ({each.kind})" for each in more)
         raise ConfigurationError(f"--share: the server would also see {seen}: allow it, or stay away")
     folder = state or Path("clients") / (f"{told['run']}-{row}" if client is not None else str(told["run"]))
     kept = ClientFolder(folder)
     opting = mine.population.opting
-    worker = Worker(Computer(mine, str(told["engine"])), row)
+    worker = Worker(Computer(mine, str(told["engine"])), row, allows=kinds)
     taking = Client(kept, worker, name=name, code=code)
     taking.manners = taking.manners if opting is None else type(taking.manners)(comes_back=opting.comes_back)
     log_to_stderr(logs)

@@ -17,6 +17,8 @@ turnout serve run.toml --min-clients 10
 
 turnout serve algorithm.name=fedau data.name=digits data.num_clients=20 rounds=50
 
+turnout serve run.toml --evaluate-every 10 --evaluate-share 0.2
+
 turnout serve own.py:EXPERIMENT --folder runs/own --host 0.0.0.0 --certificate cert.pem --key key.pem --enrolment codes
 
 turnout serve algorithm.name=fedau data.name=digits --page --host 0.0.0.0
@@ -81,6 +83,20 @@ def serve(
         typer.Option(
             metavar="SECONDS",
             help="Greatest age of a task; 0 is any (default: 600, or the deadline of a round if that is longer).",
+            rich_help_panel=CLIENTS,
+        ),
+    ] = None,
+    evaluate_every: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K", help="Steps between evaluations (default: as the experiment says).", rich_help_panel=CLIENTS
+        ),
+    ] = None,
+    evaluate_share: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="Share of the clients who judge the model by test examples of their own at each evaluation.",
             rich_help_panel=CLIENTS,
         ),
     ] = None,
@@ -156,6 +172,8 @@ def serve(
     flags.use_threads(threads)
     given = list(source or ())
     first = given.pop(0) if given and "=" not in given[0].split(":")[0] else None
+    judged = {"evaluate_every": evaluate_every, "evaluate_share": evaluate_share}
+    given += [f"{name}={value}" for name, value in judged.items() if value is not None]
     experiment, settings = experiment_of(first, given)
     least = getattr(experiment.algorithm.selection, "cohort_size", 1) if min_clients is None else min_clients
     target = folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")

@@ -137,6 +137,10 @@ class Trainer(Protocol):
         """The tensors that come with a task."""
         ...
 
+    def declines(self, task: Assignment) -> str | None:
+        """Return why the client does not do a task, one of `turnout.protocol.survey.DECLINES`; None where it does."""
+        ...
+
     def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
         """Do a task: the report as bytes, and what the client remembers if it is taken; None gives the task up."""
         ...
@@ -240,12 +244,15 @@ class Client:
 
     def _do(self, task: Assignment) -> Generator[Action, Any, bool]:
         """Do a task, and keep the report; False where the client leaves instead."""
+        if (reason := self.trainer.declines(task)) is not None:
+            yield from self._give_up(task, reason)
+            return True
         model, memory = (yield from self._received(task)), self.state.memory
         if model is None:
             return True
         memory = self.trainer.first_memory() if memory is None else memory
         if task.phase == "train" and not self.trainer.content(task.version, model, memory):
-            yield from self._ask(Call("POST", f"/v1/tasks/{task.task}/fail", {"reason": "left"}))
+            yield from self._give_up(task, "left")
             return False
         beat = Call("POST", f"/v1/tasks/{task.task}/heartbeat", {}, headers=self._token)
         client = self.state.client
@@ -253,10 +260,14 @@ class Client:
         every = min(max(task.heartbeat, 0.1), MOST_SECONDS)
         found = yield Work(lambda: self.trainer.do(client, task, model, memory), beat, every)
         if found is None:
-            yield from self._ask(Call("POST", f"/v1/tasks/{task.task}/fail", {"reason": "died"}))
+            yield from self._give_up(task, "died")
         else:
             self.state.hold(Pending(task, *found))
         return True
+
+    def _give_up(self, task: Assignment, reason: str) -> Generator[Action, Any, None]:
+        """Tell the server that a task will not be done."""
+        yield from self._ask(Call("POST", f"/v1/tasks/{task.task}/fail", {"reason": reason}))
 
     def _received(self, task: Assignment) -> Generator[Action, Any, State | None]:
         """Return the model of a task, or None where the server has it no more; of one cut short, ask for the rest."""

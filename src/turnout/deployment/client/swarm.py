@@ -221,6 +221,8 @@ class _Swimmer:
         """Do a task, or die in the middle of it and begin anew."""
         number, self._tasks = self._tasks, self._tasks + 1
         result = await self._swarm.compute(function)
+        if result is None:
+            return None
         seconds, finished = self._swarm.seconds(self._number, number, (len(result[0]), len(result[0])))
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:

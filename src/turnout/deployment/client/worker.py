@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from turnout.configuration import Configuration
 from turnout.core.types import Federation, Report, State, Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import bake
+from turnout.deployment.client.judge import answer
 from turnout.deployment.client.masker import Masker
 from turnout.deployment.wire.format import (
     Assignment,
@@ -26,6 +27,7 @@ from turnout.deployment.wire.format import (
     told,
 )
 from turnout.deployment.wire.messages import Coding, report_body
+from turnout.deployment.wire.surveys import sums_body
 from turnout.engine.choice import Choice
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores
@@ -34,6 +36,7 @@ from turnout.pieces.base.client_step import client_step
 from turnout.pieces.base.tuning import tuned
 from turnout.population.behaviour import BoundAttack
 from turnout.population.requirement import BoundRequirement, WarmUp
+from turnout.protocol.survey import SURVEYS
 
 log = logging.getLogger("turnout.client")
 
@@ -52,6 +55,8 @@ class Computer:
         memory: what a client remembers before it first takes part.
         model: the tensors that come with a task.
         told: what a client alone is told with one.
+        test: test examples of the clients here; None where nobody has any.
+        sums: what they give where they judge a model by these.
     """
 
     def __init__(self, experiment: Configuration, engine: str | None = None) -> None:
@@ -65,6 +70,10 @@ class Computer:
         x, self.transforms = bake(experiment.data.transforms, experiment.data.train.x)
         train = experiment.data.train
         self.shards = Shards(x, train.y, train.offsets).to(device)
+        held_out = experiment.data.client_test
+        if held_out is not None:
+            held_out = Shards(bake(experiment.data.transforms, held_out.x)[0], held_out.y, held_out.offsets).to(device)
+        self.test, self.sums = held_out, experiment.sums_form()
         initial, num_shared = self.objective.initial, self.objective.layout.num_shared
         self.federation = Federation(1, num_shared, device=device, dtype=initial.dtype, seed=experiment.seed)
         first = initial[num_shared:] if own is None else own.first(initial, num_shared)
@@ -76,7 +85,8 @@ class Computer:
         self.coding = Coding.of(algorithm, experiment.seed, self.objective)
         # An experiment of a population that opts, or of weights that compare, has clients who require something.
         measured = (*algorithm.measurements, *algorithm.selection.measurements)
-        self.judges = experiment.population.opting is not None or any(m.of_requirement for m in measured)
+        opts = experiment.population.opting is not None
+        self.judges = opts or experiment.appeal is not None or any(m.of_requirement for m in measured)
 
     def check(self, task: Assignment) -> None:
         """Refuse a task that does not tell a client what it has to, or tells it something else.
@@ -106,10 +116,17 @@ class Worker:
         computer: what clients on this machine share.
         row: which client of the computer's data this is.
         behaviour: what it does to its reports, if it is one of those who do; for swarms.
+        allows: whether it answers ``"evaluations"`` and ``"queries"``.
     """
 
-    def __init__(self, computer: Computer, row: int = 0, behaviour: BoundAttack | None = None) -> None:
-        self._computer, self._row, self._behaviour = computer, row, behaviour
+    def __init__(
+        self,
+        computer: Computer,
+        row: int = 0,
+        behaviour: BoundAttack | None = None,
+        allows: Collection[str] = ("evaluations", "queries"),
+    ) -> None:
+        self._computer, self._row, self._behaviour, self._allows = computer, row, behaviour, allows
         self._requirement: BoundRequirement | None = None
         side = computer.experiment.algorithm.aggregation.client_side()
         self._masker = None if side is None else Masker(side)
@@ -123,15 +140,34 @@ class Worker:
         """Return what a client remembers before it first takes part."""
         return {name: row.clone() for name, row in self._computer.memory.items()}
 
+    def declines(self, task: Assignment) -> str | None:
+        """Return why the client does not do a task, if it does not even look at the model."""
+        if task.phase in self._computer.experiment.algorithm.phases:
+            return None
+        if task.phase not in SURVEYS:
+            log.warning("the server asks for an unknown phase", extra={"task": task.task, "phase": task.phase})
+            return "unknown"
+        if ("evaluations" if task.phase == "evaluate" else "queries") not in self._allows:
+            return "refused"
+        return self._lacks_test_examples() if task.phase == "evaluate" else "unknown"
+
+    def _lacks_test_examples(self) -> str | None:
+        test = self._computer.test
+        return "no test examples" if test is None or not test.sizes[self._row] else None
+
     def do(self, client: int, task: Assignment, model: State, memory: State) -> tuple[bytes, State] | None:
         """Do a task: the report as bytes, and what the client remembers if the server takes it; None gives the task up.
 
         Raises:
             WireError: for a task of another algorithm.
         """
-        if task.phase not in self._computer.experiment.algorithm.phases:
-            log.warning("the server asks for an unknown phase", extra={"task": task.task, "phase": task.phase})
-            return None
+        if task.phase == "evaluate":
+            here, params = self._computer, split_model(self._computer.received(model))[0]
+            required = self._required(client) if here.sums.appeal else None
+            assert here.test is not None
+            lane, personal = here.clients(client, self._row), here.experiment.algorithm.personal
+            sums = answer(here.sums, lane, here.test, personal, params, memory, required)
+            return None if sums is None else (sums_body(sums), memory)
         self._computer.check(task)
         if self._masker is not None and task.phase in self._computer.experiment.algorithm.aggregation.phases:
             return self._masker.answer(task, memory)
@@ -189,17 +225,30 @@ class Worker:
                     self._computer.clients(client, self._row),
                 )
                 own = tuned(rule, task, clients, "own models").params
-                loss, accuracy = (value.cpu().numpy() for value in full_scores(clients, own))
-                solo = {"train_loss": np.where(np.isfinite(loss), loss, _WORST), "train_accuracy": accuracy}
+                solo = self._scores("train", clients, own)
+                if self._lacks_test_examples() is None:
+                    assert computer.test is not None
+                    solo |= self._scores("test", replace(clients, shards=computer.test), own)
             num = computer.shards.num_clients if rule is None else 1
             bound = requirement.bind(num, solo)
             assert bound is not None
-            value = bound.train[self._row if rule is None else 0]
-            # Whatever asks looks for a client's number by its row.
-            required = np.full(self._row + 1, np.nan)
-            required[self._row] = value
-            self._requirement = BoundRequirement(bound.measure, required)
+            at = self._row if rule is None else 0
+            own_test = None if bound.test is None else self._in_row(bound.test[at])
+            own_solo = None if bound.solo_accuracy is None else self._in_row(bound.solo_accuracy[at])
+            self._requirement = BoundRequirement(bound.measure, self._in_row(bound.train[at]), own_test, own_solo)
         return self._requirement
+
+    def _in_row(self, value: float) -> np.ndarray:
+        """Return a number where whoever asks looks for it: by the client's row."""
+        found = np.full(self._row + 1, np.nan)
+        found[self._row] = value
+        return found
+
+    @staticmethod
+    def _scores(split: str, clients: Clients, params: torch.Tensor) -> dict[str, np.ndarray]:
+        """Return how well a model of a client's own does; one that has diverged is worse than any other."""
+        loss, accuracy = (value.cpu().numpy() for value in full_scores(clients, params))
+        return {f"{split}_loss": np.where(np.isfinite(loss), loss, _WORST), f"{split}_accuracy": accuracy}
 
 
 def _specs(told: Mapping[str, tuple[str, Sequence[int], str]]) -> Manifest:

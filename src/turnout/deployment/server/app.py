@@ -31,6 +31,7 @@ from turnout.deployment.wire.edge import Malformed, number, text, whole
 from turnout.deployment.wire.format import PROTOCOL, Assignment, WireError
 from turnout.deployment.wire.messages import ReportFormat
 from turnout.deployment.wire.phases import PhaseFormat
+from turnout.deployment.wire.surveys import SumsFormat
 
 log = logging.getLogger("turnout.http")
 
@@ -176,8 +177,7 @@ class Http:
 
     async def _fail(self, request: Request) -> Response:
         client, body = self._gate.client(request), await body_of(request, self._limits.body_seconds)
-        why = "left" if text(body, "reason") == "left" else "died"
-        await self._answered(self.service.fail(client, task_of(request), why))
+        await self._answered(self.service.fail(client, task_of(request), text(body, "reason") or "died"))
         return JSONResponse({})
 
     async def _report(self, request: Request) -> Response:
@@ -247,7 +247,9 @@ class Http:
         self._waiting.wake(clients)
 
 
-async def _checked(expected: ReportFormat | PhaseFormat, file: Path, client: int, assignment: Assignment) -> None:
+async def _checked(
+    expected: ReportFormat | PhaseFormat | SumsFormat, file: Path, client: int, assignment: Assignment
+) -> None:
     """Read a report once, a large one in a thread of its own.
 
     Raises:

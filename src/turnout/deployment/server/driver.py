@@ -14,17 +14,25 @@ from typing import Any
 import torch
 
 from turnout.core.checks import CheckpointError
+from turnout.core.types import State
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.noise import Noise
 from turnout.deployment.server.presence import Presence
+from turnout.deployment.server.publication import Publication, Published
 from turnout.deployment.server.reports import is_of_the_machine
 from turnout.deployment.server.served import OVER, Applied, ServedRun
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Entry, Store
+from turnout.deployment.server.surveys import Surveys
 from turnout.deployment.wire.format import Assignment
+from turnout.protocol.batch import Stepped
 from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.survey import FIRST_TASK, Asked, Closed, SurveyPhase
 from turnout.record import checkpoint
 from turnout.record.query import save_run
+
+LONGEST = 600.0
+"""Seconds after which an evaluation ends that not all have answered."""
 
 __all__ = ["OVER", "Applied", "Driver"]
 
@@ -44,7 +52,10 @@ class Driver:
         names: what clients call themselves.
         run: the run, from its first task on; None before.
         applied: the number of the last entry that was applied.
+        surveys: evaluations and queries.
+        publication: the models that clients get.
         stepped: called after every server step.
+        surveyed: called with what came of each survey.
     """
 
     def __init__(self, setting: Setting, store: Store, ledger: Ledger | None = None) -> None:
@@ -54,6 +65,12 @@ class Driver:
         self.run: ServedRun | None = None
         self.applied = 0
         self.stepped: Callable[[Driver], None] = lambda _: None
+        self.surveyed: Callable[[Closed], None] = lambda _: None
+        self.publication = Publication(store, setting.algorithm)
+        self.surveys = Surveys(setting, store, self.presence, self._publish, self._closed)
+        initial = setting.initial
+        self._first_shared: State = {name: torch.zeros_like(initial) for name in setting.algorithm.keeps}
+        self._time, self._applied = 0.0, Applied()
         self._noise = Noise()
         self._saved: tuple[int, list[str]] = 0, []  # entries and reports of the last checkpoint
 
@@ -64,8 +81,18 @@ class Driver:
 
     @property
     def over(self) -> str | None:
-        """Why the run has ended; None while it has not."""
+        """Why the run has ended; None while it has not, or clients still judge a model."""
+        return None if self.surveys.open else self.trained
+
+    @property
+    def trained(self) -> str | None:
+        """Why there are no further steps; None where there are."""
         return None if self.run is None else self.run.over
+
+    @property
+    def progress(self) -> tuple[int, int, bool]:
+        """What a checkpoint would save: steps, surveys that have ended, and whether there are no further ones."""
+        return self.version, self.surveys.number - len(self.surveys.open), self.over is not None
 
     @property
     def coordinator(self) -> Coordinator | None:
@@ -101,12 +128,12 @@ class Driver:
     @property
     def digest(self) -> str | None:
         """The digest of the last model that was published."""
-        return None if self.run is None or (last := self.run.publication.last) is None else last.digest
+        return None if (last := self.publication.last) is None else last.digest
 
     @property
     def finite(self) -> bool:
         """Whether the last model that was published holds neither NaN nor infinity, as clients get it."""
-        return self.run is None or self.run.publication.finite
+        return self.publication.finite
 
     @property
     def empty_steps(self) -> int:
@@ -121,10 +148,19 @@ class Driver:
     @property
     def num_open(self) -> int:
         """How many clients are at work."""
-        return 0 if self.run is None else len(self.run.tasks)
+        return len(set(self.surveys.at_work()).union(() if self.run is None else self.run.tasks))
+
+    def tasks_of(self, client: int) -> list[Assignment]:
+        """Return the open tasks of a client, in the order in which it gets them: those of surveys first."""
+        training = self.training_of(client)
+        return self.surveys.tasks_of(client) + ([] if training is None else [training])
 
     def task_of(self, client: int) -> Assignment | None:
-        """Return the open task of a client."""
+        """Return the task that a client gets when it asks for work."""
+        return next(iter(self.tasks_of(client)), None)
+
+    def training_of(self, client: int) -> Assignment | None:
+        """Return the open task of a client in a round or buffer."""
         return None if self.run is None else self.run.tasks.get(client)
 
     def present(self) -> list[int]:
@@ -133,7 +169,7 @@ class Driver:
 
     def timers(self) -> list[tuple[int, float]]:
         """Return the timers that were set and have not run out."""
-        return [] if self.run is None else list(self.run.timers.items())
+        return [*self.surveys.timers.items(), *(() if self.run is None else self.run.timers.items())]
 
     def apply(self, entry: Entry) -> Applied:
         """Do what follows of an entry, the next one of the journal.
@@ -147,7 +183,7 @@ class Driver:
         if entry.number != self.applied + 1:
             raise CheckpointError(f"the journal has a gap: entry {entry.number} follows {self.applied}")
         self.applied = entry.number
-        applied = Applied()
+        self._time, self._applied = entry.time, (applied := Applied())
         try:
             self._happen(entry, applied)
         except Exception as error:
@@ -157,6 +193,7 @@ class Driver:
             applied.error = error
         if self.run is not None and self.run.over is None:
             self.run.go_on(entry.time, applied)
+        self.surveys.settle(applied)
         return applied
 
     def _happen(self, entry: Entry, applied: Applied) -> None:
@@ -176,6 +213,13 @@ class Driver:
                 self.presence.set(entry.client, entry.kind == "join")
                 if self.run is not None:
                     self.run.come_or_go(entry.time, entry.client, entry.kind == "join")
+                self.surveys.come_or_go(entry.client, entry.kind == "join", applied)
+            case "survey":
+                self._survey(**entry.data)
+            case "timer" if entry.data["timer"] < 0:
+                self.surveys.expired(entry.data["timer"], applied)
+            case "report" | "fail" if entry.task is not None and entry.task >= FIRST_TASK:
+                self.surveys.of_task(entry, applied)
             case "report" | "fail" | "timer" if self.run is not None and self.run.over is None:
                 _of_task(self.run, entry, applied)
 
@@ -202,8 +246,41 @@ class Driver:
     def _begun(self, num_clients: int) -> ServedRun:
         """Return a run of so many clients, before its first task."""
         return ServedRun(
-            self.setting, self.store, self.ledger, self.presence, num_clients, self._noise, lambda: self.stepped(self)
-        )
+            self.setting, self.store, self.ledger, self.presence, num_clients, self._noise, self._publish,
+            self._run_stepped,
+        )  # fmt: skip
+
+    def _run_stepped(self, stepped: Stepped) -> None:
+        """Tell of a server step, and have clients judge the new model where that is due."""
+        self.surveys.stepped(stepped.reports.client, stepped.version)
+        self.stepped(self)
+        assert self.run is not None
+        due = self.version % self.setting.evaluate_every == 0 or self.run.coordinator.over is not None
+        if self.setting.evaluate_share and due:
+            self._survey("evaluate", self.setting.evaluate_share, every=True)
+
+    def _survey(
+        self, phase: SurveyPhase, share: float, seconds: float | None = None, question: Any = None, every: bool = False
+    ) -> None:
+        """Begin a survey; without `seconds`, it ends with the last answer."""
+        ends = self._time + (LONGEST if seconds is None else seconds)
+        stays, number = seconds is not None, self.surveys.number
+        asked = Asked(number, phase, self.version, share, ends, stays, every, question or {})
+        self.surveys.begin(asked, self._applied)
+
+    def _closed(self, closed: Closed) -> None:
+        """Record what came of a survey."""
+        if self.ledger is not None:
+            self.store.until_done(lambda: self.ledger.surveyed(closed))  # type: ignore[union-attr]
+        self.surveyed(closed)
+
+    def _publish(self) -> Published:
+        """Make the present model a file."""
+        if self.run is not None:
+            params, shared = self.run.coordinator.state.params, self.run.coordinator.shared()
+            needed = {assignment.model for assignment in self.run.tasks.values()}
+            return self.publication.publish(params, shared, needed | self.surveys.models())
+        return self.publication.publish(self.setting.initial, self._first_shared, self.surveys.models())
 
     def save(self, discard: bool = False) -> None:
         """Save tables and a checkpoint.
@@ -221,7 +298,8 @@ class Driver:
             "version": self.version,
             "started": 0 if run is None else run.coordinator.federation.num_clients,
             "noise": vars(self.noise),
-            "over": self.over,
+            "over": self.trained,
+            "surveys": self.surveys.facts(),
             "num_clients": self.presence.num_clients,
             "names": {str(client): name for client, name in self.names.items() if name},
             "ledger": self.ledger.facts(),
@@ -229,9 +307,9 @@ class Driver:
         }
         groups = {"model": {"params": self.setting.initial}} if run is None else run.coordinator.state_groups()
         tensors = checkpoint.flatten(groups | model_groups) | {"presence": torch.from_numpy(self.presence.there())}
-        if self.over is not None:
+        if self.trained is not None:
             self.ledger.set_clients(self.presence.num_clients, self.names)
-        save_run(self.ledger.folder, self.ledger.history, tensors, facts, finished=self.over is not None)
+        save_run(self.ledger.folder, self.ledger.history, tensors, facts, finished=self.trained is not None)
         if discard:
             self.store.keep_reports(*self._saved)
         self._saved = self.applied, [] if run is None else run.unused()
@@ -256,6 +334,9 @@ class Driver:
         if facts["started"]:
             self.run = self._begun(facts["started"])
             self.run.restore(facts, lambda group: checkpoint.unflatten(tensors, group))
+        self.surveys.restore(facts.get("surveys", {}))
+        if self.run is not None:
+            self._publish()
         self._saved = self.applied, [] if self.run is None else self.run.unused()
         if self.ledger is not None:
             self.ledger.restore(self.version, facts["ledger"])

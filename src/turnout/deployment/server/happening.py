@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Kind = Literal["start", "enrol", "join", "leave", "report", "fail", "timer"]
+Kind = Literal["start", "enrol", "join", "leave", "report", "fail", "timer", "survey"]
 
 
 _INT64 = range(-(1 << 63), 1 << 63)

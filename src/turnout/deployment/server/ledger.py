@@ -6,13 +6,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from turnout.deployment.server.curves import Curves
 from turnout.deployment.server.setting import Setting
 from turnout.evaluation.evaluate import columns, evaluate
+from turnout.evaluation.sums import ClientSums
 from turnout.protocol.batch import Stepped
 from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.survey import Closed
 from turnout.record.query import History
 from turnout.record.rows import Recorder, staleness
 
@@ -61,6 +64,25 @@ class Ledger:
         shards, transforms = self._setting.test
         return columns(evaluate(self._setting.objective, params, shards, transforms).mean(), "test")
 
+    def surveyed(self, closed: Closed) -> None:
+        """Write down what came of an evaluation.
+
+        Raises:
+            CheckpointError: where it cannot be written.
+        """
+        asked, survey = closed.survey.asked, closed.survey
+        if asked.phase != "evaluate":
+            return
+        facts = {
+            "version": asked.version, "asked": len(survey.answers) + len(survey.lost), "share": asked.share,
+            "lost": survey.reasons,
+        }  # fmt: skip
+        sums = closed.sums or {name: np.zeros((0, *shape)) for name, shape in self._setting.sums.shapes.items()}
+        answers = ClientSums(closed.clients, closed.seen, sums, self._setting.sums.facts)
+        row = self.history.evaluations.save(self.folder, asked.number, facts, answers)
+        if asked.version:
+            self.curves.add(asked.version, row)
+
     def drop(self, reason: str, number: int) -> None:
         """Count tasks that ended without being used."""
         self.dropped[reason] += number
@@ -84,4 +106,5 @@ class Ledger:
             num_clients,
             name=[names.get(client) or str(client) for client in range(num_clients)],
             num_examples=[self._examples.get(client) for client in range(num_clients)],
+            **self.history.evaluations.by_client(num_clients),
         )

@@ -78,6 +78,7 @@ SCHEMAS: dict[str, Schema] = {
             "type": "array",
             "items": _object("kind what piece", kind=_text(), what=_text(), piece=_text()),
         },
+        evaluation=_FREE,
         training=_FREE,
     ),
     "Enrol": _object(

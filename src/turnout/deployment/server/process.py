@@ -31,6 +31,7 @@ from turnout.deployment.server.store import Store, StoreLost
 from turnout.deployment.server.training import training
 from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire.format import PROTOCOL
+from turnout.deployment.wire.surveys import manifest_of
 from turnout.record import storage
 from turnout.record.storage import FolderGone
 
@@ -162,6 +163,12 @@ class Server:
             "num_classes": self.experiment.data.num_classes,
             "input_shape": list(self.experiment.data.input_shape),
             "enrolment": self.options.enrolment,
+            "evaluation": {
+                "report": {
+                    name: [spec.dtype, list(spec.shape)] for name, spec in manifest_of(self.setting.sums.shapes).items()
+                },
+                "groups": self.setting.sums.facts["groups"],
+            },
             "sees": [vars(each) for each in self.setting.visible],
             "training": training(
                 self.setting.algorithm,
@@ -213,10 +220,10 @@ class Server:
             over: float | None = None
             while not task.done():
                 await asyncio.sleep(0.1)
-                if self.driver.over is not None or self.service.failure is not None:
-                    over = over or time.monotonic()
-                    if time.monotonic() - over > self.options.linger:
-                        server.should_exit = True
+                ended = self.driver.over is not None or self.service.failure is not None
+                over = (over or time.monotonic()) if ended else None
+                if over is not None and time.monotonic() - over > self.options.linger:
+                    server.should_exit = True
                 if self.service.stopping or server.should_exit:
                     self.service.draining = server.should_exit = True
                     self.http.release()

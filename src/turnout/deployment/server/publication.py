@@ -11,7 +11,6 @@ from turnout.core.types import State
 from turnout.deployment.server.store import Store
 from turnout.deployment.wire.format import digest, encode, is_finite, model_tensors
 from turnout.pieces.base.algorithm import Algorithm
-from turnout.protocol.coordinator import Coordinator
 
 
 class Published(NamedTuple):
@@ -40,14 +39,14 @@ class Publication:
         self.last: Published | None = None
         self.finite = True
 
-    def publish(self, coordinator: Coordinator, needed: Iterable[str]) -> Published:
-        """Make the present model a file, if it is none yet.
+    def publish(self, params: torch.Tensor, shared: State, needed: Iterable[str]) -> Published:
+        """Make a model a file, if it is none yet.
 
         Args:
-            coordinator: whose model it is.
+            params: the model, ``[P]``.
+            shared: what else is broadcast.
             needed: digests of other models that are still needed; all others are deleted.
         """
-        params, shared = coordinator.state.params, coordinator.shared()
         last = self.last
         if last is None or last.params is not params or last.shared is not shared:
             tensors = model_tensors(params, shared, self._algorithm.broadcast_dtype(params.dtype))

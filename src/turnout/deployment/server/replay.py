@@ -17,6 +17,7 @@ from turnout.deployment.server.driver import OVER, Applied, Driver
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import SQLITE, Entry, Store
 from turnout.protocol.pace import BoundRounds
+from turnout.protocol.survey import FIRST_TASK, Closed
 from turnout.record import checkpoint
 
 _OF_THE_PACE = ("taken", "late", OVER)  # outcomes that a simulation of the same pace has by itself
@@ -68,13 +69,14 @@ class Visits:
 
     def note(self, driver: Driver, entry: Entry, applied: Applied, version: int, running: bool) -> None:
         """Take note of an entry that was applied, and of the version and whether its cohort was chosen before."""
-        self.lost |= {(each.client, version) for each in applied.outcomes if each.outcome not in _OF_THE_PACE}
+        trained = [each for each in applied.outcomes if each.task < FIRST_TASK]
+        self.lost |= {(each.client, version) for each in trained if each.outcome not in _OF_THE_PACE}
         if entry.kind == "join" and entry.client is not None:
             self._here[entry.client] = entry.time, version + running
         if entry.kind == "leave" and entry.client is not None:
             self._leave(entry.client, entry.time, driver.version)
-        if entry.kind == "report" and entry.client is not None:
-            taken = any(each.task == entry.task and each.outcome == "taken" for each in applied.outcomes)
+        if entry.kind == "report" and entry.client is not None and (entry.task or 0) < FIRST_TASK:
+            taken = any(each.task == entry.task and each.outcome == "taken" for each in trained)
             since = self.asked.pop(entry.client, None)
             if taken and since is not None:
                 self.tasks.append((entry.client, entry.time - since))
@@ -101,6 +103,7 @@ class Replayed:
         entries: how many entries there were.
         seconds: of the server, from the first entry to the last.
         same: whether the run's own last checkpoint holds the same model; None where it is of another version.
+        surveys: what came of evaluations and queries, in the order in which they ended.
     """
 
     driver: Driver
@@ -108,6 +111,7 @@ class Replayed:
     entries: int
     seconds: float
     same: bool | None
+    surveys: list[Closed]
 
 
 def replay(setting: Setting, folder: Path, database: str | None = None) -> Replayed:
@@ -119,14 +123,14 @@ def replay(setting: Setting, folder: Path, database: str | None = None) -> Repla
     store = Recorded(folder, database)
     try:
         driver, visits, first, last = Driver(setting, store), Visits(), 0.0, 0.0
-        driver.stepped = lambda at: _compare(at, folder, found)
+        driver.stepped, driver.surveyed = (lambda at: _compare(at, folder, found)), (closed := list[Closed]()).append
         found: dict[str, bool] = {}
         for entry in store.entries():
             version, running = driver.version, _running(driver)
             visits.note(driver, entry, driver.apply(entry), version, running)
             first, last = (entry.time if entry.number == 1 else first), entry.time
         visits.end(driver, last)
-        return Replayed(driver, visits, driver.applied, last - first, found.get("same"))
+        return Replayed(driver, visits, driver.applied, last - first, found.get("same"), closed)
     finally:
         store.close()
 

@@ -12,7 +12,7 @@ from turnout.deployment.server.extra_phases import ExtraPhases
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.noise import Noise
 from turnout.deployment.server.presence import Presence
-from turnout.deployment.server.publication import Publication
+from turnout.deployment.server.publication import Published
 from turnout.deployment.server.reports import Reports, blamed, is_of_the_machine
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Outcome, Store
@@ -36,6 +36,7 @@ class Applied:
 
     Attributes:
         asked: clients who were given a task.
+        surveyed: clients who were given the task of a survey.
         outcomes: what became of tasks.
         timers: (timer, time) that were set.
         left: why a client that went away lost its task.
@@ -43,6 +44,7 @@ class Applied:
     """
 
     asked: list[int] = field(default_factory=list)
+    surveyed: list[int] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     timers: list[tuple[int, float]] = field(default_factory=list)
     left: str = "left"
@@ -59,6 +61,7 @@ class ServedRun:
         presence: who is there.
         num_clients: N, when it begins.
         noise: what the noise of its steps follows from.
+        publish: makes the present model a file.
         after_step: called after every server step.
 
     Attributes:
@@ -67,7 +70,6 @@ class ServedRun:
         timers: when each timer runs out, in seconds of the server.
         reports: those that are still to be used.
         extra: the phases after training.
-        publication: the models that clients get.
         noise: what the noise of the next step follows from.
         over: why the run has ended; None while it has not.
         empty_steps: server steps in a row that had no report, or none that could be used; since this process started.
@@ -81,11 +83,12 @@ class ServedRun:
         presence: Presence,
         num_clients: int,
         noise: Noise,
-        after_step: Callable[[], None],
+        publish: Callable[[], Published],
+        after_step: Callable[[Stepped], None],
     ) -> None:
         self.setting, self.noise = setting, noise
         self._ledger, self._presence, self._after_step = ledger, presence, after_step
-        self.reports, self.publication = Reports(setting, store), Publication(store, setting.algorithm)
+        self.reports, self._publish = Reports(setting, store), publish
         self.extra = ExtraPhases(setting, self.reports.body)
         self.tasks: dict[int, Assignment] = {}
         self.timers: dict[int, float] = {}
@@ -185,10 +188,6 @@ class ServedRun:
                 told(extra.get(order.client, order.told), 0),
             )
 
-    def _publish(self) -> Any:
-        """Make the present model a file."""
-        return self.publication.publish(self.coordinator, {assignment.model for assignment in self.tasks.values()})
-
     def timer(self, timer: SetTimer) -> None:
         """Set a timer; an earlier one does nothing any more."""
         self.timers = {timer.timer: timer.time}
@@ -236,7 +235,7 @@ class ServedRun:
         self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
         if self._ledger is not None:
             self._ledger.step(self.coordinator, stepped, self._time)
-        self._after_step()
+        self._after_step(stepped)
 
     def unusable(self, error: Exception, tasks: Sequence[int]) -> Collection[int]:
         """Return on which tasks the reports are to blame for an error."""
@@ -267,4 +266,3 @@ class ServedRun:
         self.coordinator.barred |= self.extra.barred.keys()
         self.coordinator.restore(group)
         self.coordinator.rounds, self.over = facts["rounds"], facts["over"]
-        self._publish()

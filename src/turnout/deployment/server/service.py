@@ -22,6 +22,7 @@ from turnout.deployment.server.store import Entry, Outcome, Store
 from turnout.deployment.server.verdicts import Refused, Verdict, answer_of, hashed
 from turnout.deployment.server.writer import Writer
 from turnout.deployment.wire.format import Assignment
+from turnout.protocol.survey import DECLINES, FIRST_TASK, SurveyPhase
 
 log = logging.getLogger("turnout.server")
 
@@ -107,8 +108,7 @@ class Service(Writer):
         with self._lock:
             if self._attendance.believe(client, wait + self.leases.grace):
                 self._put(Happening("join", client))
-        task = self.driver.task_of(client)
-        if task is not None:
+        if (task := self.driver.task_of(client)) is not None:
             self._attendance.heard(client, self.leases.at_work)
             return {"task": {**task.json(), "fingerprint": task.fingerprint}}
         return None
@@ -139,13 +139,24 @@ class Service(Writer):
         self._attendance.heard(client, self.leases.at_work)
 
     def fail(self, client: int, task: int, why: str) -> Future[None]:
-        """Note that a client cannot do its task: it left, or its work came to nothing.
+        """Note that a client cannot do its task: it left, its work came to nothing, or it declines for one of `DECLINES`.
 
         Raises:
             Refused: where it has no such task.
         """
         self.own(client, task)
-        return self.leave(client) if why == "left" else self._put(Happening("fail", client, task))
+        if why == "left":
+            return self.leave(client)
+        data = {"reason": why} if task >= FIRST_TASK and why in DECLINES else {}
+        return self._put(Happening("fail", client, task, data=data))
+
+    def survey(
+        self, phase: SurveyPhase, share: float = 1.0, seconds: float = 60.0, question: Any = None
+    ) -> Future[None]:
+        """Have clients judge the present model, or answer a query; see `Driver`."""
+        return self._put(
+            Happening("survey", data={"phase": phase, "share": share, "seconds": seconds, "question": question})
+        )
 
     def state_of(self, client: int, task: int) -> Verdict:
         """Return what became of a client's own task.
@@ -170,8 +181,7 @@ class Service(Writer):
 
     def open(self, client: int, task: int) -> Assignment | None:
         """Return a client's task, if it is open."""
-        found = self.driver.task_of(client)
-        return found if found is not None and found.task == task else None
+        return next((each for each in self.driver.tasks_of(client) if each.task == task), None)
 
     def ended(self, client: int, task: int, digest: str) -> Verdict | None:
         """Return the answer to a report on a task that has ended; None where it is open.
@@ -238,7 +248,7 @@ class Service(Writer):
             waiting.answer(Verdict(201, verdict.body) if fresh and verdict.status == 200 else verdict)
         else:
             waiting.answer(None)
-        return applied.asked
+        return applied.asked + applied.surveyed
 
     def _note(self, applied: Applied) -> None:
         """Take up what the driver says has followed."""
@@ -248,7 +258,7 @@ class Service(Writer):
             if len(self._recent) > 100_000:
                 del self._recent[next(iter(self._recent))]
         with self._lock:
-            for client in applied.asked:
+            for client in (*applied.asked, *applied.surveyed):
                 self._attendance.believe_at_least(client, self.leases.at_work)
             self._set_deadlines(applied.asked)
             for timer, due in applied.timers:
@@ -260,7 +270,7 @@ class Service(Writer):
             return
         due = self.clock() + self.leases.task_deadline
         for client in clients:
-            if (task := self.driver.task_of(client)) is not None:
+            if (task := self.driver.training_of(client)) is not None:
                 heapq.heappush(self._deadlines, (due, client, task.task))
 
     def _outcome(self, client: int, task: int) -> Outcome:

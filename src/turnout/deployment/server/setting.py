@@ -19,13 +19,16 @@ from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.wire.format import Assignment, model_tensors, read_manifest, told
 from turnout.deployment.wire.messages import Coding, ReportFormat
 from turnout.deployment.wire.phases import PhaseFormat
-from turnout.deployment.wire.privacy import Visible, visible
+from turnout.deployment.wire.privacy import ANSWERS, Visible, visible
+from turnout.deployment.wire.surveys import SumsFormat
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
+from turnout.evaluation.sums import SumsForm, metric_sums
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.protocol.fits import check_machines
 from turnout.protocol.pace import Pace, Phase
 from turnout.protocol.published import Published
+from turnout.protocol.survey import SURVEYS
 from turnout.record.describe import describe
 from turnout.simulation.trained import Trained
 
@@ -35,9 +38,10 @@ class Setting:
     """What a server runs.
 
     Attributes:
-        algorithm, pace, rounds, seed, evaluate_every, record_weights: of the experiment.
+        algorithm, pace, rounds, seed, evaluate_every, evaluate_share, record_weights: of the experiment.
         initial: the first model's shared part, ``[P]``.
         reports: what reports look like, by phase.
+        sums: what clients give who judge a model.
         objective: model and loss.
         test: what the server judges the model by, and the transforms of its examples; None where it has nothing, or where
             there is no one model to judge.
@@ -52,9 +56,11 @@ class Setting:
     rounds: int
     seed: int
     evaluate_every: int
+    evaluate_share: float
     record_weights: bool
     initial: torch.Tensor
     reports: dict[Phase, ReportFormat]
+    sums: SumsForm
     objective: Objective
     test: tuple[Shards, tuple[Transform, ...]] | None
     heartbeat: float
@@ -80,7 +86,9 @@ class Setting:
         computer = Computer(experiment)
         algorithm, objective = experiment.algorithm, computer.objective
         measures = bool(algorithm.measurements or algorithm.selection.measurements)
-        try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
+        x, y = try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
+        if experiment.metrics:
+            metric_sums(experiment.named_metrics(), *objective.outputs(objective.initial, iter([(x, y)])))
         initial = objective.initial[: objective.layout.num_shared].clone()
         if max_norm == "auto":
             max_norm = 100.0 * max(initial.double().norm().item(), math.sqrt(len(initial)))
@@ -90,6 +98,7 @@ class Setting:
             experiment.rounds,
             experiment.seed,
             experiment.evaluate_every,
+            experiment.evaluate_share,
             experiment.record_weights,
             initial,
             {
@@ -97,19 +106,27 @@ class Setting:
                 for phase in algorithm.phases
                 if phase not in algorithm.aggregation.phases
             },
+            experiment.sums_form(),
             objective,
             _test(experiment),
             heartbeat,
             describe(experiment),
-            visible(algorithm),
+            visible(algorithm) + (ANSWERS if experiment.evaluate_share else ANSWERS[1:]),
             Trained.of_parts(experiment, objective, initial),
         )
 
-    def expected(self, task: Assignment) -> ReportFormat | PhaseFormat:
+    def expected(self, task: Assignment) -> ReportFormat | PhaseFormat | SumsFormat:
         """Return what a report on a task looks like."""
+        if task.phase in SURVEYS:
+            return self.answer_format(task)
         if task.phase in self.algorithm.aggregation.phases:
             return PhaseFormat(task, self.algorithm.aggregation, len(self.initial))
         return self.reports[task.phase]
+
+    def answer_format(self, task: Assignment) -> SumsFormat:
+        """Return what an answer to the task of a survey looks like."""
+        assert task.phase == "evaluate"
+        return SumsFormat.of_evaluation(self.sums)
 
     def federation(self, num_clients: int) -> Federation:
         """Return what the server knows of so many clients."""
@@ -163,15 +180,28 @@ def check(experiment: Configuration) -> None:
         ConfigurationError: with the reason.
     """
     check_machines(experiment.algorithm)
-    for name in ("appeal", "gradients", "label_groups", "class_weights"):
+    for name in ("gradients", "class_weights"):
         if getattr(experiment, name) is not None:
             raise ConfigurationError(
                 f"{name}: this looks at the data of all clients, and theirs stay with them: leave it out"
             )
+    for name in ("appeal", "label_groups", "metrics"):
+        if getattr(experiment, name) and not experiment.evaluate_share:
+            raise ConfigurationError(
+                f"{name}: this looks at the data of all clients, and theirs stay with them: leave it out, or write "
+                "evaluate_share=1.0, with which clients judge the model by test examples of their own"
+            )
     if experiment.data.train.weights is not None:
         raise ConfigurationError("weights: examples of clients at home have none: leave those of the data out")
-    if experiment.metrics:
-        raise ConfigurationError("metrics: a server records loss and accuracy alone: leave them out")
+    if experiment.appeal is not None and experiment.appeal.tuning_steps:
+        raise ConfigurationError(
+            "appeal.tuning_steps: between machines, clients judge the model as it is: leave tuning_steps out"
+        )
+    if experiment.evaluate_share and not Published(experiment.algorithm).data:
+        raise ConfigurationError(
+            "evaluate_share: what clients say of the model tells of their data, which the noise of "
+            f"{type(experiment.algorithm.aggregation).__name__} does not cover: leave it out"
+        )
     opting = experiment.population.opting
     if opting is not None and opting.split == "test":
         raise ConfigurationError("opting: clients at home judge by their training examples: write split='train'")

@@ -52,7 +52,8 @@ class Entry:
         number: its place in the journal, from 1, without gaps.
         time: seconds that the server has run until then, those before a restart included.
         wall: the clock on the wall, for people.
-        kind: ``"start"``, ``"restart"``, ``"enrol"``, ``"join"``, ``"leave"``, ``"report"``, ``"fail"`` or ``"timer"``.
+        kind: ``"start"``, ``"restart"``, ``"enrol"``, ``"join"``, ``"leave"``, ``"report"``, ``"fail"``, ``"timer"`` or
+            ``"survey"``.
         client: whom it is about.
         task: which task.
         digest: of a report, or of a client's token.

@@ -70,7 +70,7 @@ class Writer(ABC):
         self._lock, self._queue = threading.Condition(), list[Happening]()
         self._outcomes: list[Outcome] = []
         self._thread: threading.Thread | None = None
-        self._saved, self._every, self._discard = (time.monotonic(), driver.version), checkpoint_every, discard
+        self._saved, self._every, self._discard = (time.monotonic(), driver.progress), checkpoint_every, discard
         count("max_empty_steps", max_empty_steps, least=0)
         self._max_empty_steps = max_empty_steps
         self._failures = 0  # writes in a row that failed
@@ -125,7 +125,7 @@ class Writer(ABC):
         except CheckpointError as error:
             log.error("no checkpoint", extra={"reason": str(error)})
             self.unsaved = str(error)
-        self._saved = time.monotonic(), self.driver.version
+        self._saved = time.monotonic(), self.driver.progress
 
     def flush(self) -> bool:
         """Write, apply and answer all that waits; return whether there was anything.
@@ -149,8 +149,8 @@ class Writer(ABC):
         self.figures = snapshot(self.driver, self.figures)
         if woken or self.driver.over is not None:
             self.woken(woken)
-        then, version = self._saved
-        if self.driver.version > version and (self.driver.over or time.monotonic() - then >= self._every):
+        then, before = self._saved
+        if self.driver.progress > before and (self.driver.over or time.monotonic() - then >= self._every):
             self.finish()
         self.check_progress()
         return True

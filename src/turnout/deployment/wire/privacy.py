@@ -9,10 +9,11 @@ from typing import Literal
 from turnout.core.checks import known_name
 from turnout.pieces.base.algorithm import Algorithm
 
-Kind = Literal["participation", "scalars", "gradients", "updates", "sums"]
-KINDS: tuple[Kind, ...] = ("participation", "scalars", "gradients", "updates", "sums")
+Kind = Literal["participation", "scalars", "gradients", "updates", "sums", "evaluations", "queries"]
+KINDS: tuple[Kind, ...] = ("participation", "scalars", "gradients", "updates", "sums", "evaluations", "queries")
 """When a client is there; numbers about it; gradients of its data; its update of the model; what is only ever summed, and
-arrives by itself unless it is masked."""
+arrives by itself unless it is masked; how models do on its test examples; and sums over its examples that an operator asks
+for. A client that does not allow the last two takes part, and declines such tasks."""
 
 _VECTORS = ("start_gradient",)
 
@@ -30,6 +31,13 @@ class Visible:
     kind: Kind
     what: str
     piece: str
+
+
+ANSWERS = (
+    Visible("evaluations", "loss and metrics of models on its test examples, as sums", "evaluate_share"),
+    Visible("queries", "numbers of examples, sums and counts of its data that are asked for", "turnout query"),
+)
+"""What a server sees of a client that answers."""
 
 
 def visible(algorithm: Algorithm) -> tuple[Visible, ...]:

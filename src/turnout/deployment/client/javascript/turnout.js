@@ -558,7 +558,7 @@ export class Client {
   /** Do a task, and keep the report. */
   async work(task) {
     const give = (reason) => this.ask("POST", `/v1/tasks/${task.task}/fail`, {json: {reason}});
-    if (task.phase !== "train") return void (await give("died"));
+    if (task.phase !== "train") return void (await give("unknown"));
     const params = await this.download(task);
     if (params === null) return;
     this.options.report({event: "training", task: task.task, version: task.version, params});

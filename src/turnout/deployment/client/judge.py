@@ -1,0 +1,79 @@
+"""A client's answers to evaluations: sums over its own test examples, at the shared model and at its own."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.core.types import State
+from turnout.data.federated import Shards
+from turnout.engine.cohort import Clients
+from turnout.engine.full_batch import full_scores
+from turnout.evaluation.appeal import content
+from turnout.evaluation.evaluate import evaluate, outputs_of
+from turnout.evaluation.sums import SumsForm, metric_sums, scored
+from turnout.pieces.base import Personalization
+from turnout.population.requirement import BoundRequirement
+
+
+def answer(
+    form: SumsForm,
+    client: Clients,
+    test: Shards,
+    personal: Personalization | None,
+    params: torch.Tensor,
+    memory: State,
+    required: BoundRequirement | None,
+) -> dict[str, Any] | None:
+    """Return the sums of one client; None where one is not finite.
+
+    Args:
+        form: which sums.
+        client: its training examples, and the objective.
+        test: its test examples, in the same row.
+        personal: what is personal; None is nothing.
+        params: the shared parameters, ``[P_u]``.
+        memory: what the client remembers.
+        required: what it requires of a model, by its row; None where nobody asks.
+    """
+    objective, transforms, row = client.objective, client.transforms, int(client.rows[0])
+    held = Shards.pooled(*test.client(row))
+    model, sums = params, dict[str, Any]()
+    if personal is not None:
+        model = personal.serving(params, {name: value[None] for name, value in memory.items()})[0]
+        first = personal.first(objective.initial, len(params))
+        shared = evaluate(objective, personal.newcomer(params, first), held, transforms)
+        sums |= {"shared_loss": float(shared.loss.sum()), "shared_score": float(shared.score.sum())}
+    sums |= scored(evaluate(objective, model, held, transforms), held.y.cpu().numpy(), form.groups)
+    if form.metrics:
+        sums |= metric_sums(form.metrics, *outputs_of(objective, model, held, transforms))
+    if form.appeal:
+        assert required is not None
+        sums |= _appeal(form, client, test, model, required)
+    return sums if all(math.isfinite(value) for name in sums for value in np.atleast_1d(sums[name])) else None
+
+
+def _appeal(
+    form: SumsForm, client: Clients, test: Shards, model: torch.Tensor, required: BoundRequirement
+) -> dict[str, float]:
+    """Return whether a model meets what a client requires on each split, and how well the model does that it prefers."""
+    found, row = dict[str, np.ndarray](), int(client.rows[0])
+    for split, shards in (("train", client.shards), ("test", test)):
+        loss, score = (value.cpu().numpy() for value in full_scores(replace(client, shards=shards), model))
+        found |= {f"{split}_loss": loss, f"{split}_accuracy": score}
+    own = BoundRequirement(
+        required.measure,
+        required.train[[row]],
+        None if required.test is None else required.test[[row]],
+        None if required.solo_accuracy is None else required.solo_accuracy[[row]],
+    )
+    happy = {split: bool(content(found, own, split)[0]) for split in ("train", "test")}
+    sums = {f"appeal_{split}": float(value) for split, value in happy.items()}
+    if form.alone:
+        assert own.solo_accuracy is not None
+        sums["preferred"] = float((found["test_accuracy"] if happy["test"] else own.solo_accuracy)[0])
+    return sums

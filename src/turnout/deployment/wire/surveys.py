@@ -1,0 +1,113 @@
+"""The answers to evaluations and queries as bytes: sums, each with a leading axis of 1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from turnout.core.types import State
+from turnout.deployment.wire.edge import Malformed, read_object
+from turnout.deployment.wire.format import (
+    NAMES,
+    Assignment,
+    Manifest,
+    Spec,
+    WireError,
+    decode,
+    encode,
+    is_finite,
+    size_limit,
+)
+from turnout.evaluation.sums import SumsForm
+
+_MOST = 1 << 40  # examples that a client may claim
+_COUNTS = ("num_examples", "group_examples", "counts")
+_SHARES = {"score": "num_examples", "shared_score": "num_examples", "group_score": "group_examples"}
+"""Sums of numbers from 0 to 1 where examples have labels, and the examples that they are over."""
+_UNIT = ("appeal_train", "appeal_test", "preferred")
+"""Numbers from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class SumsFormat:
+    """What an answer looks like, and what it can be.
+
+    Attributes:
+        manifest: its tensors.
+        labelled: whether scores are numbers of examples that are right, in place of squared errors.
+    """
+
+    manifest: Manifest
+    labelled: bool = True
+
+    @classmethod
+    def of_evaluation(cls, form: SumsForm) -> SumsFormat:
+        """Return what an answer to an evaluation looks like."""
+        return cls(manifest_of(form.shapes), form.metric == "accuracy")
+
+    @property
+    def size_limit(self) -> int:
+        """The most bytes that such an answer can have."""
+        return size_limit(self.manifest)
+
+    def read(self, body: bytes, client: int = 0, version: int = 0, repeat: int = 0) -> dict[str, Any]:
+        """Return the sums of an answer, as plain values.
+
+        Raises:
+            WireError: for other tensors, NaN or infinity, and sums that no examples have.
+        """
+        del client, version, repeat
+        tensors = decode(body, self.manifest)
+        for name, value in tensors.items():
+            if not is_finite(value):
+                raise WireError(f"{name} holds NaN or infinity")
+            if name in _COUNTS and not bool(((value >= 0) & (value <= _MOST)).all()):
+                raise WireError(f"{name} is {value.flatten().tolist()[:3]}, needed 0 to 2^40")
+        if "num_examples" in tensors and int(tensors["num_examples"][0]) == 0:
+            raise WireError("num_examples is 0: a client without examples declines")
+        if self.labelled:
+            _check_shares(tensors)
+        return {name: value[0].tolist() for name, value in tensors.items()}
+
+
+def manifest_of(shapes: Mapping[str, tuple[int, ...]]) -> Manifest:
+    """Return the tensors of sums of these shapes: numbers of examples are whole numbers, all others float64."""
+    kinds = {name: torch.int64 if name in _COUNTS else torch.float64 for name in shapes}
+    return {name: Spec(NAMES[kinds[name]], (1, *shape)) for name, shape in shapes.items()}
+
+
+def sums_body(sums: Mapping[str, Any]) -> bytes:
+    """Write the sums of one client, numbers or lists of them."""
+    kinds = {name: torch.int64 if name in _COUNTS else torch.float64 for name in sums}
+    return encode({name: torch.tensor(value, dtype=kinds[name])[None] for name, value in sums.items()})
+
+
+def question_tensor(question: Mapping[str, Any]) -> torch.Tensor:
+    """Return what a query asks for as the bytes of JSON, ``U8 [n]``."""
+    return torch.tensor(list(json.dumps(question, sort_keys=True).encode()), dtype=torch.uint8)
+
+
+def question_of(task: Assignment) -> dict[str, Any]:
+    """Return what the task of a query asks for.
+
+    Raises:
+        WireError: where it asks for nothing that can be read.
+    """
+    try:
+        return read_object(bytes(task.tensors()["question"][0].tolist()))
+    except (KeyError, Malformed, ValueError):
+        raise WireError("the server's task is no query: it has no question") from None
+
+
+def _check_shares(tensors: State) -> None:
+    """Refuse more right examples than examples, and shares beyond 0 to 1."""
+    for name, of in _SHARES.items():
+        if name in tensors and not bool(((tensors[name] >= 0) & (tensors[name] <= tensors[of])).all()):
+            raise WireError(f"{name} is {tensors[name].flatten().tolist()[:3]}, needed 0 to {of}")
+    for name in _UNIT:
+        if name in tensors and not 0.0 <= float(tensors[name][0]) <= 1.0:
+            raise WireError(f"{name} is {float(tensors[name][0])}, needed 0 to 1")

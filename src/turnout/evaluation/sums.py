@@ -1,0 +1,162 @@
+"""Compute the figures of an evaluation from sums that clients give of their own test examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.evaluation.evaluate import Scores, columns, figures
+from turnout.evaluation.fairness import fairness, spread
+from turnout.evaluation.metrics import Metric
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class SumsForm:
+    """What each client gives in an evaluation.
+
+    Attributes:
+        groups: groups of labels whose examples are summed by themselves.
+        metrics: further sums by name, of functions that return one number for each example.
+        appeal: whether clients say if the model meets what they require of it.
+        alone: whether they have models of their own, which they prefer to one that does not.
+        personal: whether clients are served by models of their own, beside which they judge the shared one.
+        metric: ``"accuracy"``, or ``"rmse"`` of numbers to predict.
+    """
+
+    groups: Groups = ()
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    appeal: bool = False
+    alone: bool = False
+    personal: bool = False
+    metric: str = "accuracy"
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each sum.
+
+        >>> SumsForm(groups=((0, 1), (2,))).shapes
+        {'num_examples': (), 'loss': (), 'score': (), 'group_examples': (2,), 'group_score': (2,)}
+        """
+        names = ["num_examples", "loss", "score"]
+        names += ["shared_loss", "shared_score"] if self.personal else []
+        names += ["appeal_train", "appeal_test"] if self.appeal else []
+        names += ["preferred"] if self.appeal and self.alone else []
+        found: dict[str, tuple[int, ...]] = dict.fromkeys([*names, *(f"metric.{name}" for name in self.metrics)], ())
+        if self.groups:
+            found |= dict.fromkeys(("group_examples", "group_score"), (len(self.groups),))
+        return found
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Whatever `ClientSums` needs of it, as plain values."""
+        return {"groups": [list(group) for group in self.groups], "metric": self.metric, "personal": self.personal}
+
+
+def scored(scores: Scores, labels: np.ndarray, groups: Groups) -> dict[str, Any]:
+    """Sum the scores of one client's examples."""
+    sums: dict[str, Any] = {
+        "num_examples": len(scores.loss),
+        "loss": float(scores.loss.sum()),
+        "score": float(scores.score.sum()),
+    }
+    if groups:
+        inside = [np.isin(labels, group) for group in groups]
+        sums["group_examples"] = [int(rows.sum()) for rows in inside]
+        sums["group_score"] = [float(scores.score[rows].sum()) for rows in inside]
+    return sums
+
+
+def metric_sums(metrics: Mapping[str, Metric], outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
+    """Sum the metrics of one client's examples.
+
+    Raises:
+        ConfigurationError: for a metric that does not return one number for each example.
+    """
+    sums = {}
+    for name, function in metrics.items():
+        values: Any = function(outputs, targets)
+        if not isinstance(values, torch.Tensor) or values.shape != (len(targets),):
+            raise ConfigurationError(
+                f"metrics: {name} returns one figure for all examples together, and clients give sums over theirs: write a "
+                "function that returns a number for each example, or leave it out"
+            )
+        sums[f"metric.{name}"] = float(values.double().sum())
+    return sums
+
+
+@dataclass(frozen=True, eq=False)
+class ClientSums:
+    """Sums over the test examples of clients, one row each.
+
+    Figures have the names that they have in the table of rounds of a simulation, and are the same for the same sums.
+
+    Attributes:
+        clients: who answered, ascending, int64 ``[n]``.
+        seen: who had been in a server step before the model was made, bool ``[n]``.
+        sums: those of `SumsForm`, float64 ``[n]`` or ``[n, G]`` by name.
+        facts: `SumsForm.facts`.
+    """
+
+    clients: np.ndarray
+    seen: np.ndarray
+    sums: Mapping[str, np.ndarray]
+    facts: Mapping[str, Any]
+
+    def by_client(self) -> dict[str, np.ndarray]:
+        """Return mean loss, the metric, and whatever else is a mean over examples, of each client, float64 ``[n]``."""
+        sums, number = self.sums, self.sums["num_examples"]
+        found = figures(self.facts["metric"], sums["loss"] / number, sums["score"] / number)
+        found |= {name.removeprefix("metric."): sums[name] / number for name in sums if name.startswith("metric.")}
+        return {f"test_{name}": values for name, values in found.items()}
+
+    def figures(self) -> dict[str, float]:
+        """Return figures over all clients who answered, and by themselves over those that never were in a step.
+
+        How evenly clients are served has the names of `turnout.reporting`: ``client_test_mean``, ``client_test_worst``, ....
+        """
+        if not len(self.clients):
+            return {}
+        found = self._of(self.seen | True)
+        if (never := ~self.seen).any():
+            # A personal part that was never fitted: after 0 steps of adaptation, as a simulation calls it.
+            prefix = "unseen_after_0_" if self.facts["personal"] else "unseen_"
+            found |= {f"{prefix}{name}": value for name, value in self._of(never).items()}
+        values = self.by_client()[f"test_{self.facts['metric']}"]
+        even = fairness(values) if self.facts["metric"] == "accuracy" else {"spread": spread(values)}
+        return found | {f"client_test_{name}": float(value) for name, value in even.items()}
+
+    def _of(self, rows: np.ndarray) -> dict[str, float]:
+        """Return figures over some of the clients."""
+        sums = {name: values[rows] for name, values in self.sums.items()}
+        total = {name: values.sum(axis=0) for name, values in sums.items()}
+        number, metric = total["num_examples"], self.facts["metric"]
+        row = columns(figures(metric, total["loss"] / number, total["score"] / number), "test")
+        for name in total:
+            if name.startswith("metric."):
+                row[f"test_{name.removeprefix('metric.')}"] = float(total[name] / number)
+        if self.facts["personal"]:
+            mean = figures(metric, total["shared_loss"] / number, total["shared_score"] / number)
+            row |= columns(mean, "shared_test")
+        for i, group in enumerate(self.facts["groups"]):
+            if total["group_examples"][i]:
+                name = f"test_accuracy_of_{'_'.join(map(str, group))}"
+                row[name] = float(total["group_score"][i] / total["group_examples"][i])
+        return row | self._appeal(sums)
+
+    def _appeal(self, sums: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Return the columns of `turnout.evaluation.appeal.AppealMetrics` over some of the clients."""
+        if "appeal_test" not in sums:
+            return {}
+        row = {name: float(sums[name].mean()) for name in ("appeal_train", "appeal_test")}
+        if self.facts["metric"] == "accuracy":
+            row["client_accuracy"] = float((sums["score"] / sums["num_examples"]).mean())
+        if "preferred" in sums:
+            row["preferred_accuracy"] = float(sums["preferred"].mean())
+        return row

@@ -1,0 +1,170 @@
+"""Ask clients something beside training, an evaluation or a query: a step that only sums, and leaves the model alone.
+
+A survey goes on beside the pace, which knows nothing of it: a client has tasks of surveys and a task of training at a time,
+and does those of surveys first, so that it judges a model before it trains from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from turnout.core.random import fold, stream, uniform
+
+SurveyPhase = Literal["evaluate", "query"]
+SURVEYS: tuple[SurveyPhase, ...] = ("evaluate", "query")
+"""The phases of tasks that belong to no round."""
+
+DECLINES = ("no test examples", "refused", "unknown")
+"""Why a client declines a task of a survey: it holds out nothing, its policy does not allow an answer, or it does not know
+what is asked for."""
+
+FIRST_TASK = 10**14
+"""The number of the first task of a survey; those of training are smaller."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked, and of whom.
+
+    Attributes:
+        number: of the survey, from 0.
+        phase: ``"evaluate"`` or ``"query"``.
+        version: of the model.
+        share: of the clients who are asked: each with this probability, drawn from (seed, number, client).
+        ends: when it ends at the latest, in seconds of the server.
+        stays: whether it goes on until then, for clients who come; otherwise it ends with the last answer.
+        every: whether it is one that comes every so many steps.
+        question: what a query asks for, as plain values.
+    """
+
+    number: int
+    phase: SurveyPhase
+    version: int
+    share: float
+    ends: float
+    stays: bool = False
+    every: bool = False
+    question: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Survey:
+    """Who was asked in one survey, and what became of that.
+
+    Args:
+        asked: what is asked.
+        seed: of the run.
+
+    Attributes:
+        asked: as given.
+        answers: what each client answered, by client.
+        lost: why others who were asked have not, by client.
+        open: clients who have a task.
+    """
+
+    def __init__(self, asked: Asked, seed: int) -> None:
+        self.asked, self._key = asked, stream("survey", seed, asked.number)
+        self.answers: dict[int, dict[str, Any]] = {}
+        self.lost: dict[int, str] = {}
+        self.open: set[int] = set()
+        self._any = -1  # who is asked because nobody else would be
+
+    def begin(self, there: Sequence[int]) -> list[int]:
+        """Return whom of those who are there to ask: at least one of them."""
+        chosen = self._drawn(there)
+        if len(there) and not len(chosen):
+            numbers = uniform(fold(self._key, np.array(there, dtype=np.int64)))
+            self._any = there[int(numbers.argmin())]
+            chosen = [self._any]
+        return self._ask(chosen)
+
+    def joined(self, client: int) -> list[int]:
+        """Return whom to ask now that a client came: it, or nobody."""
+        if client in self.answers or client in self.open or self.lost.get(client, "left") != "left":
+            return []
+        if not self.lost and not self.answers and not self.open:
+            return self.begin([client])
+        return self._ask(self._drawn([client]) or ([client] if client == self._any else []))
+
+    def answered(self, client: int, answer: dict[str, Any]) -> None:
+        """Take a client's answer."""
+        self.open.discard(client)
+        self.answers[client] = answer
+
+    def failed(self, client: int, reason: str) -> None:
+        """Note that a client does not answer; one that left is asked again when it comes back."""
+        self.open.discard(client)
+        self.lost[client] = reason
+
+    def close(self) -> None:
+        """End it; whoever is still at work comes too late."""
+        self.lost |= dict.fromkeys(self.open, "late")
+        self.open.clear()
+
+    @property
+    def done(self) -> bool:
+        """Whether everybody who was asked has answered, or will not."""
+        return not self.asked.stays and not self.open and bool(self.answers or self.lost)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many clients have not answered, by reason."""
+        return dict(sorted(Counter(self.lost.values()).items()))
+
+    def _ask(self, clients: Iterable[int]) -> list[int]:
+        found = list(clients)
+        self.open.update(found)
+        for client in found:
+            self.lost.pop(client, None)
+        return found
+
+    def _drawn(self, clients: Sequence[int]) -> list[int]:
+        if self.asked.share >= 1.0 or not len(clients):
+            return list(clients)
+        numbers = uniform(fold(self._key, np.array(clients, dtype=np.int64)))
+        return [client for client, number in zip(clients, numbers.tolist(), strict=True) if number < self.asked.share]
+
+    def facts(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        return {
+            "asked": vars(self.asked),
+            "answers": list(self.answers.items()),
+            "lost": list(self.lost.items()),
+            "any": self._any,
+        }
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], seed: int) -> Survey:
+        """Restore what `facts` returned, but for who has a task."""
+        survey = cls(Asked(**facts["asked"]), seed)
+        survey.answers, survey.lost = dict(facts["answers"]), dict(facts["lost"])
+        survey._any = facts["any"]
+        return survey
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What came of a survey.
+
+    Attributes:
+        survey: who answered, and why others have not.
+        seen: which of `clients` had been in a server step before the model was made, bool ``[n]``.
+    """
+
+    survey: Survey
+    seen: np.ndarray
+
+    @property
+    def clients(self) -> np.ndarray:
+        """Who answered, ascending, int64 ``[n]``."""
+        return np.array(sorted(self.survey.answers), dtype=np.int64)
+
+    @property
+    def sums(self) -> dict[str, np.ndarray]:
+        """What they answered, float64 ``[n, ...]`` by name."""
+        rows = [self.survey.answers[client] for client in self.clients.tolist()]
+        return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in (rows[0] if rows else ())}

@@ -1,0 +1,134 @@
+"""Keep what clients of a server answered in evaluations: one file each, and the figures of all of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from turnout.evaluation.sums import ClientSums
+from turnout.record import storage
+from turnout.record.schema import EVALUATION_COLUMNS
+from turnout.record.tables import build, damaged, read, write
+
+FOLDER = "evaluations"
+"""The folder of evaluations in that of a run."""
+
+_NAME = re.compile(r"[0-9]{8}\.parquet")
+
+
+class Evaluations:
+    """The evaluations of a run by clients, in the order in which they were asked for.
+
+    Attributes:
+        by_round: the figures of the last evaluation of each version, by their columns in the table of rounds.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[int, dict[str, Any]] = {}
+        self._answers: dict[int, ClientSums] = {}
+        self.by_round: dict[int, dict[str, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, number: int, facts: Mapping[str, Any], answers: ClientSums) -> dict[str, float]:
+        """Add an evaluation and return its figures.
+
+        Args:
+            number: of the evaluation.
+            facts: its version, how many clients were ``asked``, and why some have not ``answered``.
+            answers: what the others did.
+        """
+        asked, figures = facts["asked"], answers.figures()
+        row = {"evaluation": number, "version": facts["version"], "asked": asked, "answered": len(answers.clients)}
+        row["examples"] = int(answers.sums["num_examples"].sum()) if len(answers.clients) else 0
+        row |= {f"lost_{reason.replace(' ', '_')}": count for reason, count in facts["lost"].items()}
+        self._rows[number], self._answers[number] = row | figures, answers
+        of_round = {name: value for name, value in figures.items() if not name.startswith("client_test_")}
+        of_round |= {"evaluation_asked": float(asked), "evaluation_answered": float(len(answers.clients))}
+        self.by_round[facts["version"]] = of_round
+        return of_round
+
+    @property
+    def table(self) -> pa.Table:
+        """One row for each evaluation: `EVALUATION_COLUMNS`, then figures by name."""
+        rows = [self._rows[number] for number in sorted(self._rows)]
+        names = dict.fromkeys(name for row in rows for name in row)
+        return build({name: [row.get(name) for row in rows] for name in names}, EVALUATION_COLUMNS)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table of rounds that evaluations fill."""
+        return list(dict.fromkeys(name for figures in self.by_round.values() for name in figures))
+
+    def by_client(self, num_clients: int) -> dict[str, np.ndarray]:
+        """Return what each client answered last, float64 ``[N]``; NaN for clients who never did."""
+        found: dict[str, np.ndarray] = {}
+        for number in sorted(self._answers):
+            answers = self._answers[number]
+            for name, values in answers.by_client().items():
+                found.setdefault(name, np.full(num_clients, np.nan))[answers.clients] = values
+        return found
+
+    def answers(self, number: int) -> ClientSums:
+        """Return what clients answered in an evaluation, by its number."""
+        return self._answers[number]
+
+    def save(self, folder: Path, number: int, facts: Mapping[str, Any], answers: ClientSums) -> dict[str, float]:
+        """Add an evaluation and write it, as one file; return its figures.
+
+        Raises:
+            CheckpointError: where it cannot be written.
+        """
+        flat: dict[str, Any] = {"client": answers.clients, "seen": answers.seen.astype(np.int64)}
+        for name, values in answers.sums.items():
+            flat |= {name: values} if values.ndim == 1 else {f"{name}.{i}": column for i, column in enumerate(values.T)}
+        table = build(flat, {"client": pa.int64(), "seen": pa.int64()})
+        known = json.dumps({**facts, "form": answers.facts}, sort_keys=True)
+        table = table.replace_schema_metadata({"evaluation": known})
+        storage.save(folder / FOLDER, {f"{number:08d}.parquet": lambda path: write(path, [table], table.schema)})
+        return self.add(number, facts, answers)
+
+    @classmethod
+    def load(cls, folder: Path, last: int | None = None) -> Evaluations:
+        """Read the evaluations of a run up to a version.
+
+        Raises:
+            CheckpointError: for a file that is damaged.
+        """
+        found, place = cls(), folder / FOLDER
+        for path in sorted(place.iterdir()) if place.is_dir() else ():
+            if not _NAME.fullmatch(path.name):
+                continue
+            table = read(path, {"client": pa.int64(), "seen": pa.int64()})
+            try:
+                facts = json.loads((table.schema.metadata or {})[b"evaluation"])
+                form = facts.pop("form")
+            except (KeyError, ValueError) as error:
+                raise damaged(path, str(error)) from error
+            if last is None or facts["version"] <= last:
+                found.add(int(path.stem), facts, _answers(table, form))
+        return found
+
+
+def _answers(table: pa.Table, form: Mapping[str, Any]) -> ClientSums:
+    """Return the sums that `Evaluations.save` wrote."""
+    sums: dict[str, Any] = {}
+    for name in table.column_names[2:]:
+        of, _, place = name.rpartition(".")
+        values = table[name].to_numpy()
+        if of in ("group_examples", "group_score") and place.isdigit():
+            sums.setdefault(of, {})[int(place)] = values
+        else:
+            sums[name] = values
+    sums = {
+        name: np.stack([values[i] for i in sorted(values)], axis=1) if isinstance(values, dict) else values
+        for name, values in sums.items()
+    }
+    return ClientSums(table["client"].to_numpy(), table["seen"].to_numpy().astype(bool), sums, form)

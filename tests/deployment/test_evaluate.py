@@ -1,0 +1,226 @@
+"""Clients of a server judge its models by their own test examples: the figures of a simulation, through tasks and journal."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from turnout import AppealMetrics, Experiment, Population, Sgd, ditto, fedavg_p, fedrep, maxfl, models
+from turnout.core.checks import ConfigurationError
+from turnout.data.federated import FederatedData, Shards
+from turnout.deployment.client.worker import Worker
+from turnout.deployment.server.replay import replay
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.wire.format import WireError
+from turnout.deployment.wire.surveys import SumsFormat, sums_body
+from turnout.evaluation.fairness import fairness
+from turnout.evaluation.sums import SumsForm
+from turnout.population.availability import Everyone
+from turnout.record.query import History
+from turnout.simulation import Simulation
+
+from ..tiny import SIZES, classification
+from .test_crashes import KILLS, live, reaper
+
+__all__ = ["reaper"]
+
+LOCAL = Sgd(lr=0.05, steps=2, batch_size=4)
+ALL = range(len(SIZES))
+
+
+def held_out(holders=ALL, dtype=torch.float64):
+    """Clients of whom some hold test examples of their own."""
+    train = classification(dtype=dtype)
+    sizes = [4 + row if row in holders else 0 for row in ALL]
+    assert train.test is not None
+    held = Shards(train.test.x[: sum(sizes)], train.test.y[: sum(sizes)], np.concatenate([[0], np.cumsum(sizes)]))
+    return FederatedData("held out", train.train, 4, client_test=held)
+
+
+def hinge(outputs, targets):
+    """One number for each example, whose mean is the figure."""
+    return (1 - outputs.gather(1, targets[:, None])[:, 0]).clamp(min=0)
+
+
+def experiment(algorithm, data=None, **options):
+    options = {"rounds": 4, "evaluate_every": 2, "evaluate_share": 1.0, "population": Population(Everyone()), **options}
+    return Experiment(held_out() if data is None else data, models.Mlp(hidden=(4,)), algorithm, **options)
+
+
+PLAIN = {"appeal": AppealMetrics(), "label_groups": ((0, 1), (3,)), "metrics": (hinge,)}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        (maxfl(LOCAL, cohort_size=3), PLAIN),
+        (fedrep(LOCAL, share=0.5, cohort_size=3), {"metrics": (hinge,)}),
+        (ditto(LOCAL, cohort_size=3), {}),
+        (fedavg_p(LOCAL, cohort_size=3), {}),
+    ],
+)
+def test_served_and_simulated_figures_are_the_same(world, algorithm, options):
+    """All columns about test examples, in every round and for every client; of personal models, too."""
+    run = experiment(algorithm, **options)
+    deployed, simulation = world(run).run(), Simulation(run)
+    for _ in range(run.rounds):
+        simulation.round()
+    simulation.finish()
+    deployed.host.service.finish()
+    served, simulated = History.load(deployed.folder), simulation.history
+    names = [name for name in simulated.column_names if name.startswith(("test_", "appeal_", "client_", "preferred_"))]
+    assert {"test_loss", "test_accuracy"} <= set(names)
+    for name in names:
+        rounds, values = simulated.column(name)
+        np.testing.assert_array_equal(served.column(name)[0], rounds, name)
+        np.testing.assert_allclose(served.column(name)[1], values, rtol=1e-12, atol=0, err_msg=name)
+    for name in [name for name in simulated.clients.column_names if name.startswith("test_")]:
+        ours, theirs = served.client_column(name), simulated.client_column(name)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=0, err_msg=name)
+    of_clients = fairness(simulated.client_column("test_accuracy"))
+    table = served.evaluations.table.to_pylist()
+    assert [(row["version"], row["asked"], row["answered"]) for row in table] == [(2, 8, 8), (4, 8, 8)]
+    for name, value in of_clients.items():
+        assert table[-1][f"client_test_{name}"] == pytest.approx(value, rel=1e-12), name
+    assert ("shared_test_accuracy" in table[-1]) == (algorithm.personal is not None)
+
+
+def test_clients_without_test_examples_are_counted_as_not_answering(world):
+    run = experiment(maxfl(LOCAL, cohort_size=3), held_out(range(5)), rounds=2)
+    history = world(run).run().host.driver.ledger.history
+    (row,) = history.evaluations.table.to_pylist()
+    assert (row["asked"], row["answered"], row["lost_no_test_examples"]) == (8, 5, 3)
+    assert history.column("evaluation_asked")[1].tolist() == [8]
+    assert history.column("evaluation_answered")[1].tolist() == [5]
+
+
+def test_a_share_of_clients_is_drawn_anew_each_time(world):
+    run = experiment(maxfl(LOCAL, cohort_size=3), rounds=8, evaluate_every=1, evaluate_share=0.4)
+    history = world(run).run().host.driver.ledger.history
+    cohorts = [history.evaluations.answers(number).clients.tolist() for number in range(8)]
+    assert all(1 <= len(cohort) < 8 for cohort in cohorts)
+    assert len({tuple(cohort) for cohort in cohorts}) > 4
+
+
+def test_training_is_that_of_a_run_without_evaluations(world, folder):
+    """The model and who took part when are the same, whether anybody judges models or not."""
+    run = experiment(fedrep(LOCAL, share=0.5, cohort_size=3))
+    with_them = world(run, folder=folder / "with").run().host.driver
+    without = world(replace(run, evaluate_share=0.0), folder=folder / "without").run().host.driver
+    assert torch.equal(with_them.params, without.params)
+    assert with_them.ledger.history.participation.equals(without.ledger.history.participation)
+
+
+def test_replay_has_the_same_answers(world):
+    deployed = world(experiment(ditto(LOCAL, cohort_size=3))).run()
+    again = replay(deployed.setting, deployed.folder)
+    assert again.same in (True, None)
+    kept = deployed.host.driver.ledger.history.evaluations
+    assert len(again.surveys) == len(kept) == 2
+    for closed in again.surveys:
+        answers = kept.answers(closed.survey.asked.number)
+        np.testing.assert_array_equal(closed.clients, answers.clients)
+        for name, values in closed.sums.items():
+            np.testing.assert_array_equal(values, answers.sums[name])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"evaluate_share": 0.0, "appeal": AppealMetrics()}, "or write evaluate_share=1.0"),
+        ({"evaluate_share": 0.0, "label_groups": ((0,),)}, "label_groups: this looks at the data of all clients"),
+        ({"appeal": AppealMetrics(tuning_steps=3)}, "leave tuning_steps out"),
+        ({"metrics": ("f1",)}, "f1 returns one figure for all examples together"),
+    ],
+)
+def test_what_clients_cannot_judge_is_refused(options, said):
+    with pytest.raises(ConfigurationError, match=said):
+        Setting.of(experiment(maxfl(LOCAL, cohort_size=3), **options))
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
+def test_a_share_is_from_0_to_1(share):
+    with pytest.raises(ConfigurationError, match="evaluate_share: got"):
+        experiment(maxfl(LOCAL, cohort_size=3), evaluate_share=share)
+
+
+def test_kills_at_every_operation(world, folder, reaper):
+    """Server and clients die while they write, again and again: no answer is lost, and none counts twice."""
+    run = experiment(ditto(LOCAL, cohort_size=8), rounds=max(4, KILLS // 2), evaluate_every=1)
+    whole = world(run, folder=folder / "whole").run().host.driver
+    deployed = world(run, folder=folder / "server", homes=folder / "homes", checkpoint_every=0.0)
+    while not all(home.over for home in deployed.homes):
+        for row in range(len(deployed.homes)):
+            if reaper.left is None:
+                reaper.arm()
+            live(deployed, row)
+    reaper.left = None
+    assert min(reaper.kills.values()) >= KILLS
+    deployed.host.service.finish()
+    driver = deployed.host.driver
+    assert torch.equal(driver.params, whole.params)
+    expected = whole.ledger.history.evaluations.table
+    assert driver.ledger.history.evaluations.table.equals(expected)
+    assert History.load(deployed.folder).evaluations.table.equals(expected)
+    assert [row["answered"] for row in expected.to_pylist()] == [8] * run.rounds
+    assert replay(deployed.setting, deployed.folder).same is True
+
+
+def test_a_client_whose_policy_allows_no_evaluations_trains_and_declines(world):
+    deployed = world(experiment(maxfl(LOCAL, cohort_size=8), rounds=2))
+    deployed.homes[3].client.trainer = Worker(deployed.computer, 3, allows=("queries",))
+    history = deployed.run().host.driver.ledger.history
+    (row,) = history.evaluations.table.to_pylist()
+    assert (row["answered"], row["lost_refused"]) == (7, 1)
+    assert history.participation.num_rows == 2 * 8
+
+
+def test_an_evaluation_ends_without_those_who_left_or_are_silent(world):
+    """Whoever comes back while it goes on is asked again; after ten minutes it ends, and with it the run."""
+    deployed = world(experiment(maxfl(LOCAL, cohort_size=3), rounds=1))
+    for home in deployed.homes:  # all are there; the last one to come has the server begin
+        home.step(deployed.host)
+    deployed.host.pump()
+    driver, service = deployed.host.driver, deployed.host.service
+    gone, back, silent = [home for row, home in enumerate(deployed.homes) if driver.training_of(row) is None][:3]
+    absent = [deployed.homes.index(home) for home in (gone, back, silent)]
+    for home in [home for row, home in enumerate(deployed.homes) if row not in absent] * 3:
+        home.turn(deployed.host)
+    assert driver.version == 1
+    for row in absent[:2]:
+        service.leave(row)
+    deployed.host.pump()
+    assert driver.task_of(absent[0]) is None
+    for _ in range(4):
+        back.turn(deployed.host)
+    assert driver.over is None
+    deployed.clock.now += 601.0
+    deployed.host.pump()
+    assert driver.over == "the run is over"
+    (row,) = driver.ledger.history.evaluations.table.to_pylist()
+    assert (row["asked"], row["answered"], row["lost_left"], row["lost_late"]) == (8, 6, 1, 1)
+
+
+GOOD = {"num_examples": 4, "loss": 2.0, "score": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"score": 5.0}, "score is .* needed 0 to num_examples"),
+        ({"score": -1.0}, "score is"),
+        ({"num_examples": -1}, "needed 0 to 2\\^40"),
+        ({"num_examples": 0, "score": 0.0}, "a client without examples declines"),
+        ({"loss": float("nan")}, "loss holds NaN or infinity"),
+        ({"loss": float("inf")}, "loss holds NaN or infinity"),
+        ({"more": 1.0}, "nobody asked for 'more'"),
+        ({"appeal_train": 2.0}, "needed 0 to 1"),
+        ({"group_score": [1.0, 2.0]}, "group_score is"),
+    ],
+)
+def test_answers_that_no_examples_have_are_refused(wrong, said):
+    form = SumsForm(appeal="appeal_train" in wrong, groups=((0,), (1,)) if "group_score" in wrong else (), alone=False)
+    more = {name: [1, 1] if name == "group_examples" else 0.0 for name in form.shapes if name not in GOOD}
+    with pytest.raises(WireError, match=said):
+        SumsFormat.of_evaluation(form).read(sums_body(GOOD | more | wrong))
