@@ -1,5 +1,6 @@
 """Serve a federation, have a swarm of clients come and go, kill the server in the middle, and compare with the simulation.
 
+The server has no data: it knows the shape of an example. What it has trained is judged here, where the test examples are.
 Everything stays on this machine: ``make demo-serve``, or ``python examples/served.py``.
 """
 
@@ -18,9 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import torch
 from rich.console import Console
 from rich.table import Table
+from torch.nn.functional import cross_entropy
 
+import turnout
 from turnout.cli import layers
 from turnout.cli.settings import Settings
 from turnout.record.query import History
@@ -32,19 +36,20 @@ def main() -> None:
     """Run the demo."""
     trial = Trial(
         Path(__file__).with_name("served.toml"),
-        serve=["--min-clients", "5"],
+        serve=["--min-clients", "5", "--inputs", "64", "--classes", "10"],
         swarm=["--availability", "markov", "availability.mean=0.3", "--seconds-per-round", "0.25"],
     )
     folder = Path(tempfile.mkdtemp(prefix="turnout-served-"))
     served = trial.served(folder)
     trial.replay(folder, "--as-trace", str(folder / "trace"))
     who_came = simulated(folder / "trace" / "simulation.json")
+    planned = trial.simulated()
     show(
-        {
-            "served, killed once": served,
-            "simulated, those who came": who_came,
-            "simulated, as planned": trial.simulated(),
-        }
+        ("served, killed once", served, *judged(folder, trial.config)),
+        *(
+            (f"simulated, {name}", history, history.final("test_accuracy"), history.final("test_loss"))
+            for name, history in (("those who came", who_came), ("as planned", planned))
+        ),
     )
     print("The simulation of those who came has the server's participants in every step.")
     print("A server steps when its cohort has reported, not once in a round of availability: others come than planned.")
@@ -133,12 +138,20 @@ def wait(
     raise TimeoutError(f"{url} has ended, or not answered as wanted: server.log in its folder says why")
 
 
-def show(histories: dict[str, History]) -> None:
-    """Print how the runs ended, beside each other."""
+def judged(folder: Path, config: Path) -> tuple[float, float]:
+    """Return accuracy and loss of the model in a run's folder, on the test examples of the data that settings name."""
+    test = Settings.of(layers.read(config)).data().test
+    assert test is not None
+    with torch.no_grad():
+        outputs = turnout.load(folder).model(test.x)
+    return float((outputs.argmax(dim=1) == test.y).float().mean()), float(cross_entropy(outputs, test.y))
+
+
+def show(*runs: tuple[str, History, float, float]) -> None:
+    """Print how runs ended, beside each other: name, tables, test accuracy and test loss."""
     table = Table("run", "steps", "clients in a step", "test accuracy", "test loss")
-    for name, history in histories.items():
+    for name, history, accuracy, loss in runs:
         clients = history.column("num_participants")[1].mean()
-        accuracy, loss = history.final("test_accuracy"), history.final("test_loss")
         table.add_row(name, str(history.last_round), f"{clients:.1f}", f"{accuracy:.2%}", f"{loss:.3f}")
     Console(width=100).print(table)
 

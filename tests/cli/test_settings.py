@@ -100,6 +100,10 @@ def test_the_data_bring_their_own_defaults() -> None:
     assert Settings.of({"data": {"name": "mnist", "num_clients": 7}}, {"data": "digits"}) == settings()
 
 
+NEEDED = {"table": ("data.path=a.csv", "data.label=y"), "declared": ("data.inputs=4", "data.classes=2")}
+"""Options without which a data set is none."""
+
+
 def test_every_name_has_defaults_that_can_be_built() -> None:
     for name in ALGORITHMS:
         assert settings(f"algorithm={name}").algorithm().name == name
@@ -107,7 +111,7 @@ def test_every_name_has_defaults_that_can_be_built() -> None:
         assert settings(f"model={name}").model() == MODELS[name]()
     for name in SOURCES:
         assert name in defaults.BY_DATA
-        settings(f"data={name}", *(["data.path=a.csv", "data.label=y"] if name == "table" else []))
+        settings(f"data={name}", *NEEDED.get(name, ()))
     for name in SELECTIONS:
         settings(f"selection={name}")
     for name in AVAILABILITY.keys() - {"trace", "timed_trace"}:

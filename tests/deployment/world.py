@@ -173,11 +173,11 @@ class Home:
 
 
 class World:
-    """A federation in a folder; its clients take turns."""
+    """A federation in a folder; its clients take turns. `served` is the server's experiment, where it has another one."""
 
-    def __init__(self, experiment, folder, *, homes=None, **options):
+    def __init__(self, experiment, folder, *, homes=None, served=None, **options):
         self.experiment, self.folder = experiment, Path(folder)
-        self.setting = Setting.of(experiment)
+        self.setting = Setting.of(served or experiment)
         self.computer = Computer(experiment, self.setting.objective.engine)
         n = experiment.data.num_clients
         self.options = {"min_clients": n, "leases": Leases(heartbeat=1e6, grace=1e6), **options}

@@ -58,6 +58,7 @@ LOCAL: Mapping[str, Table] = {"diloco": {"solver": "adamw", "weight_decay": 0.1,
 """Local steps of algorithms that are about another solver than SGD."""
 
 BY_DATA: Mapping[str, Table] = {
+    "declared": {"model": {"name": "mlp"}},
     "digits": {"data": {"num_clients": 100, **_DIRICHLET}, "model": {"name": "mlp"}},
     "mnist": {"data": {"num_clients": 250, **_DIRICHLET}, "model": {"name": "cnn"}},
     "fashion_mnist": {"data": {"num_clients": 250, **_DIRICHLET}, "model": {"name": "cnn"}},

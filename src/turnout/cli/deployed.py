@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from turnout.cli import layers, own
@@ -48,8 +47,15 @@ def needs(extra: str, *modules: str) -> None:
             raise ConfigurationError(f"this needs {module}: pip install 'turnout[{extra}]'") from None
 
 
-def experiment_of(source: str | None, overrides: Sequence[str]) -> tuple[Experiment, Settings | None]:
+def experiment_of(
+    source: str | None, overrides: Sequence[str], loads: bool = True
+) -> tuple[Experiment, Settings | None]:
     """Return an experiment from a TOML file, or as a Python file has it, and its settings if it has some.
+
+    Args:
+        source: ``FILE.toml`` or ``FILE.py:EXPERIMENT``; None where the overrides say all.
+        overrides: further settings, ``KEY=VALUE``.
+        loads: whether to load data whose shape the settings declare; a server does not.
 
     Raises:
         ConfigurationError: where there is none.
@@ -66,7 +72,7 @@ def experiment_of(source: str | None, overrides: Sequence[str]) -> tuple[Experim
         return found, None
     given = [layers.override(text) for text in overrides]
     settings = one_algorithm([layers.read(Path(source)), *given] if source is not None else given, None)
-    return settings.experiment(), settings
+    return settings.experiment(None if loads else settings.declared()), settings
 
 
 def announced(settings: Settings) -> Table:
@@ -93,12 +99,19 @@ def clients_experiment(
     Raises:
         ConfigurationError: where the settings or the data do not fit.
     """
-    if experiment is not None:
-        found, _ = experiment_of(experiment, ())
-    else:
+    own_data = ".py:" in data
+    if experiment is None:
         found = _from_settings(announcement, data)
-    if ".py:" in data:
-        found, row = replace(found, data=_own_data(data, announcement)), 0
+    else:
+        found, _ = experiment_of(experiment, (), loads=not own_data)
+        found = replace(found, data=_own_data(data, announcement)) if own_data else found
+    if found.data.is_declared:
+        raise ConfigurationError(
+            f"the server has no data, and knows only that inputs have shape {announcement['input_shape']}: give the data of "
+            "this client with --data FILE.py:FUNCTION"
+        )
+    if own_data:
+        row = 0
     elif client is None:
         raise ConfigurationError(f"--data {data} has many clients: add --client 0 or another number")
     else:
@@ -131,11 +144,7 @@ def _from_settings(announcement: Mapping[str, Any], data: str) -> Experiment:
     _refuse_names_of_files(table, "")
     _refuse_files_without_a_folder(table)
     settings = Settings.of(table)
-    if not own_data:
-        return settings.experiment()
-    shape = [int(size) for size in announcement["input_shape"]]
-    nothing = Shards(torch.zeros(1, *shape), torch.zeros(1, dtype=torch.int64), np.array([0, 1]))
-    return settings.experiment(FederatedData("nothing yet", nothing, announcement["num_classes"]))
+    return settings.experiment(_own_data(data, announcement) if own_data else None)
 
 
 def _refuse_names_of_files(table: Any, place: str) -> None:
@@ -188,16 +197,38 @@ def _own_data(name: str, announcement: Mapping[str, Any]) -> FederatedData:
         )
     shape = tuple(int(size) for size in announcement["input_shape"])
     train, test = found if all(isinstance(part, tuple) and len(part) == 2 for part in found) else (found, None)
-    held_out = None if test is None else _pooled(name, test, shape)
-    return FederatedData(name, _pooled(name, train, shape), announcement["num_classes"], client_test=held_out)
+    held_out = None if test is None else _pooled(name, test, shape, "the server's")
+    return FederatedData(
+        name, _pooled(name, train, shape, "the server's"), announcement["num_classes"], client_test=held_out
+    )
 
 
-def _pooled(name: str, pair: tuple[Any, Any], shape: tuple[int, ...]) -> Shards:
-    """Return inputs and targets as the examples of one client."""
+def _pooled(name: str, pair: tuple[Any, Any], shape: tuple[int, ...], whose: str) -> Shards:
+    """Return inputs and targets as the examples of one holder."""
     x, y = (torch.as_tensor(value) for value in pair)
     if tuple(x.shape[1:]) != shape:
-        raise ConfigurationError(f"{name}: an example has shape {tuple(x.shape[1:])}, and the server's {shape}")
+        raise ConfigurationError(f"{name}: an example has shape {tuple(x.shape[1:])}, and {whose} {shape}")
     return Shards.pooled(x, y)
+
+
+def with_test(experiment: Experiment, name: str | None) -> Experiment:
+    """Return an experiment whose model a server judges by test examples of its own.
+
+    Args:
+        experiment: what is served.
+        name: ``FILE.py:FUNCTION``, which returns inputs and targets; None leaves the experiment as it is.
+
+    Raises:
+        ConfigurationError: for what is no such function.
+    """
+    if name is None:
+        return experiment
+    found = own.loaded(name) if ".py:" in name else None
+    pair = found() if callable(found) else None
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise ConfigurationError(f"--test: got {name!r}, needed FILE.py:FUNCTION, which returns (inputs, targets)")
+    data = experiment.data
+    return replace(experiment, data=replace(data, test=_pooled(name, pair, data.input_shape, "the experiment's")))
 
 
 def settings_in(folder: Path, code: Sequence[Path]) -> tuple[Experiment, Settings | None]:
@@ -221,7 +252,7 @@ def settings_in(folder: Path, code: Sequence[Path]) -> tuple[Experiment, Setting
         return experiment_of(name, ())
     own.refuse_code(found := saved(folder), folder, code)
     settings = Settings.of(found)
-    return settings.experiment(), settings
+    return settings.experiment(settings.declared()), settings
 
 
 def log_to_stderr(form: str) -> None:

@@ -9,6 +9,7 @@ from turnout.cli import names, own
 from turnout.cli.options import Table, build, options_of, part
 from turnout.core.checks import ConfigurationError, nearest, refuse
 from turnout.core.registry import Family
+from turnout.data.declared import declared
 from turnout.data.source import Source
 from turnout.experiment import Experiment
 from turnout.population import Population
@@ -37,6 +38,9 @@ KEYS = (*SECTIONS, *options_of(Experiment), "name")
 OF_SPLIT = {name: option for name, option in options_of(Source.split).items() if name != "partition"}
 """Options of the data's section that are about who holds what, but for the partition."""
 
+OF_DECLARED = options_of(declared)
+"""Options of the data's section that say which shape the data have, so that a server need not load them."""
+
 _FLAGS = ("algorithm", "data", "model", "availability", "pace")
 
 
@@ -49,7 +53,7 @@ def _options() -> Mapping[str, set[str]]:
     """Return options by the section that they belong to."""
     return {
         "local": {"solver", *(name for piece in names.SOLVERS.values() for name in options_of(piece))},
-        "data": {*OF_SPLIT, *_options_of_partitions()},
+        "data": {*OF_SPLIT, *OF_DECLARED, *_options_of_partitions()},
         "population": set(options_of(Population)),
         **{
             section: {name for piece in NAMED[section].values() for name in options_of(piece)} - {"local", "also"}

@@ -68,6 +68,11 @@ def introduce(server: object, folder: Path) -> None:
     for each in setting.visible:
         table.add_row(each.what, each.kind, each.piece)
     show(table)
+    if server.experiment.data.is_declared and server.experiment.data.test is None:
+        say(
+            "this server has no examples, so losses and accuracies of the model are not recorded; --test FILE.py:FUNCTION "
+            "names some"
+        )
     if driver.applied:
         say(f"going on with {folder}: step {driver.version} of {setting.rounds}, {driver.presence.num_clients} clients")
     if driver.over is not None:

@@ -15,9 +15,10 @@ from turnout.cli import defaults, own
 from turnout.cli.layers import merge
 from turnout.cli.names import ALGORITHMS, ALSO, AUGMENTATIONS, AVAILABILITY, LOSSES, PARTITIONS, SOURCES
 from turnout.cli.options import Table, arguments, build, convert, options_of, placed, unknown_option
-from turnout.cli.sections import OF_SPLIT, as_table, chosen, local_of, piece_of, tidy
-from turnout.core.checks import ConfigurationError, known_name, refuse
+from turnout.cli.sections import OF_DECLARED, OF_SPLIT, as_table, chosen, local_of, piece_of, tidy
+from turnout.core.checks import ConfigurationError, counted, known_name, refuse
 from turnout.core.random import stream
+from turnout.data.declared import declared
 from turnout.data.federated import FederatedData
 from turnout.data.partition import Partition
 from turnout.data.source import Source
@@ -52,8 +53,8 @@ class Settings:
         Raises:
             ConfigurationError: for anything that cannot be run, as far as this shows without the data.
         """
-        named = [as_table("data", layer["data"]) for layer in (defaults.ANY, *layers) if "data" in layer]
-        data = reduce(merge, named)["name"]
+        named = reduce(merge, [as_table("data", layer["data"]) for layer in layers if "data" in layer], {})
+        data = named.get("name", "declared" if "inputs" in named else defaults.ANY["data"]["name"])
         own.member(SOURCES, data, "data set")
         given = [tidy(layer, data) for layer in layers]
         below = (defaults.ANY, {"data": {"name": data}}, defaults.BY_DATA.get(data, {}), _of_pace(given, pace, data))
@@ -184,8 +185,32 @@ class Settings:
             )
         return algorithm.named(self.name)
 
+    def declared(self) -> FederatedData | None:
+        """Return zeros of the shape that the settings declare for the data, which are not loaded; None if they do not."""
+        shape = {key: value for key, value in self.table["data"].items() if key in OF_DECLARED}
+        return build(declared, shape, "data") if "inputs" in shape else None
+
     def data(self) -> FederatedData:
-        """Load the data and give them to clients."""
+        """Load the data and give them to clients.
+
+        Raises:
+            ConfigurationError: where they have another shape than the settings declare.
+        """
+        described = self.declared()
+        if self.table["data"]["name"] == "declared":
+            assert described is not None  # `check` has refused settings without a shape
+            return described
+        loaded = self._loaded()
+        here = loaded.input_shape, loaded.num_outputs
+        if described is not None and (shape := (described.input_shape, described.num_outputs)) != here:
+            raise ConfigurationError(
+                f"data.inputs: got {list(shape[0])} and {counted(shape[1], 'output')}, but {loaded.name} has examples of "
+                f"shape {list(here[0])} and {counted(here[1], 'output')}"
+            )
+        return loaded
+
+    def _loaded(self) -> FederatedData:
+        """Load a data set and split it."""
         source_options, split, partition = self._data_options()
         table = self.table["data"]
         seed = {"seed": self.numbers().get("seed", 0)}
@@ -209,9 +234,12 @@ class Settings:
         """Options of the source, options of the split (seed and num_clients may be of both), and the partition."""
         options = {key: value for key, value in self.table["data"].items() if key != "name"}
         source = own.member(SOURCES, self.table["data"]["name"], "data set")
-        wanted = options.pop("partition", None)
-        options.pop("augmentation", None)
-        partition, known = None, [*options_of(source), *OF_SPLIT, "partition", "augmentation"]
+        known = [*options_of(source)]
+        if source is not declared:  # of which nothing is split
+            known += [*OF_SPLIT, *OF_DECLARED, "partition", "augmentation"]
+        partition, wanted = None, options.pop("partition", None) if "partition" in known else None
+        if "augmentation" in known:
+            options.pop("augmentation", None)
         if wanted is not None:
             kind = chosen("data.partition", wanted, PARTITIONS)
             partition = build(kind, {k: v for k, v in wanted.items() if k != "name"}, "data.partition")

@@ -3,6 +3,7 @@
 from turnout.data.arrays import from_arrays, from_dataset
 from turnout.data.catalogue import SOURCES, describe, inventory, load
 from turnout.data.cifar import cifar10
+from turnout.data.declared import declared
 from turnout.data.digits import digits
 from turnout.data.directory import data_directory
 from turnout.data.emnist import emnist
@@ -75,6 +76,7 @@ __all__ = [
     "cifar100_augmentation",
     "cifar_augmentation",
     "data_directory",
+    "declared",
     "describe",
     "digits",
     "emnist",

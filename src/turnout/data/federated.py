@@ -197,6 +197,11 @@ class FederatedData:
         return pictures.partition_figure(self) if self.has_labels else pictures.sizes_figure(self)
 
     @property
+    def is_declared(self) -> bool:
+        """Whether these are zeros in place of examples that only clients have; see `turnout.data.declared`."""
+        return self.recipe.get("source") == "declared"
+
+    @property
     def num_clients(self) -> int:
         """How many clients train (N)."""
         return self.train.num_clients

@@ -145,6 +145,7 @@ REMOTE: dict[str, tuple[RemoteFile, ...]] = {
 """Files of each data set that can be downloaded."""
 
 ELSEWHERE: dict[str, str] = {
+    "declared": "with clients: data.inputs=SHAPE data.classes=C say what a server needs",
     "digits": "inside scikit-learn: pip install 'turnout[digits]'",
     "femnist": "written by LEAF's data/femnist/preprocess.sh",
     "sent140": "written by LEAF's data/sent140/preprocess.sh",

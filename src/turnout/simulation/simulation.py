@@ -67,6 +67,11 @@ class Simulation:
         )  # fmt: skip
         clock, n = by_the_clock(experiment.pace, population), data.num_clients
         check_clock(experiment.pace, population)
+        if data.is_declared:
+            raise ConfigurationError(
+                "data: only their shape is declared, which is for a server whose clients have the examples: name a data set "
+                "to simulate them"
+            )
         self.workspace = _workspace(experiment)
         self.objective = self.workspace.objective
         self.availability = population.availability.bind(n, data.label_counts() if data.has_labels else None, seed)

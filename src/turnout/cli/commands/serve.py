@@ -19,6 +19,8 @@ turnout serve algorithm.name=fedau data.name=digits data.num_clients=20 rounds=5
 
 turnout serve run.toml --evaluate-every 10 --evaluate-share 0.2
 
+turnout serve algorithm.name=fedau model.name=mlp rounds=50 --inputs 64 --classes 10
+
 turnout serve own.py:EXPERIMENT --folder runs/own --host 0.0.0.0 --certificate cert.pem --key key.pem --enrolment codes
 
 turnout serve algorithm.name=fedau data.name=digits --page --host 0.0.0.0
@@ -38,6 +40,26 @@ def serve(
         Path | None,
         typer.Option(
             help="Where everything is kept; one that holds the run goes on with it.", rich_help_panel=flags.OUTCOME
+        ),
+    ] = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,...",
+            help="Shape of an example, such as 64 or 1,28,28: data are not loaded then.",
+            rich_help_panel=flags.SETTINGS,
+        ),
+    ] = None,
+    classes: Annotated[
+        int | None,
+        typer.Option(metavar="C", help="Number of classes, beside --inputs.", rich_help_panel=flags.SETTINGS),
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:FUNCTION",
+            help="Judge the model by these inputs and targets.",
+            rich_help_panel=flags.SETTINGS,
         ),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.", rich_help_panel=NETWORK)] = "127.0.0.1",
@@ -159,7 +181,7 @@ def serve(
     threads: flags.Threads = None,
 ) -> None:
     """Train with real clients, who enrol, come and go. Stopped or killed, the same command goes on where it was."""
-    from turnout.cli.deployed import announced, experiment_of, log_to_stderr, needs
+    from turnout.cli.deployed import announced, experiment_of, log_to_stderr, needs, with_test
     from turnout.cli.serve import introduce, norm_bound, note, task_seconds
 
     needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
@@ -172,9 +194,12 @@ def serve(
     flags.use_threads(threads)
     given = list(source or ())
     first = given.pop(0) if given and "=" not in given[0].split(":")[0] else None
-    judged = {"evaluate_every": evaluate_every, "evaluate_share": evaluate_share}
-    given += [f"{name}={value}" for name, value in judged.items() if value is not None]
-    experiment, settings = experiment_of(first, given)
+    options = {
+        "data.inputs": inputs, "data.classes": classes, "evaluate_every": evaluate_every, "evaluate_share": evaluate_share
+    }  # fmt: skip
+    given += [f"{name}={value}" for name, value in options.items() if value is not None]
+    experiment, settings = experiment_of(first, given, loads=False)
+    experiment = with_test(experiment, test)
     least = getattr(experiment.algorithm.selection, "cohort_size", 1) if min_clients is None else min_clients
     target = folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")
     leases = Leases(heartbeat=heartbeat, task_deadline=task_seconds(task_deadline, experiment.pace))

@@ -226,9 +226,11 @@ def _within_delta(algorithm: Algorithm, most: int, given: bool) -> int:
 
 def _tried(computer: Computer, phase: Phase, initial: torch.Tensor, max_norm: float | None) -> ReportFormat:
     """Return what a report looks like, as the client with the fewest examples sends it."""
-    algorithm, federation = computer.experiment.algorithm, Federation(
-        computer.shards.num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=computer.experiment.seed
-    )  # fmt: skip
+    algorithm = computer.experiment.algorithm
+    num_clients = max(computer.shards.num_clients, getattr(algorithm.selection, "cohort_size", 1))
+    federation = Federation(
+        num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=computer.experiment.seed
+    )
     row = int(computer.shards.sizes.argmin())
     rates = np.full(federation.num_clients, 0.5)  # of whoever asks; nothing of it is kept
     state = algorithm.init(initial, Federation(**{**vars(federation), "rates": rates}))

@@ -1,0 +1,72 @@
+"""Data of which nothing is known but their shape: for a server whose clients have them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from turnout.core.checks import count, known_name, refuse
+from turnout.data.federated import FederatedData, Shards
+from turnout.data.source import SOURCES
+
+_EXAMPLES = 128
+"""Of zeros: as many as the largest minibatch with which a model is tried."""
+
+_TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
+
+
+@SOURCES.register
+def declared(
+    inputs: int | tuple[int, ...],
+    classes: int | None = None,
+    outputs: int | None = None,
+    *,
+    input_type: str = "float32",
+    target_shape: tuple[int, ...] = (),
+    num_clients: int = 1,
+) -> FederatedData:
+    """Shapes of examples that only clients have; a server needs no more to train on them.
+
+    Nothing is loaded: the data hold zeros, with which a server tries the model, and no test examples. A simulation refuses
+    them.
+
+    Args:
+        inputs: shape of an example as the model has it, such as ``(3, 32, 32)``; 64 is ``(64,)``.
+        classes: number of classes (C), where targets are labels; for language modelling the size of the vocabulary.
+        outputs: how many numbers are to be predicted for an example, where targets are numbers.
+        input_type: ``"float32"``, ``"float64"``, or ``"int64"`` for tokens.
+        target_shape: shape of the labels of an example, ``(T,)`` for labels of T tokens; ``()`` is one label.
+        num_clients: N, where a piece is told something of each client (known rates, groups).
+
+    Raises:
+        ConfigurationError: for sizes that are not positive, and where not one of `classes` and `outputs` is given.
+
+    Example:
+        >>> declared(64, classes=10)
+        FederatedData('declared', 1 client, 128 examples of shape [64], 128 to 128 each, median 128, 10 classes)
+    """
+    shape = (inputs,) if isinstance(inputs, int) else tuple(inputs)
+    for name, sizes in (("inputs", shape), ("target_shape", target_shape)):
+        for size in sizes:
+            count(name, size)
+    known_name("input_type", input_type, _TYPES)
+    count("num_clients", num_clients)
+    if (classes is None) == (outputs is None):
+        raise refuse(
+            "classes",
+            given=classes,
+            needed="either classes or outputs",
+            instead="Write classes=10 for ten labels, or outputs=1 for a number to predict",
+        )
+    n = max(_EXAMPLES, num_clients)
+    if outputs is not None:
+        count("outputs", outputs)
+        y = torch.zeros(n, *target_shape, *((outputs,) if outputs > 1 else ()))
+    else:
+        assert classes is not None
+        count("classes", classes)
+        labels = (classes - 1 - torch.arange(n)) % classes  # the largest among them: a model without it is refused
+        y = labels.reshape(n, *(1 for _ in target_shape)).expand(n, *target_shape).contiguous()
+    x = torch.zeros(n, *shape, dtype=_TYPES[input_type])
+    offsets = np.linspace(0, n, num_clients + 1).astype(np.int64)
+    return FederatedData("declared", Shards(x, y, offsets), classes, recipe={"source": "declared"})
