@@ -68,10 +68,10 @@ def introduce(server: object, folder: Path) -> None:
     for each in setting.visible:
         table.add_row(each.what, each.kind, each.piece)
     show(table)
-    if server.experiment.data.is_declared and server.experiment.data.test is None:
+    if server.experiment.data.is_declared and server.experiment.data.test is None and not setting.evaluate_share:
         say(
             "this server has no examples, so losses and accuracies of the model are not recorded; --test FILE.py:FUNCTION "
-            "names some"
+            "names some, and with --evaluate-share 1 clients judge the model by their own"
         )
     if driver.applied:
         say(f"going on with {folder}: step {driver.version} of {setting.rounds}, {driver.presence.num_clients} clients")
