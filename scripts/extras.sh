@@ -51,8 +51,9 @@ row trackio "$(here_turnout digits,trackio)" - tests/trackers -k trackio
 row onnx "$(here_turnout digits,onnx)" - tests/test_model_files.py
 row transformers "$(here_turnout digits,transformers)" - tests/models/test_huggingface.py
 row huggingface "$(here_turnout digits,huggingface) pillow" - tests/data/test_huggingface.py tests/data/test_tokens.py tests/data/test_table.py
-row flower "$(here_turnout digits,huggingface) flwr-datasets" 'datasets|pandas|pyarrow|fsspec|dill|multiprocess|huggingface_hub|pillow|numpy|tqdm' \
-    tests/data/test_federations.py -k flower
+row flower "$(here_turnout digits,huggingface,privacy,flower) flwr-datasets" \
+    'datasets|pandas|pyarrow|fsspec|dill|multiprocess|huggingface_hub|pillow|numpy|tqdm|certifi|cryptography|packaging|rich|starlette|typer|uvicorn' \
+    tests/data/test_federations.py tests/flower -k flower
 row pfl "$(here_turnout digits) pfl" 'dp-accounting|absl-py|attrs|dm-tree|mpmath|numpy|packaging|scipy' tests/data/test_federations.py -k pfl
 row clusters "$(here_turnout digits,report,slurm,dask,ray)" - tests/comparison/test_sharing.py -k clusters
 cat "$table"

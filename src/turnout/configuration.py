@@ -116,11 +116,7 @@ class Configuration:
         """Refuse runs that would exceed their privacy budget, or whose privacy would not be what is counted."""
         if (plan := self.algorithm.privacy) is None:
             return
-        if plan.correlated_rounds not in (None, self.rounds):
-            raise ConfigurationError(
-                f"rounds: got {self.rounds}, and the noise of PrivateSum is correlated over {plan.correlated_rounds}: give "
-                "both the same rounds"
-            )
+        plan.check_correlation(self.rounds)
         if self.population.opting is not None and plan.is_noised:
             raise ConfigurationError(
                 "opting: whether a client opts in follows from what the model does on its data, so that who takes part, "

@@ -95,6 +95,18 @@ class Plan:
             return f"each client drawn by a coin of {rate:g}; one client has no data"
         return f"a sample of {rate:.3g} of the clients without replacement; one client is replaced by another"
 
+    def check_correlation(self, rounds: int) -> None:
+        """Refuse a run of other rounds than those that its noise is correlated over.
+
+        Raises:
+            ConfigurationError: with both numbers.
+        """
+        if self.correlated_rounds not in (None, rounds):
+            raise ConfigurationError(
+                f"rounds: got {rounds}, and the noise of PrivateSum is correlated over {self.correlated_rounds}: give "
+                "both the same rounds"
+            )
+
     def check(self, rounds: int) -> None:
         """Refuse a run that would exceed its budget, before it begins.
 

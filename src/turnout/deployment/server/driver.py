@@ -21,7 +21,7 @@ from turnout.deployment.server.presence import Presence
 from turnout.deployment.server.publication import Publication, Published
 from turnout.deployment.server.reports import is_of_the_machine
 from turnout.deployment.server.served import OVER, Applied, ServedRun
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Store
 from turnout.deployment.server.surveys import Surveys
 from turnout.deployment.wire.format import Assignment
@@ -58,7 +58,7 @@ class Driver:
         surveyed: called with what came of each survey.
     """
 
-    def __init__(self, setting: Setting, store: Store, ledger: Ledger | None = None) -> None:
+    def __init__(self, setting: RunSetting, store: Store, ledger: Ledger | None = None) -> None:
         self.setting, self.store, self.ledger = setting, store, ledger
         self.presence = Presence()
         self.names: dict[int, str] = {}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from turnout.core.types import Report, State
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.wire.format import Assignment, decode
 from turnout.pieces.base.phases import ServerSide
 from turnout.protocol.coordinator import Coordinator
@@ -29,7 +29,7 @@ class ExtraPhases:
         barred: clients that take part in no extra phases any more, and why.
     """
 
-    def __init__(self, setting: Setting, read: Callable[[int, str], bytes]) -> None:
+    def __init__(self, setting: RunSetting, read: Callable[[int, str], bytes]) -> None:
         self._setting, self._read = setting, read
         self._aggregation = setting.algorithm.aggregation
         self._messages: dict[str, dict[int, tuple[str, Assignment]]] = {}  # bodies and tasks, by phase and client
@@ -124,7 +124,7 @@ class StoredMessages:
 
     def __init__(
         self,
-        setting: Setting,
+        setting: RunSetting,
         version: int,
         messages: Mapping[str, Mapping[int, tuple[str, Assignment]]],
         read: Callable[[int, str], bytes],

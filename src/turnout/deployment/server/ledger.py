@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from turnout.deployment.server.curves import Curves
-from turnout.deployment.server.setting import Setting
-from turnout.evaluation.evaluate import columns, evaluate
+from turnout.deployment.server.setting import RunSetting
 from turnout.evaluation.sums import ClientSums
 from turnout.protocol.batch import Stepped
 from turnout.protocol.coordinator import Coordinator
@@ -34,7 +32,7 @@ class Ledger:
         begun: when the last step was taken, or the run began, in seconds of the server.
     """
 
-    def __init__(self, folder: Path, setting: Setting) -> None:
+    def __init__(self, folder: Path, setting: RunSetting) -> None:
         self.folder, self._setting = folder, setting
         self.recorder = Recorder(setting.algorithm, setting.evaluate_every, setting.record_weights)
         self.curves = Curves()
@@ -50,19 +48,14 @@ class Ledger:
 
     def step(self, coordinator: Coordinator, stepped: Stepped, time: float) -> None:
         """Record a server step."""
-        reports, params = stepped.reports, coordinator.state.params
+        reports, state = stepped.reports, coordinator.state
         figures = {"seconds": time - self.begun, "num_unused": self._unused, **staleness(stepped)}
-        row = self.recorder.step(coordinator, stepped, figures, lambda: self._evaluate(params))
+        row = self.recorder.step(
+            coordinator, stepped, figures, lambda: self._setting.evaluate(state.version, state.params)
+        )
         self.begun, self._unused = time, 0
         self._examples.update(zip(reports.client.tolist(), reports.num_examples.tolist(), strict=True))
-        self.curves.add(coordinator.state.version, row)
-
-    def _evaluate(self, params: torch.Tensor) -> dict[str, float]:
-        """Score a model on the server's test examples; nothing without any."""
-        if self._setting.test is None:
-            return {}
-        shards, transforms = self._setting.test
-        return columns(evaluate(self._setting.objective, params, shards, transforms).mean(), "test")
+        self.curves.add(state.version, row)
 
     def surveyed(self, closed: Closed) -> None:
         """Write down what came of an evaluation.

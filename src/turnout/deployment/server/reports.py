@@ -9,7 +9,7 @@ import numpy as np
 
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Report
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import ReportLost, Store
 from turnout.protocol.batch import Batch
 from turnout.protocol.coordinator import Coordinator
@@ -35,7 +35,7 @@ class Reports:
         bodies: the name of each report's file, by task.
     """
 
-    def __init__(self, setting: Setting, store: Store) -> None:
+    def __init__(self, setting: RunSetting, store: Store) -> None:
         self._setting, self._store = setting, store
         self._lost = store.lost()
         self.bodies: dict[int, str] = {}

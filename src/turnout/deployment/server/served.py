@@ -14,7 +14,7 @@ from turnout.deployment.server.noise import Noise
 from turnout.deployment.server.presence import Presence
 from turnout.deployment.server.publication import Published
 from turnout.deployment.server.reports import Reports, blamed, is_of_the_machine
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Outcome, Store
 from turnout.deployment.wire.format import Assignment, told
 from turnout.protocol.batch import Batch, Stepped
@@ -77,7 +77,7 @@ class ServedRun:
 
     def __init__(
         self,
-        setting: Setting,
+        setting: RunSetting,
         store: Store,
         ledger: Ledger | None,
         presence: Presence,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ from turnout.deployment.wire.privacy import ANSWERS, Visible, visible
 from turnout.deployment.wire.surveys import SumsFormat
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
+from turnout.evaluation.evaluate import columns, evaluate
 from turnout.evaluation.sums import SumsForm, metric_sums
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.protocol.fits import check_machines
@@ -33,22 +35,19 @@ from turnout.record.describe import describe
 from turnout.simulation.trained import Trained
 
 
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """What a server runs.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunSetting:
+    """What a server needs to know of a run: all but the model, of which it has the parameters.
 
     Attributes:
         algorithm, pace, rounds, seed, evaluate_every, evaluate_share, record_weights: of the experiment.
         initial: the first model's shared part, ``[P]``.
         reports: what reports look like, by phase.
         sums: what clients give who judge a model.
-        objective: model and loss.
-        test: what the server judges the model by, and the transforms of its examples; None where it has nothing, or where
-            there is no one model to judge.
         heartbeat: seconds between two signs of life of a client at work.
         description: the experiment as plain values.
-        visible: what the server sees of a client.
         trained: what the parameters of the model are called, for whoever takes it out of a checkpoint.
+        score: returns the columns of an evaluation, by version and parameters; None where the server evaluates nothing.
     """
 
     algorithm: Algorithm
@@ -56,64 +55,19 @@ class Setting:
     rounds: int
     seed: int
     evaluate_every: int
-    evaluate_share: float
+    evaluate_share: float = 0.0
     record_weights: bool
     initial: torch.Tensor
     reports: dict[Phase, ReportFormat]
-    sums: SumsForm
-    objective: Objective
-    test: tuple[Shards, tuple[Transform, ...]] | None
+    sums: SumsForm = field(default_factory=SumsForm)
     heartbeat: float
     description: dict[str, Any]
-    visible: tuple[Visible, ...]
     trained: Trained
+    score: Callable[[int, torch.Tensor], dict[str, float]] | None = None
 
-    @classmethod
-    def of(
-        cls, experiment: Configuration, heartbeat: float = 10.0, max_norm: float | Literal["auto"] | None = "auto"
-    ) -> Setting:
-        """Take an experiment apart, and try out what one client does.
-
-        Args:
-            experiment: what is run.
-            heartbeat: seconds between two signs of life of a client at work.
-            max_norm: as `turnout.deployment.server.process.Options` has it.
-
-        Raises:
-            ConfigurationError: for what has no meaning between real machines.
-        """
-        check(experiment)
-        computer = Computer(experiment)
-        algorithm, objective = experiment.algorithm, computer.objective
-        measures = bool(algorithm.measurements or algorithm.selection.measurements)
-        x, y = try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
-        if experiment.metrics:
-            metric_sums(experiment.named_metrics(), *objective.outputs(objective.initial, iter([(x, y)])))
-        initial = objective.initial[: objective.layout.num_shared].clone()
-        if max_norm == "auto":
-            max_norm = 100.0 * max(initial.double().norm().item(), math.sqrt(len(initial)))
-        return cls(
-            algorithm,
-            experiment.pace,
-            experiment.rounds,
-            experiment.seed,
-            experiment.evaluate_every,
-            experiment.evaluate_share,
-            experiment.record_weights,
-            initial,
-            {
-                phase: _tried(computer, phase, initial, max_norm)
-                for phase in algorithm.phases
-                if phase not in algorithm.aggregation.phases
-            },
-            experiment.sums_form(),
-            objective,
-            _test(experiment),
-            heartbeat,
-            describe(experiment),
-            visible(algorithm) + (ANSWERS if experiment.evaluate_share else ANSWERS[1:]),
-            Trained.of_parts(experiment, objective, initial),
-        )
+    def evaluate(self, version: int, params: torch.Tensor) -> dict[str, float]:
+        """Score the model of a version; nothing where the server has nothing to score it by."""
+        return {} if self.score is None else self.score(version, params)
 
     def expected(self, task: Assignment) -> ReportFormat | PhaseFormat | SumsFormat:
         """Return what a report on a task looks like."""
@@ -166,6 +120,77 @@ class Setting:
                 f"--max-clients {fit} or less, or take an algorithm that keeps less"
             )
         return most
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Setting(RunSetting):
+    """What a server runs between clients of turnout.
+
+    Attributes:
+        objective: model and loss.
+        test: what the server judges the model by, and the transforms of its examples; None where it has nothing, or where
+            there is no one model to judge.
+        visible: what the server sees of a client.
+    """
+
+    objective: Objective
+    test: tuple[Shards, tuple[Transform, ...]] | None
+    visible: tuple[Visible, ...]
+
+    @classmethod
+    def of(
+        cls, experiment: Configuration, heartbeat: float = 10.0, max_norm: float | Literal["auto"] | None = "auto"
+    ) -> Setting:
+        """Take an experiment apart, and try out what one client does.
+
+        Args:
+            experiment: what is run.
+            heartbeat: seconds between two signs of life of a client at work.
+            max_norm: as `turnout.deployment.server.process.Options` has it.
+
+        Raises:
+            ConfigurationError: for what has no meaning between real machines.
+        """
+        check(experiment)
+        computer = Computer(experiment)
+        algorithm, objective = experiment.algorithm, computer.objective
+        measures = bool(algorithm.measurements or algorithm.selection.measurements)
+        x, y = try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
+        if experiment.metrics:
+            metric_sums(experiment.named_metrics(), *objective.outputs(objective.initial, iter([(x, y)])))
+        initial = objective.initial[: objective.layout.num_shared].clone()
+        if max_norm == "auto":
+            max_norm = 100.0 * max(initial.double().norm().item(), math.sqrt(len(initial)))
+        return cls(
+            algorithm=algorithm,
+            pace=experiment.pace,
+            rounds=experiment.rounds,
+            seed=experiment.seed,
+            evaluate_every=experiment.evaluate_every,
+            evaluate_share=experiment.evaluate_share,
+            record_weights=experiment.record_weights,
+            initial=initial,
+            reports={
+                phase: _tried(computer, phase, initial, max_norm)
+                for phase in algorithm.phases
+                if phase not in algorithm.aggregation.phases
+            },
+            sums=experiment.sums_form(),
+            objective=objective,
+            test=_test(experiment),
+            heartbeat=heartbeat,
+            description=describe(experiment),
+            visible=visible(algorithm) + (ANSWERS if experiment.evaluate_share else ANSWERS[1:]),
+            trained=Trained.of_parts(experiment, objective, initial),
+        )
+
+    def evaluate(self, version: int, params: torch.Tensor) -> dict[str, float]:
+        """Score a model on the server's test examples."""
+        del version
+        if self.test is None:
+            return {}
+        shards, transforms = self.test
+        return columns(evaluate(self.objective, params, shards, transforms).mean(), "test")
 
 
 def memory() -> int:

@@ -13,7 +13,7 @@ from turnout.deployment.server.presence import Presence
 from turnout.deployment.server.publication import Published
 from turnout.deployment.server.reports import Reports, is_of_the_machine
 from turnout.deployment.server.served import Applied
-from turnout.deployment.server.setting import Setting
+from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Outcome, Store
 from turnout.deployment.wire.format import Assignment, told
 from turnout.deployment.wire.surveys import question_tensor
@@ -40,7 +40,7 @@ class Surveys:
 
     def __init__(
         self,
-        setting: Setting,
+        setting: RunSetting,
         store: Store,
         presence: Presence,
         publish: Callable[[], Published],

@@ -39,6 +39,9 @@ class Weighting(Stateful):
     needs: ClassVar[tuple[str, ...]] = ()
     """What it reads in ``report.seen``, by name."""
 
+    reads_steps: ClassVar[bool] = False
+    """Whether it reads ``report.num_steps``, which foreign clients need not say."""
+
     def apply(
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
     ) -> tuple[Weights, State]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -26,6 +27,8 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
     Reference: Wang et al., "Tackling the objective inconsistency problem in heterogeneous federated optimization",
     NeurIPS 2020 (eq. 6 for plain local SGD).
     """
+
+    reads_steps: ClassVar[bool] = True
 
     def fits(self, algorithm: Slots) -> None:
         """Only plain SGD weighs its gradients alike, which is what dividing by their number means."""

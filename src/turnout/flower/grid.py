@@ -1,0 +1,296 @@
+"""Drive a run over a Flower grid: nodes are clients, messages are tasks, and replies are reports."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict  # pyright: ignore[reportMissingImports]
+from flwr.serverapp import Grid  # pyright: ignore[reportMissingImports]
+from flwr.serverapp.strategy import Result  # pyright: ignore[reportMissingImports]
+
+from turnout.core.types import Report
+from turnout.deployment.server import noise
+from turnout.deployment.server.driver import Driver
+from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.ledger import Ledger
+from turnout.deployment.server.recovery import recover
+from turnout.deployment.server.setting import RunSetting
+from turnout.deployment.server.store import Entry, Store
+from turnout.deployment.server.verdicts import hashed
+from turnout.deployment.server.writer import Writer
+from turnout.deployment.wire.format import Assignment, WireError, digest, manifest
+from turnout.deployment.wire.messages import ReportFormat, report_body
+from turnout.flower.arrays import Arrays
+from turnout.flower.options import Options
+from turnout.record import storage
+from turnout.record.describe import describe
+
+log = logging.getLogger("turnout.flower")
+
+LOOK = 1.0
+"""Seconds between two questions for the nodes that are connected, at least."""
+
+
+@dataclass(eq=False)
+class _Sent:
+    """A task that a node works on: its messages, by type, and the replies that are there."""
+
+    client: int
+    task: Assignment
+    model: torch.Tensor
+    due: float
+    waits: set[str]
+    lost: bool = False
+    replies: dict[str, RecordDict] = field(default_factory=dict)
+
+
+class GridServer(Writer):
+    """A run between the nodes of a grid, in one thread; the arguments are those of `run`."""
+
+    def __init__(
+        self,
+        rule: Options,
+        grid: Grid,
+        arrays: Arrays,
+        timeout: float,
+        configs: Mapping[str, Any],
+        driver: Driver,
+        last: Entry | None,
+    ) -> None:
+        super().__init__(driver, driver.store, last, None, checkpoint_every=60.0, discard=False, max_empty_steps=10)
+        self._rule, self._grid, self._arrays, self._timeout, self._configs = rule, grid, arrays, timeout, configs
+        self._clients, self._most = driver.store.clients(), driver.setting.check_clients(rule.min_nodes, None)
+        self._node: dict[int, int] = {}  # of each client that was seen
+        self._sent: dict[int, _Sent] = {}  # by task
+        self._tasks: dict[str, int] = {}  # by message
+        self._away: dict[int, float] = {}  # until when clients whose task failed do not count as there
+        self._timers = [(due, timer) for timer, due in driver.timers()]
+        self._starting, self._look_at = driver.started, 0.0
+        self._metrics: dict[int, MetricRecord] = {}  # of reports that are not yet applied, by task
+        self._reported: list[MetricRecord] = []  # since the last step
+        self.means: dict[int, MetricRecord] = {}  # by version
+
+    def run(self) -> None:
+        """Go on until the run is over; raise what ended it before."""
+        self._work()
+        if self.failure is not None:
+            raise self.failure
+        self.stop()
+
+    def tick(self) -> float:
+        """Take replies, note nodes and timers, and send tasks; return in how many seconds to do so again."""
+        if self._queue or self.driver.over is not None:  # there are events that a full disk has not taken yet
+            self.stopping = self.driver.over is not None
+            return 0.0
+        now = self.clock()
+        self._collect()
+        if now >= self._look_at:
+            self._look(now)
+            self._look_at = now + max(LOOK, self._rule.poll)
+        while self._timers and self._timers[0][0] <= now:
+            self._put(Happening("timer", data={"timer": heapq.heappop(self._timers)[1]}))
+        if not self._rule.pace.steps_are_rounds:  # a round has a deadline for all
+            for sent in self._sent.values():
+                if sent.due <= now:
+                    self._lose(sent, "late")
+        if not self._starting and self.driver.presence.num_there >= self._rule.min_nodes:
+            self._starting = True
+            rounds = self.driver.setting.rounds
+            self._put(Happening("start", data={"rounds": rounds, **noise.first(self._rule.algorithm)}))
+        self._give(now)
+        return self._rule.poll
+
+    def _look(self, now: float) -> None:
+        """Note which nodes came and went."""
+        there = {client for node in sorted(self._grid.get_node_ids()) if (client := self._client_of(node)) is not None}
+        present = set(self.driver.present())
+        for client in sorted(there - present):
+            if self._away.get(client, now) <= now:
+                self._put(Happening("join", client))
+        for client in sorted(present - there):
+            self._put(Happening("leave", client))
+
+    def _client_of(self, node: int) -> int | None:
+        """Return the number of a node, which is enrolled when it is seen first; None where there are too many."""
+        token = hashed(f"node {node}")
+        if token not in self._clients:
+            if len(self._clients) >= self._most:
+                return None
+            self._clients[token] = len(self._clients)
+            self._put(Happening("enrol", self._clients[token], digest=token, data={"name": str(node)}))
+        self._node[self._clients[token]] = node
+        return self._clients[token]
+
+    def _give(self, now: float) -> None:
+        """Send the tasks that are not yet sent, after a restart all that are open."""
+        if (run := self.driver.run) is None:
+            return
+        open_tasks = {task.task for task in run.tasks.values()}
+        self._sent = {task: sent for task, sent in self._sent.items() if task in open_tasks}
+        records: dict[int, ArrayRecord] = {}
+        for client, task in run.tasks.items():
+            if task.task not in self._sent and client in self._node:
+                model = run.coordinator.models[task.version]
+                record = records.setdefault(task.version, ArrayRecord(self._arrays.tensors(model)))
+                self._send(_Sent(client, task, model, now + self._timeout, set()), record)
+
+    def _send(self, sent: _Sent, record: ArrayRecord) -> None:
+        """Send a task to its node; it evaluates the model first where weights read the loss of it."""
+        types, round_ = ["evaluate", "train"] if self._rule.losses else ["train"], sent.task.version + 1
+        self._sent[sent.task.task], sent.waits = sent, set(types)
+        for kind in types:
+            config = ConfigRecord({**self._configs[kind], "server-round": round_})
+            content, node = RecordDict({self._rule.arrays: record, self._rule.config: config}), self._node[sent.client]
+            names = list(
+                self._grid.push_messages([Message(content, node, kind, ttl=self._timeout, group_id=str(round_))])
+            )
+            if not any(names):
+                self._lose(sent, "the grid takes no message for it")
+                return
+            self._tasks[names[0]] = sent.task.task
+
+    def _collect(self) -> None:
+        """Take the replies that have arrived."""
+        for reply in self._grid.pull_messages(list(self._tasks)) if self._tasks else ():
+            sent = self._sent.get(self._tasks.pop(reply.metadata.reply_to_message_id, -1))
+            if sent is None or sent.lost:
+                continue  # its task has ended
+            if reply.has_error():
+                self._lose(sent, reply.error.reason)
+                continue
+            sent.replies[reply.metadata.message_type] = reply.content
+            if sent.waits == sent.replies.keys():
+                try:
+                    self._take(sent)
+                except WireError as error:
+                    self._lose(sent, str(error))
+
+    def _take(self, sent: _Sent) -> None:
+        """Queue a report for the journal; raise `WireError` where it cannot be used."""
+        body = report_body(self._report(sent))
+        self.driver.setting.reports["train"].read(body, sent.client, sent.task.version)
+        part = self.store.incoming / f"{sent.client}-{sent.task.task}-flower"
+        part.write_bytes(body)
+        self._metrics[sent.task.task] = _metrics(sent.replies["train"])
+        self._put(Happening("report", sent.client, sent.task.task, digest(body), file=part))
+
+    def _report(self, sent: _Sent) -> Report:
+        """Return the report of a client; raise `WireError` where its replies lack what the algorithm reads."""
+        rule, train = self._rule, sent.replies["train"]
+        arrays, metrics = next(iter(train.array_records.values()), ArrayRecord()), _metrics(train)
+        received = self._arrays.vector(self._arrays.tensors(sent.model))  # in the types of the arrays
+        delta = self._arrays.vector(arrays.to_torch_state_dict()) - received
+        num_steps = _number(metrics, rule.steps) if any(piece.reads_steps for piece in rule.algorithm.weighting) else 0
+        seen = {}
+        if rule.losses:
+            scores = _metrics(sent.replies["evaluate"])
+            required = (
+                _number(scores, rule.requirement) if isinstance(rule.requirement, str) else rule.requirement or 0.0
+            )
+            loss = _number(scores, rule.loss)
+            values = {"start_loss": loss, "appeal_gap": loss - required}
+            seen = {name: torch.tensor([values[name]], dtype=torch.float64) for name in rule.losses}
+        numbers = (sent.client, sent.task.version, round(_number(metrics, rule.examples)), round(num_steps))
+        client, version, examples, steps = (np.array([number], dtype=np.int64) for number in numbers)
+        return Report(client, version, examples, steps, delta[None], seen=seen)
+
+    def _lose(self, sent: _Sent, why: str) -> None:
+        """Give up a task, and leave its client alone for a while."""
+        if sent.lost:
+            return
+        log.warning("node %s: task %d is lost: %s", self._node[sent.client], sent.task.task, why)
+        sent.lost = True
+        self._away[sent.client] = self.clock() + self._rule.retry
+        self._put(Happening("leave", sent.client, data={"reason": "late" if why == "late" else "failed"}))
+
+    def _apply(self, entry: Entry, waiting: Happening) -> list[int]:
+        """Do what follows of an entry."""
+        del waiting
+        version, applied = self.driver.version, self.driver.apply(entry)
+        self._outcomes += applied.outcomes
+        for timer, due in applied.timers:
+            heapq.heappush(self._timers, (due, timer))
+        if entry.kind == "report" and entry.task in self._metrics:
+            self._reported.append(self._metrics.pop(entry.task))
+        if self.driver.version > version:
+            self.means[self.driver.version], self._reported = _mean(self._reported, self._rule.examples), []
+        return []
+
+
+def _metrics(content: RecordDict) -> MetricRecord:
+    """Return the metrics of a reply."""
+    return next(iter(content.metric_records.values()), MetricRecord())
+
+
+def _number(metrics: MetricRecord, name: str) -> float:
+    """Return one number of a record of metrics; raise `WireError` where there is none of this name."""
+    value = metrics.get(name)
+    if not isinstance(value, int | float):
+        names = ", ".join(metrics) or "nothing"
+        raise WireError(f"the metrics of the reply hold {names}, and the rule reads the number {name!r}")
+    return float(value)
+
+
+def _mean(metrics: list[MetricRecord], examples: str) -> MetricRecord:
+    """Return the mean of metrics by examples, of those that all have."""
+    weights = [float(each[examples]) for each in metrics]
+    names = {name for each in metrics for name, value in each.items() if isinstance(value, int | float)} - {examples}
+    names = [name for name in sorted(names) if all(name in each for each in metrics)] if sum(weights) else []
+    columns = {name: [float(each[name]) for each in metrics] for name in names}
+    return MetricRecord({name: float(np.average(column, weights=weights)) for name, column in columns.items()})
+
+
+def run(
+    rule: Options,
+    grid: Grid,
+    initial: ArrayRecord,
+    rounds: int,
+    timeout: float,
+    configs: Mapping[str, Any],
+    evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+) -> Result:
+    """Train over a grid, from where the journal in the rule's folder ends. See `Rule.start`."""
+    result, folder, algorithm = Result(), Path(rule.folder), rule.algorithm
+
+    def score(version: int, params: torch.Tensor) -> dict[str, float]:
+        found = None if evaluate_fn is None else evaluate_fn(version, ArrayRecord(arrays.tensors(params)))
+        if found is not None:
+            result.evaluate_metrics_serverapp[version] = found
+        return {f"test_{name}": float(value) for name, value in (found or {}).items() if isinstance(value, int | float)}
+
+    with storage.locked(folder):
+        arrays = Arrays.of_run(folder, dict(initial.to_torch_state_dict()))
+        vector = arrays.vector(arrays.first)
+        counts = dict.fromkeys(("num_examples", "num_steps"), torch.zeros(1, dtype=torch.int64))
+        losses = {f"seen.{name}": torch.zeros(1, dtype=torch.float64) for name in rule.losses}
+        form = manifest({"delta": vector[None], **counts, **losses})
+        reports = {"train": ReportFormat(form, None, algorithm.aggregation.nulls_dropped)}
+        about = describe(rule) | {"folder": None, "rounds": rounds, "arrays": describe(arrays.layout)}
+        setting = RunSetting(
+            algorithm=algorithm, pace=rule.pace, rounds=rounds, seed=rule.seed, evaluate_every=rule.evaluate_every,
+            record_weights=False, initial=vector, reports=reports, heartbeat=timeout, description=about,
+            trained=arrays.trained(), score=score,
+        )  # fmt: skip
+        store = Store(folder)
+        try:
+            store.claim()
+            driver = Driver(setting, store, Ledger(folder, setting))
+            last = recover(driver, store, folder)
+            if not driver.started:
+                if (plan := algorithm.privacy) is not None:
+                    plan.check_correlation(rounds)
+                    plan.check(rounds)
+                score(0, vector)
+            server = GridServer(rule, grid, arrays, timeout, configs, driver, last)
+            server.run()
+        finally:
+            store.close()
+    result.arrays, result.train_metrics_clientapp = ArrayRecord(arrays.tensors(driver.params)), server.means
+    return result

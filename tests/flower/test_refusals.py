@@ -1,0 +1,61 @@
+"""Which algorithms run with a ClientApp, and what is said of the others; needs nothing of Flower."""
+
+from __future__ import annotations
+
+import pytest
+
+import turnout as to
+from turnout.core.checks import ConfigurationError
+from turnout.flower import Rule
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        (to.fedper(), "Personal keeps a part of the model with every client, and a ClientApp sends all of it"),
+        (
+            to.scaffold(),
+            "Scaffold changes every local step, and these are the ClientApp's, by control, which clients keep",
+        ),
+        (to.fedprox(), "Prox changes every local step, .*: write it into its training loop, and leave it out here"),
+        (to.perfedavg(), "the method is what Meta does at the clients, and a ClientApp trains by its own loop"),
+        (to.mw_fed(), "MultiplicativeWeights has the server say how much work a client does"),
+        (
+            to.folb(),
+            "StartGradient needs start_gradient of every client, and a ClientApp sends parameters and metrics alone",
+        ),
+        (to.maxfl(tuning_steps=1), r"AppealGap\(tuning=...\) tunes the model before it is scored"),
+        (to.fedavg(also=(to.aggregation.SecureSum(),)), "SecureSum asks clients for more after training"),
+        (to.fedavg(also=(to.guard.TopK(),)), "TopK changes updates before they leave a client"),
+        (
+            to.fedavg(to.Sgd(steps=to.local.TimeBudget(1.0))),
+            "local.steps: a time budget counts steps by the simulated speed",
+        ),
+    ],
+)
+def test_what_needs_more_is_refused_with_the_reason(algorithm, reason):
+    with pytest.raises(ConfigurationError, match=f"{algorithm.name} does not run on a Flower grid: {reason}"):
+        Rule(algorithm)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algorithm": "fedau"}, r"algorithm: got 'fedau', needed an algorithm. Write to.fedau\(\)"),
+        (
+            {"algorithm": to.maxfl()},
+            "requirement: AppealGap compares losses with what clients require, and none is given",
+        ),
+        (
+            {"algorithm": to.fednova(), "pace": to.pace.Buffered(5)},
+            "Uniform: chooses the cohort of a round|Uniform chooses",
+        ),
+        ({"algorithm": to.fedau(), "min_nodes": 0}, "min_nodes: got 0"),
+        ({"algorithm": to.fedau(), "evaluate_every": 0}, "evaluate_every: got 0"),
+        ({"algorithm": to.fedau(), "retry": 0.0}, "retry: got 0.0"),
+        ({"algorithm": to.fedau(), "poll": -1.0}, "poll: got -1.0"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Rule(**options)

@@ -1,0 +1,335 @@
+"""Algorithms of turnout over a grid of Flower: the same model as the coordinator alone, through restarts and failures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import turnout as to
+from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
+from turnout.core.types import Candidates, Federation, Report
+from turnout.flower import Rule
+from turnout.protocol.batch import Batch
+from turnout.protocol.choice import Choice
+from turnout.protocol.cohorts import SelectedCohorts
+from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.loop import carry_out, use
+from turnout.protocol.scheduler import Scheduler
+
+pytest.importorskip("flwr", reason="flwr is not installed: sh scripts/extras.sh flower")
+from flwr.app import Array, ArrayRecord, MetricRecord  # pyright: ignore
+from tests.flower.grids import SHAPES, SIZES, OneProcess, app, first, trained
+
+NODES = {11: 0, 22: 1, 33: 2, 44: 3}  # sorted, so that the number of a client is that of its partition
+
+
+class Presence:
+    """Everyone is there."""
+
+    num_clients = 4
+
+    def there(self) -> np.ndarray:
+        return np.arange(4)
+
+    def available(self, clients: np.ndarray, round: int) -> np.ndarray:
+        del round
+        return np.ones(len(clients), dtype=bool)
+
+
+class Alone:
+    """Drive a coordinator without Flower: clients answer in the order in which they are asked."""
+
+    def __init__(self, algorithm: to.Algorithm, pace: to.pace.Pace, rounds: int) -> None:
+        self.names, vector = list(SHAPES), torch.full((8,), 0.5)
+        bound, everyone = pace.bind(4, algorithm), np.arange(4)
+
+        def candidates(version: int) -> Candidates:
+            return Candidates(lambda clients: np.ones(len(clients), dtype=bool), 4, version, 0)
+
+        scheduler = Scheduler(
+            bound,
+            SelectedCohorts(algorithm.selection, candidates, lambda: everyone),
+            Choice(Presence(), bound, 0),
+            patient=True,
+        )
+        self.coordinator = Coordinator(algorithm, vector, Federation(4, 8), scheduler, rounds=rounds)
+        self.waiting, self.reports = list[tuple[int, int, int]](), dict[int, Report]()
+
+    def run(self) -> torch.Tensor:
+        """Return the last model."""
+        self.coordinator.scheduler.start(0.0)
+        while self.coordinator.over is None:
+            if (action := carry_out(self.coordinator, self, 0.0)) is not None:
+                use(self.coordinator, self, action)
+                continue
+            task, client, version = self.waiting.pop(0)
+            self.reports[task] = self.report(client, version)
+            self.coordinator.scheduler.reported(0.0, client, task, version)
+        return self.coordinator.state.params
+
+    def report(self, client: int, version: int) -> Report:
+        """Return what a client reports."""
+        model = self.coordinator.models[version]
+        arrays = {
+            name: part.numpy().reshape(SHAPES[name]) for name, part in zip(SHAPES, model.split([6, 2]), strict=True)
+        }
+        after = torch.cat(
+            [torch.from_numpy(trained(array, client, name)).reshape(-1) for name, array in arrays.items()]
+        )
+        loss = float(np.square(arrays["weight"] - client).mean())
+        numbers = (client, version, SIZES[client], 1 + client)
+        who, of, examples, steps = (np.array([number], dtype=np.int64) for number in numbers)
+        seen = {"start_loss": torch.tensor([loss]).double(), "appeal_gap": torch.tensor([loss - 0.1 * client]).double()}
+        return Report(who, of, examples, steps, (after - model)[None], seen=seen)
+
+    def ask(self, ask) -> None:
+        self.waiting += zip(ask.tasks, ask.clients, [ask.version] * len(ask.tasks), strict=True)
+
+    def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
+        del coordinator
+        return Report.cat([self.reports[task] for task in batch.tasks.tolist()])
+
+    def dropped(self, drop) -> None: ...
+    def timer(self, timer) -> None: ...
+    def stepped(self, action, stepped) -> None: ...
+    def unusable(self, error, tasks):
+        del error, tasks
+        return ()
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch):
+    monkeypatch.setattr("turnout.flower.grid.LOOK", 0.0)
+
+
+def vector(arrays: ArrayRecord) -> torch.Tensor:
+    return torch.cat([torch.from_numpy(np.array(arrays[name].numpy())).reshape(-1) for name in SHAPES])
+
+
+def rule(tmp_path, algorithm, **options) -> Rule:
+    return Rule(algorithm, folder=tmp_path / "run", **{"min_nodes": 4, "poll": 0.01, "retry": 0.1} | options)
+
+
+CASES = {
+    "fedau": (to.fedau(cutoff=50), to.pace.Rounds()),
+    "fedstaleweight": (to.fedstaleweight(), to.pace.Buffered(3)),
+    "fedbuff": (to.fedbuff(), to.pace.Buffered(2, concurrency=3)),
+    "maxfl": (to.maxfl(cohort_size=3), to.pace.Rounds()),
+    "qffl": (to.qffl(cohort_size=3), to.pace.Rounds()),
+    "fednova": (to.fednova(cohort_size=3), to.pace.Rounds()),
+    "median": (to.fedavg(also=(to.aggregation.Median(),)), to.pace.Rounds()),
+    "krum": (to.fedavg(also=(to.aggregation.Krum(0.25),)), to.pace.Rounds()),
+    "adam": (to.fedadam(), to.pace.Rounds()),
+    "mifa": (to.mifa(), to.pace.Rounds()),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_model_is_that_of_the_coordinator_alone_bit_for_bit(name, tmp_path):
+    algorithm, pace = CASES[name]
+    run = rule(tmp_path, algorithm, pace=pace, requirement="required")
+    result = run.start(OneProcess(NODES, app()), first(), num_rounds=6)
+    assert torch.equal(vector(result.arrays), Alone(algorithm, pace, 6).run())
+    assert result.arrays["batches"].numpy() == 7
+    assert list(result.train_metrics_clientapp) == [1, 2, 3, 4, 5, 6]
+
+
+class Killed(Exception):
+    """Ends a ServerApp."""
+
+
+@pytest.mark.parametrize("name", ["fedau", "fedstaleweight"])
+@pytest.mark.parametrize("after", [1, 2, 5])
+def test_a_server_app_that_is_killed_goes_on(name, after, tmp_path):
+    algorithm, pace = CASES[name]
+    run, grid = rule(tmp_path, algorithm, pace=pace), OneProcess(NODES, app())
+    pulls = []
+
+    def kill() -> None:
+        pulls.append(1)
+        if len(pulls) == after:
+            raise Killed
+
+    grid.pulls = kill
+    with pytest.raises(Killed):
+        run.start(grid, first(), num_rounds=6)
+    other = ArrayRecord({name: Array(np.zeros_like(array.numpy())) for name, array in first().items()})
+    result = run.start(OneProcess(NODES, app()), other, num_rounds=6)
+    assert torch.equal(vector(result.arrays), Alone(algorithm, pace, 6).run())
+
+
+def test_a_run_that_is_over_is_not_taken_further(tmp_path):
+    grid, run = OneProcess(NODES, app()), rule(tmp_path, to.fedau())
+    result = run.start(grid, first(), num_rounds=2)
+    asked = len(grid.sent)
+    assert torch.equal(vector(run.start(grid, first(), num_rounds=2).arrays), vector(result.arrays))
+    assert len(grid.sent) == asked
+    more = run.start(grid, first(), num_rounds=4)
+    assert torch.equal(vector(more.arrays), Alone(to.fedau(), to.pace.Rounds(), 4).run())
+
+
+def test_a_node_that_fails_is_left_alone_and_the_round_goes_on(tmp_path, caplog):
+    grid = OneProcess(NODES, app())
+    grid.broken = {22}
+    rule(tmp_path, to.fedau(), retry=3600).start(grid, first(), num_rounds=5)
+    assert [node for _, node in grid.sent].count(22) == 1
+    assert [node for _, node in grid.sent].count(11) == 5
+    assert "node 22: task 1 is lost: out of memory" in caplog.text
+
+
+def test_a_node_that_failed_is_asked_again_after_a_while(tmp_path):
+    grid = OneProcess(NODES, app())
+    grid.broken = {22}
+    looks = []
+
+    def mend() -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            grid.broken = set()
+
+    grid.pulls = mend
+    run = rule(tmp_path, to.fedau(), retry=0.01)
+    run.start(grid, first(), num_rounds=30)
+    assert [node for _, node in grid.sent].count(22) > 2
+
+
+def test_a_silent_node_does_not_hold_up_a_round_with_a_deadline(tmp_path):
+    grid = OneProcess(NODES, app())
+    grid.silent = {44}
+    run = rule(tmp_path, to.fedau(), pace=to.pace.Rounds(deadline=0.05))
+    run.start(grid, first(), num_rounds=3)
+    rows = to.load(tmp_path / "run").rounds
+    assert rows["num_participants"].to_pylist() == [3, 3, 3]
+
+
+def test_a_silent_node_loses_its_task_without_rounds(tmp_path, caplog):
+    grid = OneProcess(NODES, app())
+    grid.silent = {44}
+    run = rule(tmp_path, to.fedstaleweight(), pace=to.pace.Buffered(3), retry=3600)
+    run.start(grid, first(), num_rounds=40, timeout=0.05)
+    assert "node 44: task 3 is lost: late" in caplog.text
+
+
+def test_a_node_that_goes_away_and_comes_again_is_the_same_client(tmp_path):
+    grid = OneProcess(NODES, app())
+    looks = []
+
+    def move() -> None:
+        looks.append(1)
+        grid.there = set(NODES) - ({33} if 2 <= len(looks) < 6 else set())
+
+    grid.pulls = move
+    rule(tmp_path, to.fedau(cutoff=50)).start(grid, first(), num_rounds=12)
+    loaded = to.load(tmp_path / "run")
+    assert loaded.clients["name"].to_pylist() == ["11", "22", "33", "44"]
+    times = loaded.clients["participations"].to_pylist()
+    assert times[0] == 12
+    assert 6 <= times[2] < 12
+
+
+def test_nodes_that_come_later_are_new_clients(tmp_path):
+    grid = OneProcess(NODES, app())
+    grid.there = {11, 22}
+    grid.pulls = lambda: grid.there.add(44) if len(grid.sent) > 6 else None
+    rule(tmp_path, to.fedau(), min_nodes=2).start(grid, first(), num_rounds=8)
+    assert to.load(tmp_path / "run").clients["name"].to_pylist() == ["11", "22", "44"]
+
+
+def test_the_first_task_waits_for_the_least_number_of_nodes(tmp_path):
+    grid = OneProcess(NODES, app())
+    grid.there, looks = {11}, []
+
+    class Late(OneProcess):
+        def get_node_ids(self):
+            looks.append(1)
+            return list(NODES)[: len(looks)]
+
+    late = Late(NODES, app())
+    rule(tmp_path, to.fedau(), min_nodes=3).start(late, first(), num_rounds=1)
+    assert [node for _, node in late.sent] == [11, 22, 33]
+
+
+def test_evaluations_are_called_and_recorded(tmp_path):
+    def score(version: int, arrays: ArrayRecord) -> MetricRecord:
+        del arrays
+        return MetricRecord({"accuracy": version / 10, "by_class": [0.1, 0.2]})
+
+    run = rule(tmp_path, to.fedau(), evaluate_every=2)
+    result = run.start(OneProcess(NODES, app()), first(), num_rounds=5, evaluate_fn=score)
+    assert list(result.evaluate_metrics_serverapp) == [0, 2, 4, 5]
+    assert to.load(tmp_path / "run").rounds["test_accuracy"].to_pylist() == [None, 0.2, None, 0.4, 0.5]
+
+
+def test_the_mean_of_training_metrics_is_by_examples(tmp_path):
+    result = rule(tmp_path, to.fedau()).start(OneProcess(NODES, app()), first(), num_rounds=1)
+    assert dict(result.train_metrics_clientapp[1]) == {"num-steps": 3.0, "train_loss": 2.0}
+
+
+def test_configurations_come_with_the_round(tmp_path):
+    seen, made = [], app()
+
+    def mod(message, context, call_next):
+        seen.append(dict(message.content["config"]))
+        return call_next(message, context)
+
+    made = app(mods=[mod])
+    run = rule(tmp_path, to.qffl(cohort_size=1), min_nodes=1)
+    run.start(OneProcess({11: 0}, made), first(), 2, train_config={"lr": 0.1}, evaluate_config={"deep": True})
+    assert seen == [
+        {"deep": True, "server-round": 1},
+        {"lr": 0.1, "server-round": 1},
+        {"deep": True, "server-round": 2},
+        {"lr": 0.1, "server-round": 2},
+    ]
+
+
+def test_private_sums_are_noised_by_a_secret_and_keep_the_budget(tmp_path):
+    private = to.aggregation.PrivateSum(norm=1.0, noise_multiplier=1.0, cohort=4)
+    algorithm = to.average_participating(also=(private,))
+    one = rule(tmp_path / "one", algorithm).start(OneProcess(NODES, app()), first(), num_rounds=2)
+    two = rule(tmp_path / "two", algorithm).start(OneProcess(NODES, app()), first(), num_rounds=2)
+    assert not torch.equal(vector(one.arrays), vector(two.arrays))
+    assert to.load(tmp_path / "one" / "run").rounds["epsilon"].to_pylist()[-1] > 0
+    small = to.average_participating(
+        also=(to.aggregation.PrivateSum(norm=1.0, noise_multiplier=1.0, cohort=4, budget=0.1),)
+    )
+    with pytest.raises(ConfigurationError, match=r"budget: 5 rounds would spend epsilon"):
+        rule(tmp_path / "three", small).start(OneProcess(NODES, app()), first(), num_rounds=5)
+
+
+def test_the_model_can_be_taken_from_the_folder(tmp_path):
+    result = rule(tmp_path, to.fedau()).start(OneProcess(NODES, app()), first(), num_rounds=2)
+    named = to.load(tmp_path / "run").state_dict()
+    assert list(named) == ["weight", "bias", "batches"]
+    assert torch.equal(vector(result.arrays), torch.cat([named[name].reshape(-1) for name in SHAPES]))
+
+
+def test_replies_that_cannot_be_used_end_the_run_with_the_reason(tmp_path, caplog):
+    run = rule(tmp_path, to.fedau(), examples="size", retry=0.001)
+    with pytest.raises(Diverged, match="no report could be used"):
+        run.start(OneProcess(NODES, app()), first(), num_rounds=20)
+    assert (
+        "the metrics of the reply hold train_loss, num-examples, num-steps, and the rule reads the number 'size'"
+        in caplog.text
+    )
+
+
+def test_arrays_of_another_model_are_refused(tmp_path):
+    run = rule(tmp_path, to.fedau())
+    run.start(OneProcess(NODES, app()), first(), num_rounds=1)
+    other = ArrayRecord({"weight": Array(np.zeros((3, 3), dtype=np.float32))})
+    with pytest.raises(
+        ConfigurationError, match=r"holds a run of another model \(the arrays are not those that were sent"
+    ):
+        run.start(OneProcess(NODES, app()), other, num_rounds=1)
+    with pytest.raises(ConfigurationError, match="initial_arrays: got count, needed floating-point numbers"):
+        rule(tmp_path / "other", to.fedau()).start(
+            OneProcess(NODES, app()), ArrayRecord({"count": Array(np.array(1))}), num_rounds=1
+        )
+
+
+def test_the_folder_of_another_algorithm_is_refused(tmp_path):
+    rule(tmp_path, to.fedau()).start(OneProcess(NODES, app()), first(), num_rounds=1)
+    with pytest.raises(CheckpointError, match="holds another experiment"):
+        rule(tmp_path, to.fedavg()).start(OneProcess(NODES, app()), first(), num_rounds=1)
