@@ -84,6 +84,8 @@ def test_split_passes_every_argument_on(monkeypatch):
         "client_test_fraction": 0.5,
         "validation_fraction": 0.25,
         "unseen_clients": 4,
+        "validation_clients": 2,
+        "test_clients": 3,
         "flip_labels": 0.1,
         "empty": "drop",
         "official_test": "pool",

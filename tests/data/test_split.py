@@ -34,7 +34,7 @@ def source(n: int = 200, num_classes: int = 4, **changes: Any) -> Any:
         "transforms": (),
         "recipe": {"reader": "test"},
     }
-    return SimpleNamespace(**(fields | changes))
+    return SimpleNamespace(weights=None, test_weights=None, **(fields | changes))
 
 
 def with_official_test(n: int = 200, m: int = 40, **changes: Any) -> Any:

@@ -130,3 +130,98 @@ def test_a_sweep_chooses_by_it(tmp_path: Path) -> None:
 
     assert to.sweep(make, {"lr": [0.1, 0.2]}, 1, tmp_path / "a", jobs=1).measure.metric == "validation_accuracy"
     assert to.sweep(untold, {"lr": [0.1, 0.2]}, 1, tmp_path / "b", jobs=1).measure.metric == "test_accuracy"
+
+
+def whole(validation_clients: int = 3, test_clients: int = 2, **options: object) -> to.data.FederatedData:
+    return split(0.0, validation_clients=validation_clients, test_clients=test_clients, **options)
+
+
+def test_whole_clients_are_for_validation_and_test_and_none_of_them_trains() -> None:
+    data = whole(unseen_clients=1)
+    assert data.num_clients == N
+    assert data.validation is None
+    parts = [data.train, data.unseen_validation, data.test, data.unseen_train]
+    assert sum(len(part.x) for part in parts if part is not None) == 300
+    assert len(set.union(*map(rows, parts))) == 300
+    # Of equal size, as all 18 clients are by this partition, so that the clients are whole.
+    share = len(data.train.x) // N
+    assert data.unseen_validation is not None
+    assert data.test is not None
+    assert abs(len(data.unseen_validation.x) - 3 * share) <= 3
+    assert abs(len(data.test.x) - 2 * share) <= 2
+    assert data.recipe["validation_clients"] == 3
+    assert data.recipe["test_clients"] == 2
+
+
+def test_no_natural_client_is_in_two_parts() -> None:
+    ids = np.repeat(np.arange(20), 15)
+    x = np.stack([ids, np.arange(300)], axis=1).astype(np.float64)
+    natural = to.data.from_arrays(x, np.arange(300) % 3, client_ids=ids)
+    data = natural.split(validation_clients=4, test_clients=5, unseen_clients=1)
+    parts = [rows(data.train), rows(data.unseen_validation), rows(data.test), rows(data.unseen_train)]
+    assert [len(part) for part in parts] == [10, 4, 5, 1]
+    assert len(set.union(*parts)) == 20
+
+
+def test_clients_for_other_ends_change_nobody_elses_choice() -> None:
+    before, after = split(0.0, unseen_clients=2, test_fraction=0.0), whole(0, 0, unseen_clients=2, test_fraction=0.0)
+    assert torch.equal(before.train.x, after.train.x)
+    assert "validation_clients" not in before.recipe
+
+
+def test_flipped_labels_are_those_of_as_many_validation_clients() -> None:
+    plain, flipped = whole(4, 0), whole(4, 0, flip_labels=0.5)
+    assert plain.unseen_validation is not None
+    assert flipped.unseen_validation is not None
+    changed = plain.unseen_validation.y != flipped.unseen_validation.y
+    twos = plain.unseen_validation.y != 1  # 1 is its own mirror of three classes
+    assert float(changed[twos].double().mean()) == pytest.approx(0.5, abs=0.1)
+
+
+def test_choices_are_made_by_clients_that_never_train_and_the_test_decides_nothing(tmp_path: Path) -> None:
+    data = whole()
+    result = experiment(data).run()
+    assert data.unseen_validation is not None
+    with torch.no_grad():
+        right = (result.model(data.unseen_validation.x).argmax(dim=1) == data.unseen_validation.y).double()
+    assert result.rounds["validation_accuracy"][-1].as_py() == pytest.approx(float(right.mean()), abs=1e-12)
+    assert "validation_accuracy" not in result.clients.column_names
+    assert accuracy_target([record(data)], 0.5) == Target("validation_accuracy", 0.5)
+
+    def make(seed: int, lr: float) -> to.Experiment:
+        return experiment(data, algorithm=to.fedavg(to.Sgd(lr=lr)), seed=seed)
+
+    assert to.sweep(make, {"lr": [0.1, 0.2]}, 1, tmp_path / "a", jobs=1).measure.metric == "validation_accuracy"
+
+
+def test_a_stopping_rule_never_looks_at_the_test() -> None:
+    """With the test's labels replaced, stopping and its rounds stay the same."""
+    data = whole()
+    assert data.test is not None
+    other = replace(data, test=replace(data.test, y=(data.test.y + 1) % 3))
+    lengths = []
+    for each in (data, other):
+        result = experiment(each, rounds=30, evaluate_every=1).run(callbacks=[to.EarlyStopping(patience=2)])
+        lengths.append(len(result.rounds))
+    assert lengths[0] == lengths[1] < 30
+
+
+def test_what_is_no_whole_client_is_refused() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"unseen_clients \+ test_clients: got 20, needed fewer than the 20 clients"
+    ):
+        to.data.from_arrays(np.zeros((20, 1)), np.zeros(20, dtype=int), client_ids=np.arange(20)).split(
+            unseen_clients=10, test_clients=10
+        )
+    with pytest.raises(ConfigurationError, match=r"validation_clients: got 3 beside validation_fraction=0.2"):
+        split(0.2, validation_clients=3)
+    with pytest.raises(ConfigurationError, match=r"test_clients: got 2 beside test_fraction=0.5"):
+        whole(test_fraction=0.5)
+    with pytest.raises(ConfigurationError, match="validation_clients: got -1, needed"):
+        whole(-1)
+    official = to.data.from_arrays(np.zeros((9, 1)), [0, 1, 2] * 3, test_x=np.zeros((3, 1)), test_y=[0, 1, 2])
+    with pytest.raises(ConfigurationError, match="test_clients: got 2, and arrays has an official test split"):
+        official.split(to.partition.Iid(), 2, test_clients=2)
+    assert official.split(to.partition.Iid(), 2, test_clients=2, official_test="pool").test is not None
+    with pytest.raises(ConfigurationError, match="validation_clients: a client that never trains has no personal part"):
+        experiment(whole(), algorithm=to.fedper(cohort_size=3))

@@ -31,6 +31,7 @@ def sizes_table(data: FederatedData) -> Table:
     parts = {
         "training": data.train,
         "validation": data.validation,
+        "validation, unseen": data.unseen_validation,
         "client test": data.client_test,
         "unseen, training": data.unseen_train,
         "unseen, test": data.unseen_test,
@@ -39,7 +40,7 @@ def sizes_table(data: FederatedData) -> Table:
     for part, shards in parts.items():
         if shards is None or not len(shards.x):
             continue
-        if part == "pooled test":
+        if part in ("validation, unseen", "pooled test"):
             table.add_row(part, "", f"{len(shards.x):,}")
             continue
         classes = (shards.label_counts(data.num_outputs) > 0).sum(axis=1).mean()

@@ -228,7 +228,8 @@ def _layer(axis: str, value: Any) -> Table:
 
 def is_validated(layers: Sequence[Table]) -> bool:
     """Return whether settings keep validation examples."""
-    return any(as_table("data", layer.get("data", {})).get("validation_fraction") for layer in layers)
+    tables = [as_table("data", layer.get("data", {})) for layer in layers]
+    return any(table.get("validation_fraction") or table.get("validation_clients") for table in tables)
 
 
 def check(plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path, measure: Measure) -> FederatedData:

@@ -115,7 +115,7 @@ def sweep(
 def _is_validated(run: Run) -> bool:
     """Return whether the data of a run have validation examples; False for what cannot run, which is refused later."""
     try:
-        return getattr(getattr(run.make(run.seed), "data", None), "validation", None) is not None
+        return bool(getattr(getattr(run.make(run.seed), "data", None), "is_validated", False))
     except TurnoutError:
         return False
 

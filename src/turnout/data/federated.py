@@ -120,6 +120,8 @@ class FederatedData:
         test: test examples that belong to no client (an official test split), one holder; None if there are none.
         client_test: test examples of each training client (a split inside the client); None if there is none.
         validation: examples of each training client by which settings are chosen; None if there are none.
+        unseen_validation: examples of clients that never train, one holder, by which settings are chosen in place of
+            `validation`; None if there are none.
         unseen_train, unseen_test: clients that never train, only receive the model; None if there are none.
         num_classes: C; labels are 0..C-1. None is one more than the largest label, and stays None of numbers to predict.
         transforms: applied to minibatches, in order (the random ones in training only).
@@ -133,6 +135,7 @@ class FederatedData:
     test: Shards | None = None
     client_test: Shards | None = None
     validation: Shards | None = None
+    unseen_validation: Shards | None = None
     unseen_train: Shards | None = None
     unseen_test: Shards | None = None
     transforms: tuple[Transform, ...] = ()
@@ -148,8 +151,7 @@ class FederatedData:
                 f"{len(empty)} of {self.num_clients} clients have no training examples, first client {empty[0]}: "
                 "write fewer clients, a larger alpha, or empty='drop' in split()"
             )
-        names = ("train", "test", "client_test", "validation", "unseen_train", "unseen_test")
-        found: dict[str, Shards] = {name: shards for name in names if (shards := getattr(self, name)) is not None}
+        found = self.splits
         object.__setattr__(
             self, "num_classes", number_of_classes(self.num_classes, [shards.y for shards in found.values()])
         )
@@ -172,6 +174,7 @@ class FederatedData:
         sizes, numbers = self.train.sizes, self.num_outputs
         tests = {
             "validation examples": self.validation,
+            "validation examples of unseen clients": self.unseen_validation,
             "test examples": self.test,
             "test examples of clients": self.client_test,
         }
@@ -200,6 +203,17 @@ class FederatedData:
     def is_declared(self) -> bool:
         """Whether these are zeros in place of examples that only clients have; see `turnout.data.declared`."""
         return self.recipe.get("source") == "declared"
+
+    @property
+    def splits(self) -> dict[str, Shards]:
+        """All examples that there are, by the name of the attribute."""
+        names = ("train", "test", "client_test", "validation", "unseen_validation", "unseen_train", "unseen_test")
+        return {name: shards for name in names if (shards := getattr(self, name)) is not None}
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether there are examples by which settings are chosen."""
+        return self.validation is not None or self.unseen_validation is not None
 
     @property
     def num_clients(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,17 +27,19 @@ def split_source(
     client_test_fraction: float = 0.0,
     validation_fraction: float = 0.0,
     unseen_clients: int = 0,
+    validation_clients: int = 0,
+    test_clients: int = 0,
     flip_labels: float = 0.0,
     empty: str = "refuse",
     official_test: str = "keep",
 ) -> FederatedData:
     """Divide a source into clients and tests; every example is in one place at most.
 
-    In this order: pooled test examples are set aside; `num_clients` + `unseen_clients` clients share the rest by the
-    partition; clients without examples are dropped, if so asked; the unseen ones are chosen at random; each client sets
-    its own test examples aside, and then those for validation; labels are flipped. Every choice has random numbers of
-    its own from `seed`, which none of the training shares. Rows within a client keep the order in which the partition
-    assigned them.
+    In this order: pooled test examples are set aside; `num_clients` and the further clients that never train share the rest
+    by the partition; clients without examples are dropped, if so asked; those that never train are chosen at random; each
+    client sets its own test examples aside, and then those for validation; labels are flipped. Every choice has random
+    numbers of its own from `seed`, which none of the training shares. Rows within a client keep the order in which the
+    partition assigned them.
 
     Args:
         source: the data.
@@ -53,6 +56,10 @@ def split_source(
         validation_fraction: share of what each client has left, at random, that becomes its validation set, by which step
             sizes, rounds and methods are chosen; rounded, and at least one example remains for training.
         unseen_clients: further clients that never train, for `unseen_train` and `unseen_test`.
+        validation_clients: further clients that never train, whose examples are all for `unseen_validation`, by which
+            settings are chosen in place of examples of training clients.
+        test_clients: further clients that never train, whose examples are the pooled test set, in place of
+            `test_fraction`.
         flip_labels: share of the clients, at random without replacement, whose labels y become C - 1 - y, in training
             and in their own tests (they see the world so). The same share of the unseen clients. Not for numbers to predict.
         empty: what becomes of clients without examples: ``"refuse"``, or ``"drop"``, which renumbers the others.
@@ -62,7 +69,13 @@ def split_source(
     Raises:
         ConfigurationError: for options out of range or that do not fit the data, and whatever the partition refuses.
     """
-    _check(seed, client_test_fraction, validation_fraction, unseen_clients, flip_labels, empty)
+    _check(seed, client_test_fraction, validation_fraction, flip_labels, empty)
+    others = _Roles(unseen_clients, validation_clients, test_clients)
+    if validation_clients and validation_fraction:
+        raise ConfigurationError(
+            f"validation_clients: got {validation_clients} beside validation_fraction={validation_fraction}, and "
+            "settings are chosen by one of the two: leave the other out"
+        )
     known_name("value of official_test", official_test, ("keep", "pool"))
     source = source.pooled() if official_test == "pool" else source
     check_transforms(source.transforms)
@@ -73,13 +86,15 @@ def split_source(
             needed=f"0, because the targets of {source.name} are no class labels, one for each example",
         )
     partition = _partition(source, partition)
+    if test_clients:
+        test_fraction = _no_pooled_test(source, test_fraction, test_clients)
     pool, test_rows = _set_aside(source, test_fraction, seed)
-    held = _hold(source, pool, partition, num_clients, unseen_clients, seed)
+    held = _hold(source, pool, partition, num_clients, sum(others), seed)
     kept = [rows for rows in held if len(rows)] if empty == "drop" else held
     natural = None
     if isinstance(partition, ById) and source.client_ids is not None:
         natural = source.client_ids[[rows[0] for rows in kept]]
-    clients = _Clients.cast(kept, natural, unseen_clients, flip_labels, seed)
+    clients = _Clients.cast(kept, natural, others, flip_labels, seed)
     recipe = {
         "source": source.name,
         "source_recipe": dict(source.recipe),
@@ -97,6 +112,9 @@ def split_source(
     }
     if validation_fraction:  # left out otherwise, so that runs of versions without it can be resumed
         recipe["validation_fraction"] = validation_fraction
+    for name, number in others._asdict().items():
+        if number and name != "unseen":
+            recipe |= {f"{name}_clients": number}
     shards = _examples(source, clients, test_rows, client_test_fraction, validation_fraction, seed)
     shards |= _official_tests(source, clients, client_test_fraction)
     return FederatedData(
@@ -113,7 +131,6 @@ def _check(
     seed: int,
     client_test_fraction: float,
     validation_fraction: float,
-    unseen_clients: int,
     flip_labels: float,
     empty: str,
 ) -> None:
@@ -121,9 +138,41 @@ def _check(
     count("seed", seed, least=0, most=None)
     _share("client_test_fraction", client_test_fraction)
     _share("validation_fraction", validation_fraction)
-    count("unseen_clients", unseen_clients, least=0)
     probability("flip_labels", flip_labels)
     known_name("value of empty", empty, ("refuse", "drop"))
+
+
+class _Roles(NamedTuple):
+    """How many clients never train, by what they are for."""
+
+    unseen: int
+    validation: int
+    test: int
+
+    def check(self, num_clients: int) -> None:
+        """Refuse numbers that leave nobody to train."""
+        for name, number in self._asdict().items():
+            count(f"{name}_clients", number, least=0)
+        if sum(self) >= num_clients:
+            names = [f"{name}_clients" for name, number in self._asdict().items() if number]
+            raise refuse(
+                " + ".join(names), given=sum(self), needed=f"fewer than the {num_clients} clients that there are"
+            )
+
+
+def _no_pooled_test(source: Examples, test_fraction: float | None, test_clients: int) -> float:
+    """Return the share of examples for a pooled test where whole clients are the test: none."""
+    if source.test_x is not None:
+        raise ConfigurationError(
+            f"test_clients: got {test_clients}, and {source.name} has an official test split, which would be another test: "
+            "write official_test='pool' to give its examples to clients, or leave test_clients out"
+        )
+    if test_fraction:
+        raise ConfigurationError(
+            f"test_clients: got {test_clients} beside test_fraction={test_fraction}, and there is one pooled test: "
+            "leave one of them out"
+        )
+    return 0.0
 
 
 def _share(name: str, value: float) -> None:
@@ -175,12 +224,12 @@ def _set_aside(source: Examples, test_fraction: float | None, seed: int) -> tupl
 
 
 def _hold(
-    source: Examples, pool: np.ndarray, partition: Partition, num_clients: int | None, unseen_clients: int, seed: int
+    source: Examples, pool: np.ndarray, partition: Partition, num_clients: int | None, others: int, seed: int
 ) -> list[np.ndarray]:
     """Return the rows of each client, those that will not train among them."""
     if num_clients is not None:
         count("num_clients", num_clients)
-        num_clients += unseen_clients
+        num_clients += others
     ids = None if source.client_ids is None else source.client_ids[pool]
     targets = source.y if source.num_classes is not None else source.y.double()
     return [pool[rows] for rows in partition.assign(targets.numpy(force=True)[pool], num_clients, seed, ids)]
@@ -188,13 +237,13 @@ def _hold(
 
 @dataclass(frozen=True, eq=False)
 class _Clients:
-    """Who holds what, and who plays which part; M clients train or are unseen.
+    """Who holds what, and who plays which part; M clients train or never do.
 
     Attributes:
         rows: what they hold, client after client.
         owner: the client of each of `rows`, ascending.
         natural: the id of each client in the source, ascending ``[M]``, or None.
-        training, unseen, flipped: client numbers, ascending.
+        training, unseen, validation, test, flipped: client numbers, ascending.
     """
 
     rows: np.ndarray
@@ -202,26 +251,27 @@ class _Clients:
     natural: np.ndarray | None
     training: np.ndarray
     unseen: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
     flipped: np.ndarray
 
     @classmethod
     def cast(
-        cls, held: list[np.ndarray], natural: np.ndarray | None, unseen_clients: int, flip_labels: float, seed: int
+        cls, held: list[np.ndarray], natural: np.ndarray | None, others: _Roles, flip_labels: float, seed: int
     ) -> _Clients:
-        """Choose the unseen clients at random, and those whose labels are flipped among both kinds."""
-        everyone = np.arange(len(held))
-        if unseen_clients >= len(held):
-            raise refuse(
-                "unseen_clients", given=unseen_clients, needed=f"fewer than the {len(held)} clients that there are"
-            )
-        unseen = _some("unseen clients", everyone, unseen_clients, seed)
-        training = np.setdiff1d(everyone, unseen)
-        flipped = [
-            _some("flipped clients", training, round(flip_labels * len(training)), seed),
-            _some("flipped unseen clients", unseen, round(flip_labels * len(unseen)), seed),
-        ]
+        """Choose at random the clients that never train, and of each kind those whose labels are flipped."""
+        others.check(len(held))
+        everyone = training = np.arange(len(held))
+        parts: list[np.ndarray] = []
+        for name, number in others._asdict().items():
+            parts.append(_some(f"{name} clients", training, number, seed))
+            training = np.setdiff1d(training, parts[-1])
+        flipped = [_some("flipped clients", training, round(flip_labels * len(training)), seed)]
+        for name, part in zip(others._fields, parts, strict=True):
+            flipped.append(_some(f"flipped {name} clients", part, round(flip_labels * len(part)), seed))
         owner = np.repeat(everyone, [len(rows) for rows in held])
-        return cls(np.concatenate(held), owner, natural, training, unseen, np.concatenate(flipped))
+        rows, (unseen, validation, test) = np.concatenate(held), parts
+        return cls(rows, owner, natural, training, unseen, validation, test, np.concatenate(flipped))
 
 
 def _some(purpose: str, clients: np.ndarray, size: int, seed: int) -> np.ndarray:
@@ -253,6 +303,11 @@ def _examples(
         if client_test_fraction:
             groups["unseen_test"] = (own_test, clients.unseen)
     chosen = {name: rows_of(clients.rows, clients.owner, mask, some) for name, (mask, some) in groups.items()}
+    whole = np.ones_like(own_test)
+    for name, some in (("unseen_validation", clients.validation), ("test", clients.test)):
+        if len(some):
+            rows, sizes = rows_of(clients.rows, clients.owner, whole, some)
+            chosen[name] = (rows, np.array([sizes.sum()]))
     if len(test_rows):
         chosen["test"] = (test_rows, np.array([len(test_rows)]))
     flipped = clients.rows[np.isin(clients.owner, clients.flipped)]

@@ -95,8 +95,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
                 f"({' or '.join(TASKS)})"
             )
         size = config_of(self.base).vocab_size
-        held = (data.train, data.validation, data.test, data.client_test, data.unseen_train, data.unseen_test)
-        largest = max(int(shards.x.max()) for shards in held if shards is not None and len(shards.x))
+        largest = max(int(shards.x.max()) for shards in data.splits.values() if len(shards.x))
         largest = max(largest, data.num_outputs - 1 if of_tokens else 0)
         if largest >= size:
             raise DataError(

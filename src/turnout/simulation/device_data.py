@@ -22,6 +22,7 @@ class DeviceData:
         train: what clients train on.
         test: what the model is judged by; None if there is nothing.
         validation: what settings are chosen by; None if there is nothing.
+        client_validation: what each training client has for that; None if there is nothing.
         transforms: those that are left for every minibatch.
     """
 
@@ -39,7 +40,9 @@ class DeviceData:
         self._on_device = {data.train: self.train}
         held_out = data.client_test if own_test else data.test or data.client_test
         self.test = None if held_out is None else self(held_out)
-        self.validation = None if data.validation is None else self(data.validation)
+        self.client_validation = None if data.validation is None else self(data.validation)
+        unseen = data.unseen_validation
+        self.validation = self.client_validation if unseen is None else self(unseen)
 
     def __call__(self, shards: Shards) -> Shards:
         """Return some of the experiment's shards, on the device."""

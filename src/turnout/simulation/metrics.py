@@ -82,7 +82,7 @@ class Judge:
         by_client: dict[str, np.ndarray] = {}
         own_test = None if data.client_test is None else self._workspace.data(data.client_test)
         here = self._workspace.data
-        for name, shards in (("train", here.train), ("validation", here.validation), ("test", own_test)):
+        for name, shards in (("train", here.train), ("validation", here.client_validation), ("test", own_test)):
             if shards is not None:
                 scores = self.scores(shards).by_client()
                 by_client |= {f"{name}_{figure}": values for figure, values in scores.items()}
