@@ -1,7 +1,9 @@
 """Masks and noise at once between machines: the bits of a simulation, noise of a secret, and rounds that do not open."""
 
 import json
+import logging
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -11,8 +13,8 @@ from turnout import privacy
 from turnout.deployment.server.noise import RELEASES, Noise
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
-from turnout.deployment.wire.format import read_manifest
-from turnout.pieces.aggregation import PrivateSum, SecureSum, private_sum
+from turnout.deployment.wire.format import read_manifest, told
+from turnout.pieces.aggregation import PrivateSum, SecureSum, private_secure, private_sum
 from turnout.privacy.noise import gaussian
 from turnout.simulation import Simulation
 
@@ -177,6 +179,68 @@ def test_what_a_client_masks_is_never_longer_than_the_norm():
     assert masker is not None
     update = torch.full((1, 300), 1e4)
     assert masker.announce(0, 0, replace(report([0], update), delta=update), {}) is not None
-    found = masker._encoded(7.0, update)
+    found = masker._encoded(7.0, report([0], update))
     length = float(torch.from_numpy(SECURE.code.decode(found)).norm())
     assert 0.29 < length <= 0.3
+
+
+SHARES = PrivateSum(norm=0.3, noise_multiplier=Z, noise_shares=8, dropouts=2, secure=replace(SECURE, fraction_bits=16))
+
+
+def test_noise_of_clients_has_the_bits_of_a_simulation_and_is_their_own(world, folder, monkeypatch):
+    """Where clients draw from the seed; where they draw from their operating systems, no two runs are alike."""
+    one, other = (world(run(SHARES, rounds=2), folder=folder / name).run() for name in "ab")
+    assert not torch.allclose(one.host.driver.params, other.host.driver.params, atol=1e-3)
+    assert torch.equal(replay(one.setting, one.folder).driver.params, one.host.driver.params)
+    drawn = private_secure.chances
+    monkeypatch.setattr(private_secure, "chances", lambda reports, _: drawn(reports, 0))
+    deployed = world(run(SHARES, rounds=2), folder=folder / "c").run()
+    reference = simulated(run(SHARES, rounds=2))
+    assert torch.equal(deployed.host.driver.params, reference.state.params)
+    release = privacy.Release(Z, is_discrete=True)
+    assert epsilons(deployed) == [privacy.epsilon(release, k, 1e-5) for k in (1, 2)]
+
+
+@pytest.mark.parametrize(("gone", "opens"), [(2, True), (3, False)])
+def test_a_server_opens_no_sum_with_less_noise_than_it_counts(world, gone, opens):
+    """As many drop-outs as the margin before they mask, and one more."""
+    deployed = world(run(SHARES, rounds=1))
+    left = deployed.homes[:gone]
+    for _ in range(40):
+        for home in deployed.homes:
+            held = deployed.host.driver.task_of(home.state.client)
+            if home in left and home.over is None and held is not None and held.phase == "mask":
+                home.over = "its process ended"
+                deployed.host.call(home.client.leave())
+            elif home.over is None:
+                home.turn(deployed.host)
+        deployed.clock.now += 1.0
+        deployed.host.pump()
+    history = deployed.host.driver.ledger.history
+    assert deployed.host.driver.version == 1
+    assert history.participation["client"].to_pylist() == ([*range(gone, 8)] if opens else [])
+    assert float(deployed.host.driver.params.double().std()) > 0.3 * Z / 8 * 0.8
+    assert epsilons(deployed) == [privacy.epsilon(privacy.Release(Z, is_discrete=True), 1, 1e-5)]
+
+
+def test_clients_refuse_to_open_a_sum_with_less_noise_than_is_counted(world, caplog):
+    """The attack: a server asks for the secrets of a sum of five, of which the settings say six."""
+    deployed = world(run(SHARES, rounds=1))
+    asked = []
+
+    def lie(client, task, model, memory, do):
+        if task.phase == "open":
+            asked.append(client)
+            secrets = task.tensors()
+            task = replace(task, told=told(secrets | {"there": secrets["there"][:, :4]}, 0))
+        return do(client, task, model, memory)
+
+    for home in deployed.homes:
+        home.client.trainer.do = partial(lie, do=home.client.trainer.do)
+    with caplog.at_level(logging.WARNING, "turnout.client"):
+        for _ in range(10):
+            deployed.round()
+    assert sorted(asked) == [*range(8)]
+    reasons = {record.reason for record in caplog.records if "drops out" in record.message}
+    assert reasons == {"the server opens a sum of 5 clients, and by the run's settings it has 6 at least"}
+    assert not len(deployed.host.driver.ledger.history.participation)

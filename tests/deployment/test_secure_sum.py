@@ -25,7 +25,7 @@ from turnout.protocol.secure.messages import TooFewClients
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL, RECIPES
-from ..tiny import federation
+from ..tiny import federation, report
 from .world import Home
 
 
@@ -52,7 +52,7 @@ def test_codes_of_the_protocol_are_what_a_simulation_sums():
     rows, factors = rng.normal(size=(6, 9)), rng.uniform(0.2, 1.2, 6)
     values = {i + 1: piece.code.encode(factors[i] * rows[i]) for i in range(6)}
     total, _ = secure_sum(values, bits=32, threshold=3)
-    found = piece.summand(torch.from_numpy(factors), torch.from_numpy(rows)).sum(dim=0)
+    found = piece.summand(torch.from_numpy(factors), report(range(6), torch.from_numpy(rows)), 0).sum(dim=0)
     np.testing.assert_array_equal(piece.code.decode(total), found.numpy())
 
 
@@ -114,7 +114,8 @@ def test_neighbours_are_counted_as_the_graph_has_them(degree):
 
 def test_what_is_too_large_is_clipped():
     piece = SecureSum(largest=2.0, fraction_bits=4, too_large="clip")
-    found = piece.summand(torch.tensor([1.0, 2.0], dtype=torch.float64), torch.tensor([[0.3, -5.0], [1.5, -0.5]]))
+    rows = report([0, 1], torch.tensor([[0.3, -5.0], [1.5, -0.5]]))
+    found = piece.summand(torch.tensor([1.0, 2.0], dtype=torch.float64), rows, 0)
     assert found.tolist() == [[5 / 16, -2.0], [2.0, -1.0]]
 
 

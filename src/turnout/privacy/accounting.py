@@ -21,7 +21,7 @@ that ratio.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from importlib import import_module
@@ -70,6 +70,8 @@ class Release:
             it does not.
         sampling: ``"poisson"``, a coin for each, whose neighbours differ by one client; or ``"fixed_size"``, equally many
             in each round without replacement, whose neighbours differ in the data of one.
+        is_discrete: whether the noise is a sum of discrete Gaussians, of which the Renyi divergence is bounded by that of
+            Gaussian noise, and no more is known.
     """
 
     noise_multiplier: float
@@ -78,6 +80,7 @@ class Release:
     most: int | None = None
     sampling_rate: float | None = None
     sampling: Sampling = "poisson"
+    is_discrete: bool = False
 
 
 def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant = "pld") -> float:
@@ -100,7 +103,7 @@ def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant 
         return math.inf
     if release.sampling_rate is not None:
         return _of_samples(release, release.noise_multiplier, rounds, delta, accountant)
-    return _gaussian(release.noise_multiplier / _length(release, rounds), delta)
+    return _of_one(release, release.noise_multiplier / _length(release, rounds), delta)
 
 
 def at_most(release: Release, rounds: int, delta: float, total: int | None = None, lost: Windows = ()) -> float:
@@ -127,7 +130,7 @@ def at_most(release: Release, rounds: int, delta: float, total: int | None = Non
     if release.noise_multiplier <= 0:
         return math.inf
     moved = _length(release, rounds) ** 2 + sum(_moved_by_lost(release, *window) for window in lost)
-    return _gaussian(release.noise_multiplier / math.sqrt(moved), delta) if moved else 0.0
+    return _of_one(release, release.noise_multiplier / math.sqrt(moved), delta) if moved else 0.0
 
 
 def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Release) -> float:
@@ -143,14 +146,14 @@ def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Rele
         >>> round(noise_multiplier_for(8.0, 1e-6, 500, Release(0.0)), 2)
         14.6
     """
-    if release.sampling_rate is None:
+    if release.sampling_rate is None and not release.is_discrete:
         return float(library("dp_accounting").get_sigma_gaussian(budget, delta)) * _length(release, rounds)
     low, high = 1e-2, 2.0
-    while _of_samples(release, high, rounds, delta, "pld") > budget:
+    while epsilon(replace(release, noise_multiplier=high), rounds, delta) > budget:
         low, high = high, 2 * high
     while high - low > 1e-3 * high:
         middle = (low + high) / 2
-        spent = _of_samples(release, middle, rounds, delta, "pld")
+        spent = epsilon(replace(release, noise_multiplier=middle), rounds, delta)
         low, high = (low, middle) if spent <= budget else (middle, high)
     return high
 
@@ -185,6 +188,24 @@ def _moved_by_lost(release: Release, first: int, last: int) -> float:
         return float(most_participations(number, release.separation, release.most))
     apart = release.coefficients[: last : release.separation][: release.most]
     return min(_length(release, last) ** 2, number * sum(apart) ** 2)
+
+
+def _of_one(release: Release, multiplier: float, delta: float) -> float:
+    """Epsilon of all rounds as one mechanism with Gaussian noise, or with noise whose Renyi divergence is as large."""
+    return (_concentrated if release.is_discrete else _gaussian)(multiplier, delta)
+
+
+@lru_cache(maxsize=4096)
+def _concentrated(multiplier: float, delta: float) -> float:
+    """Epsilon of a mechanism whose Renyi divergence of every order a is at most ``a / (2 m^2)``, m its multiplier.
+
+    Reference: Canonne, Kamath and Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, Proposition 12.
+    """
+    if multiplier < _LEAST**2:
+        return math.inf
+    orders = 1.0 + np.geomspace(1e-3, 1e6, 2000)
+    found = library("dp_accounting.rdp").compute_epsilon(orders, orders / (2.0 * multiplier**2), delta)
+    return max(float(found[0]), 0.0)
 
 
 @lru_cache(maxsize=4096)

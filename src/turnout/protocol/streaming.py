@@ -63,26 +63,29 @@ class StreamingSum(ReportBuffer):
             }
             rows = report.updates.gathered()
             delta = LazySum(rows, factors)
-            if (summand := self._algorithm.aggregation.summand(factors, rows)) is not None:
+            if (summand := self._summand(factors, report)) is not None:
                 delta = LazySum(summand, factors, rows.dtype)
             super().add(replace(report, delta=delta, extra=extra))
             return
         good = report.finite()
         report = replace(report, good=good)
         factors = self._of(report)
-        kept = slice(None) if good.all() else to_device(good.nonzero()[0], factors.device)
-        for name, rows in {"": report.delta, **report.extra}.items():
-            times = torch.ones_like(factors) if name else factors
-            self._add(name, times[kept], rows[kept])
+        some, times = report, factors
+        if not good.all():
+            rows = good.nonzero()[0]
+            some, times = report.take(rows), factors[to_device(rows, factors.device)]
+        ones = torch.ones_like(times)
+        summand = self._summand(times, some) if some.delta.shape[1] else None
+        vectors = {"": (times, some.delta) if summand is None else (ones, summand)}
+        for name, (weights, rows) in (vectors | {name: (ones, rows) for name, rows in some.extra.items()}).items():
+            self._sums.setdefault(name, RunningSum()).add(weights, rows)
         self._factors.append(factors)
         nothing = {name: rows.new_zeros((len(rows), 0)) for name, rows in report.extra.items()}
         super().add(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
 
-    def _add(self, name: str, factors: torch.Tensor, rows: torch.Tensor) -> None:
-        """Add vectors of one kind to their sum: as they are, or as the aggregation adds them up."""
-        if not name and rows.shape[1] and (summand := self._algorithm.aggregation.summand(factors, rows)) is not None:
-            factors, rows = torch.ones_like(factors), summand
-        self._sums.setdefault(name, RunningSum()).add(factors, rows)
+    def _summand(self, factors: torch.Tensor, report: Report) -> torch.Tensor | None:
+        """Return what clients add to the sum, where that is not their weighted update."""
+        return self._algorithm.aggregation.summand(factors, report, self._federation.seed)
 
     def _of(self, report: Report) -> torch.Tensor:
         """Return the product of all factors, float64 ``[b]``; of reports that hold no update, ones."""

@@ -39,7 +39,7 @@ def finished(experiment):
 
 def added(piece: PrivateSum, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """What clients add to the sum."""
-    found = piece.summand(factors, rows)
+    found = piece.summand(factors, report(range(len(rows)), rows), 0)
     assert found is not None
     return found
 
@@ -107,7 +107,7 @@ def test_rounding_to_nearest_alone_would_exceed_the_norm():
     update = torch.full((1, 400), 0.6 / 16, dtype=torch.float64)  # 0.75 long
     one = torch.ones(1, dtype=torch.float64)
     assert update.norm() == pytest.approx(0.75)
-    assert secure.summand(one, update).norm() == pytest.approx(1.25)
+    assert secure.summand(one, report([0], update), 0).norm() == pytest.approx(1.25)
     piece = PrivateSum(norm=0.75, secure=SecureSum(fraction_bits=8, largest=4.0))
     longest = update * (1 + 1e-9)
     for scale in (1.0, 3.0, 1e6):

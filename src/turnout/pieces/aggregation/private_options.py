@@ -20,6 +20,7 @@ def check_options(piece: Any) -> None:
         if getattr(piece, name) is not None:
             count(name, getattr(piece, name))
     count("separation", piece.separation)
+    count("dropouts", piece.dropouts, least=0)
     if piece.count_deviation is not None:
         check_deviation("count_deviation", piece.count_deviation)
     for name in ("budget", "control_norm"):

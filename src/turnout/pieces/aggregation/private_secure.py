@@ -1,19 +1,27 @@
-"""A private sum under masks: clients clip, and what rounding to fixed point adds to a length is taken off the norm before."""
+"""A private sum under masks: clients clip to a norm less what rounding adds to a length, and may add the noise themselves."""
 
 from __future__ import annotations
 
 import math
+import secrets
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.device import to_device
+from turnout.core.random import fold, stream, uniform
+from turnout.core.types import Report
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.maskable import check_maskable, round_to_grid
 from turnout.pieces.aggregation.private_shares import shortened
 from turnout.pieces.aggregation.secure_sum import SecureSum
 from turnout.pieces.base import Slots
 from turnout.pieces.weighting import DivideByClients, DivideByParticipants
+from turnout.privacy.discrete import COARSEST, FINEST, WIDEST, discrete_gaussian
+from turnout.protocol.secure.masks import SEED_BYTES, expand
 
 
 def grid_norm(norm: float, fraction_bits: int, num_params: int) -> float:
@@ -47,6 +55,11 @@ def clipped_summand(secure: SecureSum, norm: float, factors: torch.Tensor, rows:
 
 def check_secure_options(piece: Any) -> None:
     """Refuse options of a `PrivateSum` that mean nothing, or are counted wrongly, where updates are masked."""
+    if piece.dropouts and (piece.secure is None or piece.noise_shares is None):
+        raise ConfigurationError(
+            f"dropouts: got {piece.dropouts}, a margin of noise that clients add under masks: write noise_shares and secure "
+            "too, or leave it out; without masks the server adds the noise of who drops out"
+        )
     if piece.secure is None:
         return
     if not isinstance(piece.secure, SecureSum):
@@ -55,7 +68,6 @@ def check_secure_options(piece: Any) -> None:
         "quantile": "how many updates are not clipped is known to their clients alone",
         "sampling_rate": "whether a sum opens depends on how many were drawn, so that one client can decide whether those of "
         "the others are in the model, which sampling does not hide; Poisson without sampling_rate counts every round in full",
-        "noise_shares": "noise that is added before rounding is rounded with the update",
     }
     for name, why in reasons.items():
         if getattr(piece, name) is not None:
@@ -69,6 +81,58 @@ def check_secure_options(piece: Any) -> None:
         raise ConfigurationError(
             f"secure: got min_clients={piece.secure.min_clients}, which a cohort of {piece.cohort} never reaches: write less"
         )
+    if piece.noise_shares is not None:
+        _check_margin(piece)
+
+
+def _check_margin(piece: Any) -> None:
+    """Refuse margins that leave too few clients, and noise that is too fine or too wide for the grid."""
+    if piece.noise_shares - piece.dropouts < 2:
+        raise ConfigurationError(
+            f"dropouts: got {piece.dropouts} of noise_shares={piece.noise_shares}, and two clients at least have to stay: "
+            f"write dropouts={max(piece.noise_shares - 2, 0)} or less, and noise_shares=2 or more"
+        )
+    units = share_deviation(piece) * 2.0**piece.secure.fraction_bits
+    if not FINEST <= units <= COARSEST:
+        bits = piece.secure.fraction_bits + (math.ceil if units < FINEST else math.floor)(
+            math.log2((FINEST if units < FINEST else COARSEST) / units)
+        )
+        raise ConfigurationError(
+            f"secure: got fraction_bits={piece.secure.fraction_bits}, on whose grid the noise of one client has a deviation "
+            f"of {units:.3g} units, needed {FINEST:g} to {COARSEST:,.0f}: write fraction_bits={bits}"
+        )
+
+
+def share_deviation(piece: Any) -> float:
+    """Return the deviation of the noise of one client, ``z C / sqrt(n - t)``."""
+    return piece.noise_multiplier * piece.norm / math.sqrt(piece.noise_shares - piece.dropouts)
+
+
+def with_shares(piece: Any, secure: SecureSum) -> SecureSum:
+    """Return a secure sum that has room for the noise of its clients, and is not opened where too little of it is there."""
+    largest = max(secure.largest, piece.norm + WIDEST * share_deviation(piece))
+    least = max(secure.min_clients, piece.noise_shares - piece.dropouts)
+    return replace(secure, largest=largest, min_clients=least)
+
+
+def shares_under_masks(piece: Any, report: Report, seed: int | None) -> torch.Tensor:
+    """Return the noise of clients on the grid, float64 ``[B, P]``: discrete Gaussian of deviation ``z C / sqrt(n - t)``."""
+    unit = 2.0**piece.secure.fraction_bits
+    return discrete_gaussian(chances(report, seed), share_deviation(piece) * unit) / unit
+
+
+def chances(report: Report, seed: int | None) -> torch.Tensor:
+    """Draw numbers on (0, 1) for the noise of clients, float64 ``[B, P]``.
+
+    Those of a simulation follow from (seed, version, client). A client of a server draws a secret from its operating system,
+    expands it as masks are, and forgets it.
+    """
+    number, device = report.delta.shape[1], report.delta.device
+    if seed is None:
+        words = np.stack([expand(secrets.token_bytes(SEED_BYTES), number, 64) for _ in range(len(report))])
+        return (torch.from_numpy((words >> np.uint64(11)).astype(np.float64)) * 2.0**-53 + 2.0**-54).to(device)
+    keys = to_device(fold(stream("noise under masks", seed), report.version, report.client), device)
+    return uniform(fold(keys[:, None], torch.arange(number, device=device))) + 2.0**-54
 
 
 def check_secure(algorithm: Slots) -> None:

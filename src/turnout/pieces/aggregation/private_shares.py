@@ -9,6 +9,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report
+from turnout.distributed.updates import OnlySums
 from turnout.pieces.base import Slots, Weights
 from turnout.pieces.guard.noise_share import NoiseShare
 from turnout.pieces.weighting import DivideByClients, DivideByParticipants
@@ -18,24 +19,29 @@ from turnout.privacy.noise import gaussian
 def completed_sum(
     piece: Any, weights: Weights, report: Report, divisor: int, release: int, federation: Federation
 ) -> torch.Tensor:
-    """Return ``w (sum_b r_b + z C sqrt(max(n - B, 0) / n) y)``, float64 ``[P]``: r_b is clipped and has its share.
+    """Return ``w (sum_b r_b + z C sqrt(max(m - B, 0) / m) y)``, float64 ``[P]``: r_b is clipped and has its share.
 
-    The noise of B < n clients and of the server together has the deviation z C; that of more clients has more. A report that
-    held NaN or infinity brings no noise.
+    m is how many shares make the noise: n, and n - t under masks. The noise of B < m clients and of the server together has
+    the deviation z C; that of more clients has more. A report that held NaN or infinity brings no noise.
 
     Args:
-        piece: a `PrivateSum`, which has z, C and n.
-        weights: w, the same for all, ``[B]``.
+        piece: a `PrivateSum`, which has z, C, n and t.
+        weights: w, the same for all, ``[B]``; under masks it is 1 over the divisor.
         report, federation: as for `PrivateSum.apply`.
         divisor: 1/w where there is no report.
         release: how many there were.
     """
-    total = report.updates.weighted_sum(weights)
+    updates, shares = report.updates, piece.noise_shares - piece.dropouts
     arrived = len(report) if report.good is None else int(report.good.sum())
-    missing = max(piece.noise_shares - arrived, 0) / piece.noise_shares
+    if isinstance(updates, OnlySums):
+        scale = 1.0 / divisor
+        total = updates.weighted_sum(updates.weights) * scale
+    else:
+        scale = weights[0] if len(weights) else 1.0 / divisor
+        total = updates.weighted_sum(weights)
+    missing = max(shares - arrived, 0) / shares
     if missing:
         noise = gaussian("noise of the missing", federation, release, federation.num_params).double()
-        scale = weights[0] if len(weights) else 1.0 / divisor
         total += scale * piece.noise_multiplier * piece.norm * math.sqrt(missing) * noise
     return total
 
@@ -43,6 +49,12 @@ def completed_sum(
 def check_shares(algorithm: Slots, piece: Any) -> None:
     """Refuse clients that add other noise than what is counted, and weights by which shares would not sum to it."""
     shares = [guard for guard in algorithm.guard if isinstance(guard, NoiseShare)]
+    if piece.secure is not None and piece.noise_shares is not None:
+        if shares:
+            raise ConfigurationError(
+                "NoiseShare: clients add their shares of the noise under the masks, where they are not rounded: leave it out"
+            )
+        return
     if piece.noise_shares is None:
         if shares:
             raise ConfigurationError(

@@ -21,7 +21,14 @@ from turnout.pieces.aggregation.private_fit import (
 )
 from turnout.pieces.aggregation.private_options import check_clients, check_options
 from turnout.pieces.aggregation.private_quantile import moved_norm, update_multiplier
-from turnout.pieces.aggregation.private_secure import check_secure, check_secure_options, clipped_summand, grid_norm
+from turnout.pieces.aggregation.private_secure import (
+    check_secure,
+    check_secure_options,
+    clipped_summand,
+    grid_norm,
+    shares_under_masks,
+    with_shares,
+)
 from turnout.pieces.aggregation.private_shares import check_shares, completed_sum, shortened
 from turnout.pieces.aggregation.secure_sum import SecureSum
 from turnout.pieces.base import ParticipationLimit, Slots, Weights
@@ -93,7 +100,11 @@ class PrivateSum(MaskableSum, name="private_sum"):
         control_norm: C_c, of the changes of control variates (SCAFFOLD), which clients clip likewise by `ClipControls`, so
             that c is the mean of what they keep, and noise. None is for algorithms without any.
         noise_shares: n, where clients clip and each adds ``z C / sqrt(n)`` of the noise, by `NoiseShare`, and the server that
-            of those who dropped out, so that a step of fewer than n costs the same. None has the server add all.
+            of those who dropped out, so that a step of fewer than n costs the same. None has the server add all. With
+            `secure`, clients add ``z C / sqrt(n - t)`` without any guard: discrete Gaussian noise under their masks. The
+            server then adds none to a sum that opens.
+        dropouts: t, how many of n clients may drop out. A sum of fewer than n - t clients would have too little noise and is
+            not opened; clients refuse to open it where each has all others as neighbours (``degree=None``).
         secure: how clients mask their clipped updates; None sends updates to the server, which clips them.
         count_deviation: of the noise in the count behind b; None is a twentieth of D, as in the paper. Updates then have the
             noise ``(z^-2 - (2 count_deviation)^-2)^(-1/2)``, so that both together cost what z says.
@@ -126,6 +137,7 @@ class PrivateSum(MaskableSum, name="private_sum"):
     quantile_rate: float = 0.2
     control_norm: float | None = None
     noise_shares: int | None = None
+    dropouts: int = 0
     secure: SecureSum | None = None
     count_deviation: float | None = None
     budget: float | None = None
@@ -153,7 +165,7 @@ class PrivateSum(MaskableSum, name="private_sum"):
     @property
     def masking(self) -> SecureSum | None:
         """The options of the secure sum; None where the server gets single updates."""
-        return self.secure
+        return self.secure if self.secure is None or self.noise_shares is None else with_shares(self, self.secure)
 
     @property
     def limit(self) -> ParticipationLimit:  # narrower than the base class: there is always one
@@ -172,7 +184,10 @@ class PrivateSum(MaskableSum, name="private_sum"):
             found = None if searched is None else torch.tensor(searched, dtype=torch.float64).view(2, -1)
             column = tuple(self.correlation.coefficients(*self._plan, found).tolist())
         if self.sampled_from is None:
-            return Release(self.noise_multiplier, column, self.separation, self.most, self.sampling_rate)
+            return Release(
+                self.noise_multiplier, column, self.separation, self.most, self.sampling_rate,
+                is_discrete=self.secure is not None and self.noise_shares is not None,
+            )  # fmt: skip
         assert self.cohort is not None
         return Release(self.noise_multiplier, sampling_rate=self.cohort / self.sampled_from, sampling="fixed_size")
 
@@ -203,7 +218,8 @@ class PrivateSum(MaskableSum, name="private_sum"):
         check_clients(self.sampled_from, self.delta, federation.num_clients)
         update_multiplier(self, self._divisor(federation))
         if self.secure is not None:
-            self.secure.init(federation)
+            assert self.masking is not None
+            self.masking.init(federation)
             grid_norm(self.norm, self.secure.fraction_bits, federation.num_params)
         first = torch.tensor(self.norm, dtype=torch.float64)
         kept = {
@@ -252,13 +268,14 @@ class PrivateSum(MaskableSum, name="private_sum"):
         self, weights: Weights, report: Report, state: State, federation: Federation
     ) -> tuple[torch.Tensor, State]:
         """Return the noised direction, and the state after it."""
-        release = int(state["releases"])
-        if self.noise_shares is not None:
+        release, updates = int(state["releases"]), report.updates
+        summed = isinstance(updates, OnlySums)  # under masks; the rows were clipped, and may have noise
+        if self.noise_shares is not None and summed is (self.secure is not None):
             total = completed_sum(self, weights, report, self._divisor(federation), release, federation)
             return total.to(federation.dtype), state | {"releases": torch.tensor(release + 1)}
         divisor, norm, after = self._divisor(federation), float(state["norm"]), state
-        updates, lengths = report.updates, torch.zeros(0)
-        if isinstance(updates, OnlySums):  # whose rows are clipped summands
+        lengths = torch.zeros(0)
+        if isinstance(updates, OnlySums):
             total = updates.weighted_sum(updates.weights) / divisor
         else:
             lengths = divisor * weights.abs() * updates.norms()
@@ -271,9 +288,12 @@ class PrivateSum(MaskableSum, name="private_sum"):
             after["norm"] = state["norm"] * moved_norm(self, lengths <= norm, report, divisor, release, federation)
         return total.to(federation.dtype), after
 
-    def summand(self, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
-        """Return what each client adds to a sum under masks, ``q(clip(f_b Delta_b, C'))``; None without masks."""
-        return None if self.secure is None else clipped_summand(self.secure, self.norm, factors, rows)
+    def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor | None:
+        """Return what clients add to a sum under masks, ``q(clip(f_b Delta_b, C'))`` and their noise; None without masks."""
+        if self.secure is None:
+            return None
+        found = clipped_summand(self.secure, self.norm, factors, report.updates.gathered())
+        return found if self.noise_shares is None else found + shares_under_masks(self, report, seed)
 
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
         """Return the rows that a correlation writes over."""

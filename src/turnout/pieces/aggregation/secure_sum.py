@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from turnout.core.checks import count, refuse
-from turnout.core.types import Federation, State
+from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.maskable import MaskableSum, check_maskable, round_to_grid
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 from turnout.pieces.base import Slots
@@ -107,9 +107,10 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
         self.code.check(min(self.cohort or federation.num_clients, federation.num_clients))
         return super().init(federation)
 
-    def summand(self, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor:
         """Return ``q(f_b Delta_b)``, float64 ``[B, P]``: what fixed-point codes stand for."""
-        return round_to_grid(factors[:, None] * rows.double(), self.code)
+        del seed
+        return round_to_grid(factors[:, None] * report.updates.gathered().double(), self.code)
 
     def num_neighbours(self, num_clients: int) -> int:
         """Return k among so many clients."""

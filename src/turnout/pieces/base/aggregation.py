@@ -128,14 +128,15 @@ class Aggregation(Stateful):
         del phase, num_clients, num_params
         return None
 
-    def summand(self, factors: torch.Tensor, rows: torch.Tensor) -> torch.Tensor | None:
+    def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor | None:
         """Return what is added up in place of ``f_b Delta_b``, float64 ``[B, P]``; None where it is that.
 
         Args:
             factors: the products of the weighting chain's factors, ``[B]``.
-            rows: updates, ``[B, P]``.
+            report: who reports, and the updates ``[B, P]``.
+            seed: of a simulation, which noise of clients follows from; None at a client of a server, who draws its own.
         """
-        del factors, rows
+        del factors, report, seed
         return None
 
     of_models: ClassVar[bool] = False

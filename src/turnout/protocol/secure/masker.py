@@ -28,7 +28,7 @@ class Masker:
 
     Args:
         masking: the options of the sum.
-        summand: makes, of a weight ``[1]`` and an update ``[1, P]``, what is added up.
+        summand: `Aggregation.summand`, which makes what is added up of a weight and an update.
         nulls: whether an update that holds NaN or infinity is sent as zeros, so that the client takes part as any other.
     """
 
@@ -39,7 +39,7 @@ class Masker:
         nulls: bool = False,
     ) -> None:
         self._masking, self._summand, self._nulls = masking, summand, nulls
-        self._round: tuple[int, SecureClient, torch.Tensor, State] | None = None
+        self._round: tuple[SecureClient, Report, State] | None = None
         self._codes = np.zeros(0)
         self._version = -1
 
@@ -54,7 +54,7 @@ class Masker:
         secret = SecureClient(client + 1, 1, self._masking.bits)
         keys = secret.advertise()
         self._version = version
-        self._round = (client, secret, report.updates.gathered(), memory)
+        self._round = secret, report, memory
         counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
         found = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
         both = torch.frombuffer(bytearray(keys.sealing + keys.masking), dtype=torch.uint8)
@@ -70,7 +70,7 @@ class Masker:
                 case "share":
                     return self._share(told), memory
                 case "mask":
-                    return self._mask(told), self._round[3]
+                    return self._mask(told), self._round[2]
                 case _:
                     return self._open(told), memory
         except (ProtocolError, ConfigurationError) as error:
@@ -85,20 +85,20 @@ class Masker:
     def _share(self, told: State) -> State:
         """Share the round's secrets among neighbours, and weigh the update."""
         assert self._round is not None
-        _, secret, update, _ = self._round
+        secret, report, _ = self._round
         order = _clients(told, "neighbours")
         rows = _rows(told, "keys", order, 2 * KEY_BYTES)
         keys = {other: Keys(both[:KEY_BYTES], both[KEY_BYTES:]) for other, both in rows.items()}
         weight = self._checked(order, told.get("weight"))
         secret.threshold = threshold_of(self._masking.threshold, len(order))
         sealed = secret.share(keys)
-        self._codes = self._encoded(weight, update)
+        self._codes = self._encoded(weight, report)
         return {"sealed": torch.tensor([[list(sealed[other]) for other in order]], dtype=torch.uint8)}
 
-    def _encoded(self, weight: float, update: torch.Tensor) -> np.ndarray:
-        """Return the codes of what an update ``[1, P]`` adds to the sum with its weight."""
-        factors = torch.tensor([weight], dtype=torch.float64, device=update.device)
-        summand = self._summand(factors, update)
+    def _encoded(self, weight: float, report: Report) -> np.ndarray:
+        """Return the codes of what an update adds to the sum with its weight."""
+        factors = torch.tensor([weight], dtype=torch.float64, device=report.delta.device)
+        summand = self._summand(factors, report, None)
         assert summand is not None
         return self._masking.code.encode(summand[0].cpu().numpy())
 
@@ -124,7 +124,7 @@ class Masker:
     def _mask(self, told: State) -> State:
         """Mask the update."""
         assert self._round is not None
-        secret, values = self._round[1], self._codes
+        secret, values = self._round[0], self._codes
         senders = _clients(told, "senders")
         sealed = _rows(told, "sealed", senders, SEALED_BYTES)
         kind = CODES[values.dtype.itemsize]
@@ -138,7 +138,13 @@ class Masker:
         """Give the shares that were asked for, in the order in which they were."""
         assert self._round is not None
         there, gone = _clients(told, "there"), _clients(told, "gone")
-        opening = self._round[1].open(Request(frozenset(there), frozenset(gone)))
+        piece = self._masking
+        if piece.degree is None and len(there) + 1 < piece.min_clients:  # of a graph, it does not see all
+            raise ProtocolError(
+                f"the server opens a sum of {len(there) + 1} clients, and by the run's settings it has {piece.min_clients} "
+                "at least"
+            )
+        opening = self._round[0].open(Request(frozenset(there), frozenset(gone)))
         found = {
             "self_masks": [opening.self_masks[c] for c in there],
             "masking_keys": [opening.masking_keys[c] for c in gone],

@@ -1,0 +1,145 @@
+"""Noise that clients add under their masks: enough in every sum that opens, and no sum where too many have dropped out."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.laws.recipes import DATA, LOCAL
+from tests.tiny import federation, report
+
+import turnout as to
+from turnout import ConfigurationError, privacy
+from turnout.core.types import ServerState
+from turnout.pieces.aggregation import PrivateSum, SecureSum
+from turnout.pieces.aggregation.private_secure import chances, share_deviation
+from turnout.protocol.streaming import StreamingSum
+from turnout.simulation import Simulation
+
+N, T, Z, NORM = 8, 3, 1.5, 0.4
+SECURE = SecureSum(bits=48, fraction_bits=18, largest=1.0, min_clients=2)
+PIECE = PrivateSum(norm=NORM, noise_multiplier=Z, noise_shares=N, dropouts=T, secure=SECURE)
+
+
+def run(piece=PIECE, rounds=3, **options):
+    options = {"population": to.Population(to.availability.Everyone()), **options}
+    return to.Experiment(DATA, to.models.Logistic(), to.fedau(LOCAL, also=(piece,)), rounds=rounds, **options)
+
+
+def opened(clients, num_params=20_000, version=0):
+    """The direction of a round in which the updates of these clients are zero: noise alone."""
+    known = federation(N, num_params)
+    algorithm = to.average_all(LOCAL, also=(PIECE,))
+    state = ServerState(
+        torch.zeros(num_params, dtype=torch.float64), version, algorithm.init(torch.zeros(1), known).slots
+    )
+    sums = StreamingSum(algorithm, state, known)
+    for client in clients:
+        sums.add(report([client], torch.zeros(1, num_params, dtype=torch.float64), version=version))
+    weights = torch.full((len(clients),), 1 / N, dtype=torch.float64)
+    return PIECE.apply(weights, sums.reports(), PIECE.init(known), known)[0]
+
+
+@pytest.mark.parametrize("there", [N - T, N - 1, N])
+def test_a_sum_that_opens_has_at_least_the_noise_that_is_counted(there):
+    """Deviation z C with as many drop-outs as the margin allows, more with fewer; on the grid, so no server has added any."""
+    found = opened(range(there)) * N
+    assert found.std().item() == pytest.approx(Z * NORM * (there / (N - T)) ** 0.5, rel=0.02)
+    codes = found * 2.0**SECURE.fraction_bits
+    assert (codes - codes.round()).abs().max() < 1e-6
+
+
+def test_the_server_adds_what_is_missing_where_shares_are_no_longer_there():
+    """Updates that hold NaN bring no noise in a simulation: of five, two are left."""
+    known = federation(N, 20_000)
+    algorithm = to.average_all(LOCAL, also=(PIECE,))
+    state = algorithm.init(torch.zeros(20_000, dtype=torch.float64), known)
+    rows = torch.zeros(5, 20_000, dtype=torch.float64)
+    rows[2:] = torch.nan
+    sums = StreamingSum(algorithm, state, known)
+    sums.add(report(range(5), rows))
+    nulled, _ = sums.reports().nulled()
+    found, _ = PIECE.apply(torch.full((5,), 1 / N), nulled, PIECE.init(known), known)
+    assert (found * N).std().item() == pytest.approx(Z * NORM, rel=0.02)
+
+
+def test_noise_is_a_function_of_seed_version_and_client_in_a_simulation_and_fresh_on_a_server():
+    one = report([3, 5], num_params=10_000)
+    drawn = chances(one, 0)
+    assert torch.equal(drawn[1:], chances(report([5], num_params=10_000), 0))
+    others = [chances(one, 1)[0], chances(report([3], num_params=10_000, version=1), 0)[0], drawn[1]]
+    fresh = [chances(report([3], num_params=10_000), None)[0] for _ in range(2)]
+    for other in (*others, *fresh):
+        assert abs(np.corrcoef(drawn[0], other)[0, 1]) < 0.04
+    assert abs(np.corrcoef(*fresh)[0, 1]) < 0.04
+    for each in (drawn, *fresh):
+        assert 0 < float(each.min()) < float(each.max()) < 1
+        assert float(each.mean()) == pytest.approx(0.5, abs=0.02)
+        assert float(each.std()) == pytest.approx(12**-0.5, abs=0.02)
+
+
+def test_more_drop_outs_than_the_margin_leave_a_round_with_noise_of_the_server_and_its_cost():
+    """The attack on the margin: four clients of eight have too little noise, so that their sum is not opened."""
+    five, four = ([(c, r, r + 1) for c in range(k)] for k, r in ((5, 0), (4, 1)))
+    population = to.Population(to.availability.Trace((*five, *four), repeat=False))
+    simulation = Simulation(run(rounds=2, population=population))
+    simulation.round()
+    before = simulation.state.params.clone()
+    simulation.round()
+    table = simulation.history.rounds
+    assert table["num_participants"].to_pylist() == [5, 0]
+    assert (simulation.state.params - before).double().std().item() == pytest.approx(Z * NORM / N, rel=0.2)
+    release = privacy.Release(Z, is_discrete=True)
+    assert table["epsilon"].to_pylist() == [privacy.epsilon(release, k, 1e-5) for k in (1, 2)]
+    assert privacy.epsilon(release, 1, 1e-5) > privacy.epsilon(privacy.Release(Z), 1, 1e-5)
+
+
+def test_weights_do_not_multiply_the_noise():
+    """FedAU's weights come before it, which noise that is added before the weight would not allow."""
+    rows = torch.zeros(2, 20_000, dtype=torch.float64)
+    found = PIECE.summand(torch.tensor([1.0, 50.0], dtype=torch.float64), report([0, 1], rows), 0)
+    assert found is not None
+    assert found.std(dim=1).tolist() == pytest.approx([share_deviation(PIECE)] * 2, rel=0.03)
+
+
+def test_a_sum_has_room_for_the_noise_and_is_not_opened_for_fewer():
+    masking = PIECE.masking
+    assert masking is not None
+    assert masking.largest == pytest.approx(NORM + 12 * Z * NORM / 5**0.5)
+    assert masking.min_clients == 5
+    assert PIECE.attendance(0, 0).share([0, 1, 2, 3]) == []
+    assert PIECE.attendance(0, 0).share([0, 1, 2, 3, 4]) == [0, 1, 2, 3, 4]
+    narrow = replace(PIECE, secure=replace(SECURE, bits=22))
+    with pytest.raises(ConfigurationError, match="does not fit 22 bits"):
+        narrow.init(federation(N, 10))
+    assert replace(PIECE, secure=replace(SECURE, min_clients=7)).attendance(0, 0).share(range(6)) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"secure": None},
+            "dropouts: got 3, a margin of noise that clients add under masks: write noise_shares and secure",
+        ),
+        ({"noise_shares": None}, "dropouts: got 3, a margin of noise"),
+        ({"dropouts": 7}, "dropouts: got 7 of noise_shares=8, and two clients at least .* write dropouts=6 or less"),
+        ({"dropouts": -1}, "dropouts"),
+        (
+            {"secure": SecureSum(fraction_bits=3)},
+            "fraction_bits=3, on whose grid .* 2.15 units.* write fraction_bits=4",
+        ),
+        ({"secure": SecureSum(54, 30)}, r"fraction_bits=30, on whose grid .* units, .* write fraction_bits=18"),
+        ({"noise_multiplier": 0.0}, "noise_multiplier as given: there is no noise to share"),
+        ({"correlation": to.privacy.BandedSquareRoot(), "rounds": 9}, "correlation as given"),
+    ],
+)
+def test_errors(options: dict[str, Any], message):
+    with pytest.raises(ConfigurationError, match=message):
+        replace(PIECE, **options)
+
+
+def test_shares_that_are_added_before_rounding_are_refused():
+    with pytest.raises(ConfigurationError, match="NoiseShare: clients add their shares of the noise under the masks"):
+        to.average_all(also=(PIECE, to.guard.NoiseShare(NORM, Z, N)))
