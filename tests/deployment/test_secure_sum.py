@@ -123,7 +123,9 @@ def test_a_client_masks_in_the_round_in_which_it_trained():
     """A task of another round finds no update, and is given up."""
     simulation = Simulation(run(to.fedau(LOCAL, also=(SecureSum(),)), rounds=1))
     report = simulation.train(np.array([0]))
-    masker = Masker(SecureSum().client_side())
+    side = SecureSum().client_side()
+    assert side is not None
+    masker = Masker(side)
     assert masker.announce(0, 3, report, {}) is not None
     task = Assignment(1, 4, "share", 0, "", 0, 1.0)
     assert masker.answer(task, {}) is None

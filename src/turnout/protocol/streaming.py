@@ -78,7 +78,7 @@ class StreamingSum(ReportBuffer):
         summand = self._summand(times, some) if some.delta.shape[1] else None
         vectors = {"": (times, some.delta) if summand is None else (ones, summand)}
         for name, (weights, rows) in (vectors | {name: (ones, rows) for name, rows in some.extra.items()}).items():
-            self._sums.setdefault(name, RunningSum()).add(weights, rows)
+            self._sums.setdefault(name, RunningSum()).add(weights, Updates.of(rows).gathered())
         self._factors.append(factors)
         nothing = {name: rows.new_zeros((len(rows), 0)) for name, rows in report.extra.items()}
         super().add(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
