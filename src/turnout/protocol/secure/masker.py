@@ -35,7 +35,7 @@ class Masker:
     def __init__(
         self,
         masking: Masking,
-        summand: Callable[[torch.Tensor, torch.Tensor], torch.Tensor | None],
+        summand: Callable[[torch.Tensor, Report, None], torch.Tensor | None],
         nulls: bool = False,
     ) -> None:
         self._masking, self._summand, self._nulls = masking, summand, nulls
