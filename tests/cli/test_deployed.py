@@ -9,7 +9,7 @@ from torch.nn import ReLU
 
 from turnout import ConfigurationError
 from turnout.algorithms import ALGORITHMS
-from turnout.cli.deployed import announced, clients_experiment
+from turnout.cli.deployed import announced, clients_experiment, functions_of
 from turnout.cli.names import AGGREGATIONS, ALSO, PACES, SELECTIONS, SERVER_OPTIMIZERS
 from turnout.cli.settings import Settings
 from turnout.deployment.client.worker import Computer
@@ -133,6 +133,21 @@ def test_files_of_the_server_are_not_sent(tmp_path):
         clients_experiment(told, f"{tmp_path}/three.py:examples", None, None, "cpu")
     with pytest.raises(ConfigurationError, match=r"name a file \(data\), which is not read for a server"):
         clients_experiment(told, "table", None, 0, "cpu")
+
+
+def test_functions_for_queries_have_names_of_their_own(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "def income(x, y):\n    return x[:, 0]\ndef targets(x, y):\n    return y\nTEN = 10\n"
+    )
+    (found,) = functions_of([f"{tmp_path}/mine.py:income"]).items()
+    assert found[0] == "income"
+    for names, said in (
+        (["TEN"], "got 10"),
+        (["targets"], "targets is the name"),
+        (["income", "income"], "income is the name"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            functions_of([f"{tmp_path}/mine.py:{name}" for name in names])
 
 
 def test_another_loss_is_another_run(data, mine):

@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -229,6 +229,25 @@ def with_test(experiment: Experiment, name: str | None) -> Experiment:
         raise ConfigurationError(f"--test: got {name!r}, needed FILE.py:FUNCTION, which returns (inputs, targets)")
     data = experiment.data
     return replace(experiment, data=replace(data, test=_pooled(name, pair, data.input_shape, "the experiment's")))
+
+
+def functions_of(names: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """Return functions of a client's examples by the names that a query may ask for.
+
+    Raises:
+        ConfigurationError: for what is no function, two of one name, and names of what can be asked for anyway.
+    """
+    found: dict[str, Callable[..., Any]] = {}
+    for text in names:
+        function, name = own.loaded(text), text.rpartition(":")[2]
+        if not callable(function):
+            raise ConfigurationError(f"--function {text}: needed a function of inputs and targets, got {function!r}")
+        if name in found or name in ("features", "targets"):
+            raise ConfigurationError(
+                f"--function {text}: {name} is the name of something else, too: rename the function"
+            )
+        found[name] = function
+    return found
 
 
 def settings_in(folder: Path, code: Sequence[Path]) -> tuple[Experiment, Settings | None]:

@@ -236,6 +236,15 @@ class FederatedData:
         return math.prod(self.train.y.shape[1:]) if self.num_classes is None else self.num_classes
 
     @property
+    def widths(self) -> dict[str, int]:
+        """How many numbers an example has, of features and of targets, and how many classes, 0 without class labels."""
+        return {
+            "features": math.prod(self.input_shape),
+            "targets": math.prod(self.train.y.shape[1:]),
+            "classes": self.num_outputs if self.has_labels else 0,
+        }
+
+    @property
     def has_labels(self) -> bool:
         """Whether every example has one class label."""
         return self.num_classes is not None and self.train.y.dim() == 1

@@ -50,6 +50,14 @@ def join(
             ),
         ),
     ] = None,
+    functions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--function",
+            metavar="FILE.py:FUNCTION",
+            help="A function of inputs and targets, with a number for each example, that queries may ask for; repeatable.",
+        ),
+    ] = None,
     experiment: Annotated[
         str | None,
         typer.Option(metavar="FILE.py:EXPERIMENT", help="The experiment, where the server's is a file, too."),
@@ -69,7 +77,7 @@ def join(
 
     The data stay here. No code comes from the server.
     """
-    from turnout.cli.deployed import clients_experiment, log_to_stderr, needs
+    from turnout.cli.deployed import clients_experiment, functions_of, log_to_stderr, needs
     from turnout.cli.output import say
     from turnout.simulation.running import stops_on_signal
 
@@ -100,7 +108,7 @@ def join(
     folder = state or Path("clients") / (f"{told['run']}-{row}" if client is not None else str(told["run"]))
     kept = ClientFolder(folder)
     opting = mine.population.opting
-    worker = Worker(Computer(mine, str(told["engine"])), row, allows=kinds)
+    worker = Worker(Computer(mine, str(told["engine"])), row, allows=kinds, functions=functions_of(functions or []))
     taking = Client(kept, worker, name=name, code=code)
     taking.manners = taking.manners if opting is None else type(taking.manners)(comes_back=opting.comes_back)
     log_to_stderr(logs)

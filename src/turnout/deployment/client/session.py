@@ -247,7 +247,7 @@ class Client:
         if (reason := self.trainer.declines(task)) is not None:
             yield from self._give_up(task, reason)
             return True
-        model, memory = (yield from self._received(task)), self.state.memory
+        model, memory = {} if task.phase == "query" else (yield from self._received(task)), self.state.memory
         if model is None:
             return True
         memory = self.trainer.first_memory() if memory is None else memory

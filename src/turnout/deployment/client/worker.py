@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from turnout.configuration import Configuration
+from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State, Task
 from turnout.data.federated import Shards
-from turnout.data.transforms import bake
+from turnout.data.transforms import apply_transforms, bake
 from turnout.deployment.client.judge import answer
 from turnout.deployment.client.masker import Masker
 from turnout.deployment.wire.format import (
@@ -27,11 +29,12 @@ from turnout.deployment.wire.format import (
     told,
 )
 from turnout.deployment.wire.messages import Coding, report_body
-from turnout.deployment.wire.surveys import sums_body
+from turnout.deployment.wire.surveys import question_of, sums_body
 from turnout.engine.choice import Choice
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores
 from turnout.engine.objective import Objective
+from turnout.evaluation.queries import Question
 from turnout.pieces.base.client_step import client_step
 from turnout.pieces.base.tuning import tuned
 from turnout.population.behaviour import BoundAttack
@@ -117,6 +120,7 @@ class Worker:
         row: which client of the computer's data this is.
         behaviour: what it does to its reports, if it is one of those who do; for swarms.
         allows: whether it answers ``"evaluations"`` and ``"queries"``.
+        functions: of inputs and targets of its examples, by the names that a query may ask for.
     """
 
     def __init__(
@@ -125,7 +129,9 @@ class Worker:
         row: int = 0,
         behaviour: BoundAttack | None = None,
         allows: Collection[str] = ("evaluations", "queries"),
+        functions: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
+        self._functions = functions or {}
         self._computer, self._row, self._behaviour, self._allows = computer, row, behaviour, allows
         self._requirement: BoundRequirement | None = None
         side = computer.experiment.algorithm.aggregation.client_side()
@@ -149,7 +155,16 @@ class Worker:
             return "unknown"
         if ("evaluations" if task.phase == "evaluate" else "queries") not in self._allows:
             return "refused"
-        return self._lacks_test_examples() if task.phase == "evaluate" else "unknown"
+        return self._lacks_test_examples() if task.phase == "evaluate" else self._cannot_answer(task)
+
+    def _cannot_answer(self, task: Assignment) -> str | None:
+        """Return why a query cannot be answered, if it cannot."""
+        try:
+            question = question_of(task)
+            question.shapes(self._computer.experiment.data.widths)
+        except (WireError, ConfigurationError):
+            return "unknown"
+        return None if question.of in ("features", "targets", *self._functions) else "unknown"
 
     def _lacks_test_examples(self) -> str | None:
         test = self._computer.test
@@ -161,6 +176,12 @@ class Worker:
         Raises:
             WireError: for a task of another algorithm.
         """
+        if task.phase == "query":
+            try:
+                return sums_body(self._asked(question_of(task))), memory
+            except Exception as error:  # of a function that somebody wrote for this client
+                log.error("query not answered", extra={"task": task.task, "reason": repr(error)})
+                return None
         if task.phase == "evaluate":
             here, params = self._computer, split_model(self._computer.received(model))[0]
             required = self._required(client) if here.sums.appeal else None
@@ -191,6 +212,23 @@ class Worker:
             return report_body(report), after
         body = self._masker.announce(client, task.version, report, after)
         return None if body is None else (body, memory)
+
+    def _asked(self, question: Question) -> dict[str, Any]:
+        """Return the sums that a query asks for, of training examples as the model gets them."""
+        computer, data = self._computer, self._computer.experiment.data
+        x, y = computer.shards.client(self._row)
+        x = apply_transforms(computer.transforms, x, None, training=False)
+        if question.kind == "label_histogram" or question.of == "targets":
+            values = y
+        elif question.of == "features":
+            values = x
+        else:
+            values = torch.as_tensor(self._functions[question.of](x, y))
+            if values.shape != (len(y),):
+                raise ConfigurationError(
+                    f"{question.of} returns {tuple(values.shape)}, needed a number for each example"
+                )
+        return question.sums(values, data.widths["classes"])
 
     def _changed(self, report: Report, task: Task) -> Report:
         """Return the report as an attacker sends it, coded anew where it is coded."""

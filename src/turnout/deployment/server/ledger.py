@@ -10,12 +10,17 @@ import numpy as np
 
 from turnout.deployment.server.curves import Curves
 from turnout.deployment.server.setting import RunSetting
+from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import ClientSums
 from turnout.protocol.batch import Stepped
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.survey import Closed
+from turnout.record import storage
 from turnout.record.query import History
 from turnout.record.rows import Recorder, staleness
+
+QUERIES = "queries"
+"""The folder of answers to queries in that of a run."""
 
 
 class Ledger:
@@ -58,18 +63,23 @@ class Ledger:
         self.curves.add(state.version, row)
 
     def surveyed(self, closed: Closed) -> None:
-        """Write down what came of an evaluation.
+        """Write down what came of an evaluation or query.
 
         Raises:
             CheckpointError: where it cannot be written.
         """
         asked, survey = closed.survey.asked, closed.survey
-        if asked.phase != "evaluate":
-            return
         facts = {
             "version": asked.version, "asked": len(survey.answers) + len(survey.lost), "share": asked.share,
             "lost": survey.reasons,
         }  # fmt: skip
+        if asked.phase == "query":
+            question = Question(**asked.question)
+            total = {name: values.sum(axis=0) for name, values in closed.sums.items()}
+            found = {"figures": question.figures(total)} if total else {}
+            answer = {"question": question.table(), **facts, "answered": len(survey.answers), **found}
+            storage.save(self.folder / QUERIES, {f"{asked.number:08d}.json": storage.json_writer(answer)})
+            return
         sums = closed.sums or {name: np.zeros((0, *shape)) for name, shape in self._setting.sums.shapes.items()}
         answers = ClientSums(closed.clients, closed.seen, sums, self._setting.sums.facts)
         row = self.history.evaluations.save(self.folder, asked.number, facts, answers)

@@ -22,7 +22,11 @@ from turnout.deployment.server.store import Entry, Outcome, Store
 from turnout.deployment.server.verdicts import Refused, Verdict, answer_of, hashed
 from turnout.deployment.server.writer import Writer
 from turnout.deployment.wire.format import Assignment
+from turnout.evaluation.queries import Question
+from turnout.protocol.published import Published
 from turnout.protocol.survey import DECLINES, FIRST_TASK, SurveyPhase
+
+_MOST_SURVEYS = 16  # evaluations and queries at a time
 
 log = logging.getLogger("turnout.server")
 
@@ -151,11 +155,26 @@ class Service(Writer):
         return self._put(Happening("fail", client, task, data=data))
 
     def survey(
-        self, phase: SurveyPhase, share: float = 1.0, seconds: float = 60.0, question: Any = None
-    ) -> Future[None]:
-        """Have clients judge the present model, or answer a query; see `Driver`."""
+        self, phase: SurveyPhase, share: float = 1.0, seconds: float | None = None, question: Question | None = None
+    ) -> Future[int]:
+        """Have clients judge the present model, or answer a query; answers with the number of the survey.
+
+        Args:
+            phase: ``"evaluate"`` or ``"query"``.
+            share: of the clients who are asked.
+            seconds: for which clients who come are asked, too; None ends with the last answer of those who are there.
+            question: of a query.
+
+        Raises:
+            Refused: in a run with differential privacy, whose noise does not cover answers, and where many go on.
+        """
+        if not Published(self.driver.setting.algorithm).data:
+            raise Refused(409, "what clients answer tells of their data, which the noise of this run does not cover")
+        if len(self.driver.surveys.open) >= _MOST_SURVEYS:
+            raise Refused(409, f"{_MOST_SURVEYS} evaluations and queries go on: wait for one to end")
+        asked = {} if question is None else question.table()
         return self._put(
-            Happening("survey", data={"phase": phase, "share": share, "seconds": seconds, "question": question})
+            Happening("survey", data={"phase": phase, "share": share, "seconds": seconds, "question": asked})
         )
 
     def state_of(self, client: int, task: int) -> Verdict:
@@ -237,6 +256,8 @@ class Service(Writer):
             waiting.fail(applied.error)
         elif entry.kind == "enrol":
             waiting.answer(self.enrolment.written(entry))
+        elif entry.kind == "survey":
+            waiting.answer(self.driver.surveys.number - 1)
         elif entry.kind == "report":
             assert entry.task is not None
             assert entry.client is not None

@@ -21,7 +21,7 @@ from turnout.deployment.wire.format import Assignment, model_tensors, read_manif
 from turnout.deployment.wire.messages import Coding, ReportFormat
 from turnout.deployment.wire.phases import PhaseFormat
 from turnout.deployment.wire.privacy import ANSWERS, Visible, visible
-from turnout.deployment.wire.surveys import SumsFormat
+from turnout.deployment.wire.surveys import SumsFormat, question_of
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
 from turnout.evaluation.evaluate import columns, evaluate
@@ -44,6 +44,7 @@ class RunSetting:
         initial: the first model's shared part, ``[P]``.
         reports: what reports look like, by phase.
         sums: what clients give who judge a model.
+        widths: how many numbers an example has; see `turnout.evaluation.queries.Question.shapes`.
         heartbeat: seconds between two signs of life of a client at work.
         description: the experiment as plain values.
         trained: what the parameters of the model are called, for whoever takes it out of a checkpoint.
@@ -60,6 +61,7 @@ class RunSetting:
     initial: torch.Tensor
     reports: dict[Phase, ReportFormat]
     sums: SumsForm = field(default_factory=SumsForm)
+    widths: dict[str, int] = field(default_factory=dict)
     heartbeat: float
     description: dict[str, Any]
     trained: Trained
@@ -79,7 +81,8 @@ class RunSetting:
 
     def answer_format(self, task: Assignment) -> SumsFormat:
         """Return what an answer to the task of a survey looks like."""
-        assert task.phase == "evaluate"
+        if task.phase == "query":
+            return SumsFormat.of_query(question_of(task), self.widths)
         return SumsFormat.of_evaluation(self.sums)
 
     def federation(self, num_clients: int) -> Federation:
@@ -176,6 +179,7 @@ class Setting(RunSetting):
                 if phase not in algorithm.aggregation.phases
             },
             sums=experiment.sums_form(),
+            widths=experiment.data.widths,
             objective=objective,
             test=_test(experiment),
             heartbeat=heartbeat,

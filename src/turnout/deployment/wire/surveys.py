@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from turnout.core.checks import ConfigurationError
 from turnout.core.types import State
-from turnout.deployment.wire.edge import Malformed, read_object
+from turnout.deployment.wire.edge import read_object
 from turnout.deployment.wire.format import (
     NAMES,
     Assignment,
@@ -22,6 +23,7 @@ from turnout.deployment.wire.format import (
     is_finite,
     size_limit,
 )
+from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import SumsForm
 
 _MOST = 1 << 40  # examples that a client may claim
@@ -49,6 +51,11 @@ class SumsFormat:
         """Return what an answer to an evaluation looks like."""
         return cls(manifest_of(form.shapes), form.metric == "accuracy")
 
+    @classmethod
+    def of_query(cls, question: Question, widths: Mapping[str, int]) -> SumsFormat:
+        """Return what an answer to a query looks like; see `Question.shapes`."""
+        return cls(manifest_of(question.shapes(widths)))
+
     @property
     def size_limit(self) -> int:
         """The most bytes that such an answer can have."""
@@ -69,6 +76,8 @@ class SumsFormat:
                 raise WireError(f"{name} is {value.flatten().tolist()[:3]}, needed 0 to 2^40")
         if "num_examples" in tensors and int(tensors["num_examples"][0]) == 0:
             raise WireError("num_examples is 0: a client without examples declines")
+        if "counts" in tensors and not bool((tensors["counts"].sum(dim=-1) == tensors["num_examples"]).all()):
+            raise WireError("counts do not add up to num_examples")
         if self.labelled:
             _check_shares(tensors)
         return {name: value[0].tolist() for name, value in tensors.items()}
@@ -91,16 +100,16 @@ def question_tensor(question: Mapping[str, Any]) -> torch.Tensor:
     return torch.tensor(list(json.dumps(question, sort_keys=True).encode()), dtype=torch.uint8)
 
 
-def question_of(task: Assignment) -> dict[str, Any]:
+def question_of(task: Assignment) -> Question:
     """Return what the task of a query asks for.
 
     Raises:
         WireError: where it asks for nothing that can be read.
     """
     try:
-        return read_object(bytes(task.tensors()["question"][0].tolist()))
-    except (KeyError, Malformed, ValueError):
-        raise WireError("the server's task is no query: it has no question") from None
+        return Question(**read_object(bytes(task.tensors()["question"][0].tolist())))
+    except (KeyError, ValueError, TypeError, ConfigurationError) as error:
+        raise WireError(f"the server's task is no query: {error}") from None
 
 
 def _check_shares(tensors: State) -> None:
