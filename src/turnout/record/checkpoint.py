@@ -73,6 +73,10 @@ def load(folder: Path, or_previous: bool = False) -> tuple[dict[str, torch.Tenso
         CheckpointError: where there is none, or it is damaged.
     """
     if not exists(folder):
+        if _is_served(folder):
+            raise CheckpointError(
+                f"the server of {folder} has saved no model yet: it saves a minute after its first step, and when it stops"
+            )
         raise CheckpointError(f"{folder} holds no {FILE}: give the folder of a run that has saved one")
     if not (folder / FILE).exists():  # killed between two moves
         return _read(folder / PREVIOUS)
@@ -113,5 +117,9 @@ def unflatten(tensors: Mapping[str, torch.Tensor], group: str) -> dict[str, torc
 
 def command(folder: Path) -> str:
     """Return the command that goes on with the run in a folder."""
-    served = (folder / "incoming").is_dir()
-    return f"turnout serve SETTINGS --folder {folder}" if served else f"turnout run --resume {folder}"
+    return f"turnout serve SETTINGS --folder {folder}" if _is_served(folder) else f"turnout run --resume {folder}"
+
+
+def _is_served(folder: Path) -> bool:
+    """Return whether the folder is that of a server."""
+    return (folder / "incoming").is_dir()

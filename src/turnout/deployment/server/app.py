@@ -15,11 +15,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from turnout.deployment.server.current import CurrentModel
 from turnout.deployment.server.downloads import download
 from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.long_polls import LongPolls
 from turnout.deployment.server.openapi import document
-from turnout.deployment.server.requests import DIGEST, Gate, body_of, digest_of, header, task_of
+from turnout.deployment.server.requests import DIGEST, Gate, body_of, digest_of, header, repr_digest, task_of
 from turnout.deployment.server.requests import answer as answer_with
 from turnout.deployment.server.routes import PAGE_ROUTES, ROUTES
 from turnout.deployment.server.service import Service
@@ -74,6 +75,8 @@ class Http:
         self.service, self._announcement = service, announcement
         self._limits, self._patience = limits or Limits(), patience
         self._gate, self._uploads = Gate(service, rate), Uploads(service, self._limits)
+        store, driver = service.store, service.driver
+        self._current_model = CurrentModel(store.folder / "exports", driver.publication, driver.setting.trained)
         self._waiting, self._routes = LongPolls(), ROUTES + (PAGE_ROUTES if page else ())
         self._document = document(self._routes)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -164,6 +167,16 @@ class Http:
         if not DIGEST.fullmatch(digest) or not path.is_file():
             raise Refused(404, "there is no such model, or no longer")
         return download(request, path, digest)
+
+    async def _current(self, request: Request) -> Response:
+        self._gate.client(request)
+        if (export := await asyncio.to_thread(self._current_model.file)) is None:
+            raise Refused(404, "there is no model yet: training has not begun")
+        response = download(request, export.path, export.digest)
+        response.headers["cache-control"] = "no-cache"
+        response.headers["repr-digest"] = repr_digest(export.digest)
+        response.headers["model-version"] = str(export.version)
+        return response
 
     async def _task(self, request: Request) -> Response:
         client, task = self._gate.client(request), task_of(request)

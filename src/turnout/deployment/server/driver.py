@@ -193,6 +193,8 @@ class Driver:
             applied.error = error
         if self.run is not None and self.run.over is None:
             self.run.go_on(entry.time, applied)
+        if self.run is not None and ((last := self.publication.last) is None or last.version != self.version):
+            self._publish()  # also where nobody is there who could be asked to train it
         self.surveys.settle(applied)
         return applied
 
@@ -279,8 +281,8 @@ class Driver:
         if self.run is not None:
             params, shared = self.run.coordinator.state.params, self.run.coordinator.shared()
             needed = {assignment.model for assignment in self.run.tasks.values()}
-            return self.publication.publish(params, shared, needed | self.surveys.models())
-        return self.publication.publish(self.setting.initial, self._first_shared, self.surveys.models())
+            return self.publication.publish(self.version, params, shared, needed | self.surveys.models())
+        return self.publication.publish(0, self.setting.initial, self._first_shared, self.surveys.models())
 
     def save(self, discard: bool = False) -> None:
         """Save tables and a checkpoint.

@@ -183,6 +183,8 @@ def _response(route: Route, status: int, what: str) -> dict[str, Any]:
     returns = route.returns.get(status, "Reason")
     if returns:
         found["content"] = {returns: {}} if "/" in returns else {JSON: _content(returns)}
+    if returns == BINARY and route.sends:
+        found["headers"] = {name: {"schema": _text()} for name in route.sends}
     if status in (429, 503):
         found["headers"] = {"retry-after": {"description": "Seconds.", "schema": _whole(0, 3600)}}
     return found

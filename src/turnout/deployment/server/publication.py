@@ -14,8 +14,9 @@ from turnout.pieces.base.algorithm import Algorithm
 
 
 class Published(NamedTuple):
-    """A model that was published: what it was made of, and its digest and size."""
+    """A model that was published: its version, what it was made of, and its digest and size."""
 
+    version: int
     params: torch.Tensor
     shared: State
     digest: str
@@ -39,10 +40,11 @@ class Publication:
         self.last: Published | None = None
         self.finite = True
 
-    def publish(self, params: torch.Tensor, shared: State, needed: Iterable[str]) -> Published:
+    def publish(self, version: int, params: torch.Tensor, shared: State, needed: Iterable[str]) -> Published:
         """Make a model a file, if it is none yet.
 
         Args:
+            version: server steps that led to it.
             params: the model, ``[P]``.
             shared: what else is broadcast.
             needed: digests of other models that are still needed; all others are deleted.
@@ -52,7 +54,9 @@ class Publication:
             tensors = model_tensors(params, shared, self._algorithm.broadcast_dtype(params.dtype))
             self.finite = all(is_finite(value) for value in tensors.values() if value.is_floating_point())
             body = encode(tensors)
-            last = self.last = Published(params, shared, digest(body), len(body))
+            last = self.last = Published(version, params, shared, digest(body), len(body))
             self._store.write_model(last.digest, body)
             self._store.keep_models({last.digest, *needed})
+        if last.version != version:  # of a step that changed nothing
+            last = self.last = last._replace(version=version)
         return last

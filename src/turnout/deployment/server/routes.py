@@ -36,6 +36,7 @@ class Route:
         token: whether the request carries the client's token.
         body: the schema of a JSON body; None where there is none.
         headers: the request's headers beside the token, with a pattern of their values, and whether they are required.
+        sends: headers of an answer with a file.
     """
 
     path: str
@@ -47,6 +48,7 @@ class Route:
     token: bool = True
     body: str | None = None
     headers: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    sends: tuple[str, ...] = ()
 
     @property
     def statuses(self) -> dict[int, str]:
@@ -111,6 +113,22 @@ ROUTES = (
         },
         {200: BINARY, 206: BINARY, 304: "", 416: ""},
         headers={"range": (r"^bytes=[0-9]{1,18}-[0-9]{0,18}$", False)},
+    ),
+    Route(
+        "/v1/model",
+        "GET",
+        "current",
+        "Download the present model as named tensors.",
+        {
+            200: "The whole file, safetensors.",
+            206: "The range that was asked for.",
+            304: "The client has this file already, as its header `If-None-Match` says.",
+            404: "Training has not begun.",
+            416: "The file ends before the range begins.",
+        },
+        {200: BINARY, 206: BINARY, 304: "", 416: ""},
+        headers={"range": (r"^bytes=[0-9]{1,18}-[0-9]{0,18}$", False)},
+        sends=("etag", "repr-digest", "model-version"),
     ),
     Route(
         "/v1/tasks/{task}",
