@@ -38,7 +38,7 @@ def test_the_javascript_client_conforms():
     slow = [each for each in SCENARIOS if each.fault.headers]
     found = trial(MODULE, [each for each in SCENARIOS if ALL or each not in slow])
     assert {rule: wrong for rule, wrong in found.items() if wrong is not None} == {}
-    assert len(found) == len(SCENARIOS) + 9 - (0 if ALL else len(slow))
+    assert len(found) == len(SCENARIOS) + 10 - (0 if ALL else len(slow))
 
 
 WAIT, DROPS = "/^[0-9]{1,9}$/.test(after) ?", "[404, 409, 410, 413, 422]"
@@ -115,6 +115,14 @@ WORK = {"task": {"task": 3, "heartbeat": 2.0}}
                 exchange("/v1/tasks/3/report", 7.0),
             ],
             "no heartbeat comes on task 3 for 7.0 s, needed every 2 s",
+        ),
+        (
+            "evaluates or declines",
+            [
+                exchange("/v1/checkin", 0.0, answer={"task": {"task": 5, "heartbeat": 9.0, "phase": "evaluate"}}),
+                exchange("/v1/checkin", 0.5),
+            ],
+            "task 5 of the phase evaluate is neither done nor given up",
         ),
         (
             "requests have their form",

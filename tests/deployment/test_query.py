@@ -18,7 +18,7 @@ from turnout.pieces.aggregation import PrivateSum
 from turnout.population.availability import Everyone
 
 from ..laws.recipes import DATA, LOCAL
-from .test_crashes import live, reaper
+from .test_crashes import KILLS, live, reaper
 from .test_evaluate import experiment
 from .test_privacy import private
 
@@ -134,7 +134,7 @@ def test_kills_during_queries(world, folder, reaper):
     for _ in range(3):
         deployed.round()
     numbers = []
-    while min(reaper.kills.values()) < 3 or len(numbers) < 6:
+    while min(reaper.kills.values()) < (KILLS if KILLS > 10 else 3) or len(numbers) < 6:
         number = deployed.host.service.survey("query", question=Question("label_histogram"), seconds=None)
         deployed.host.pump()
         numbers.append(number.result())

@@ -36,7 +36,7 @@ def trial_of() -> tuple[Experiment, dict[str, Any]]:
     """Return what is run in a trial, and its settings as a server announces them."""
     from turnout.deployment.conform.trial import ROUNDS
 
-    settings = Settings.of({**_SETTINGS, "rounds": ROUNDS})
+    settings = Settings.of({**_SETTINGS, "rounds": ROUNDS, "evaluate_share": 1.0})
     return settings.experiment(_numbers([18], (5,))), announced(settings)
 
 

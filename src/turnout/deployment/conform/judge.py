@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 from turnout.core.types import State
@@ -10,6 +11,7 @@ from turnout.deployment.client.worker import Worker
 from turnout.deployment.conform.faults import Exchange
 from turnout.deployment.conform.scenarios import Scenario
 from turnout.deployment.wire.format import Assignment, decode, digest, read_manifest
+from turnout.protocol.survey import SURVEYS
 
 _WRONG = {400, 401, 403, 404, 405, 408, 413, 422, 426, 431}
 """What a server answers only to a client that does something wrong."""
@@ -34,6 +36,7 @@ def in_general(log: Sequence[Exchange]) -> dict[str, str | None]:
         "pauses between attempts": next(_bursts(log), None),
         "fingerprints of tasks": next(_fingerprints(log), None),
         "signs of life at work": next(_silences(log), None),
+        "evaluates or declines": next(_unanswered(log), None),
     }
 
 
@@ -92,6 +95,18 @@ def _silences(log: Sequence[Exchange]) -> Iterator[str]:
                 if silent > 2 * every:
                     yield f"no heartbeat comes on task {task['task']} for {silent:.1f} s, needed every {every:g} s"
                 break
+
+
+def _unanswered(log: Sequence[Exchange]) -> Iterator[str]:
+    """Yield tasks of evaluations on which neither an answer nor a refusal comes before the client asks for work again."""
+    for i, each in enumerate(log):
+        task = each.table.get("task", {}) if each.path == "/v1/checkin" else {}
+        if task.get("phase") not in SURVEYS:
+            continue
+        place = f"/v1/tasks/{task['task']}"
+        before = takewhile(lambda later: later.path != "/v1/checkin", log[i + 1 :])
+        if not any(later.path in (f"{place}/report", f"{place}/fail") for later in before):
+            yield f"task {task['task']} of the phase {task['phase']} is neither done nor given up"
 
 
 def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str | None:
