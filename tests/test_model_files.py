@@ -89,7 +89,7 @@ def test_a_file_that_computes_something_else_is_not_written(tmp_path, monkeypatc
 def test_without_the_extra_onnx_is_refused_with_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     result = Experiment(DATA, models.Logistic(), rounds=1).run()
-    with pytest.raises(ConfigurationError, match=r"needs the package onnx, .* pip install 'turnout\[onnx\]'"):
+    with pytest.raises(ConfigurationError, match=r"needs onnx, .* pip install 'turnout\[onnx\]'"):
         result.export(tmp_path / "model.onnx")
     with pytest.raises(ConfigurationError, match="unknown format 'pickle'"):
         result.export(tmp_path / "model", format="pickle")

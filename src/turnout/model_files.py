@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import tempfile
@@ -17,6 +16,7 @@ import torch
 from torch import nn
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.extras import imported
 from turnout.version import __version__
 
 if TYPE_CHECKING:
@@ -193,12 +193,7 @@ def _table(titles: tuple[str, str], rows: Mapping[str, Any]) -> list[str]:
 
 def _needed(package: str) -> Any:
     """Import a package of the extra ``onnx``."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"exporting to ONNX needs the package {package}, which is not installed: pip install 'turnout[onnx]'"
-        ) from error
+    return imported(package, "exporting to ONNX", "turnout[onnx]", package)
 
 
 @contextmanager

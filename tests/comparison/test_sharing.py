@@ -200,7 +200,7 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
         ("submitit", "slurm", "slurm"),
     ):
         monkeypatch.setitem(sys.modules, package, None)
-        message = rf"{package} is not installed: pip install 'turnout\[{extra}\]'"
+        message = rf"{package}, which is not installed: pip install 'turnout\[{extra}\]'"
         with pytest.raises(ConfigurationError, match=message), executor_on(text, tmp_path):
             pass
 

@@ -93,7 +93,7 @@ def test_a_configuration_is_kept_as_text():
 
 def test_without_the_packages_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ConfigurationError, match=r"need transformers, .*: pip install 'turnout\[transformers\]'"):
+    with pytest.raises(ConfigurationError, match=r"needs transformers, .*: pip install 'turnout\[transformers\]'"):
         HuggingFace('{"model_type": "gpt2"}').build((8,), 10)
 
 

@@ -156,7 +156,9 @@ def test_nothing_done_costs_nothing_and_no_noise_costs_all():
 def test_the_error_without_a_package_says_what_to_install(monkeypatch, missing, named):
     monkeypatch.setitem(sys.modules, missing, None)
     _gaussian.cache_clear()
-    with pytest.raises(ConfigurationError, match=rf"needs {named}: write pip install 'turnout\[privacy\]'"):
+    with pytest.raises(
+        ConfigurationError, match=rf"needs {named}, which is not installed: pip install 'turnout\[privacy\]'"
+    ):
         noise_multiplier_for(2.0, 1e-5, 7, Release(0.0)) if named != "SciPy" else epsilon(Release(1.0), 7, 1e-5)
 
 

@@ -179,7 +179,7 @@ def test_without_matplotlib_or_jinja_the_extra_is_named(make_run, tmp_path, monk
     for module, package in (("matplotlib.figure", "matplotlib"), ("jinja2", "Jinja2")):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
-            with pytest.raises(ConfigurationError, match=rf"need {package}.*pip install 'turnout\[report\]'"):
+            with pytest.raises(ConfigurationError, match=rf"needs {package}.*pip install 'turnout\[report\]'"):
                 write_report([make_run()], tmp_path / "r.html")
     assert list(tmp_path.iterdir()) == []
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from turnout.comparison.run import Resources, Run, Update
 from turnout.comparison.sequence import in_sequence
 from turnout.comparison.sharing import WORKERS, Worker
 from turnout.core.checks import ConfigurationError, count, refuse
+from turnout.core.extras import imported
 from turnout.core.signals import Flag
 
 _ATTEMPTS = 3
@@ -141,7 +141,7 @@ def _processes(rest: str, _: Path) -> Executor:
 @contextmanager
 def _dask(rest: str, _: Path) -> Iterator[Executor]:
     """``dask:tcp://scheduler:8786``, or workers of this machine."""
-    distributed = _imported("distributed", "dask")
+    distributed = imported("distributed", "--on dask", "turnout[dask]")
     with distributed.Client(rest or None) as client, client.get_executor(pure=False, retries=0) as executor:
         yield executor
 
@@ -149,7 +149,7 @@ def _dask(rest: str, _: Path) -> Iterator[Executor]:
 @contextmanager
 def _ray(rest: str, _: Path) -> Iterator[Executor]:
     """``ray:auto``, ``ray:ray://head:10001``, or a Ray that is started here."""
-    ray = _imported("ray", "ray")
+    ray = imported("ray", "--on ray", "turnout[ray]")
     mine = not ray.is_initialized()
     if mine:
         ray.init(address=rest or None, include_dashboard=False, log_to_driver=False)
@@ -194,7 +194,7 @@ class _Submitit(Executor):
     """submitit's jobs as an executor: a thread looks every second which of them have ended."""
 
     def __init__(self, cluster: str, options: Mapping[str, Any], folder: Path) -> None:
-        submitit = _imported("submitit", "slurm")
+        submitit = imported("submitit", "--on slurm", "turnout[slurm]")
         try:
             self._executor = submitit.AutoExecutor(folder=str(folder.resolve() / ".jobs"), cluster=cluster)
             self._executor.update_parameters(name="turnout", **options)
@@ -251,13 +251,6 @@ _EXECUTORS: Mapping[str, Callable[[str, Path], Any]] = {
     "slurm": _slurm,
     "submitit-local": _local,
 }
-
-
-def _imported(package: str, extra: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise ConfigurationError(f"{package} is not installed: pip install 'turnout[{extra}]'") from error
 
 
 def check_jobs(executor: Executor | None, runs_per_job: int) -> None:

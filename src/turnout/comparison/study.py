@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from turnout.core.checks import CheckpointError, ConfigurationError, count, refuse
+from turnout.core.checks import CheckpointError, count, refuse
+from turnout.core.extras import imported
 from turnout.record import storage
 from turnout.reporting.grid import written
 from turnout.reporting.measure import Measure
@@ -215,11 +216,6 @@ def _required() -> Any:
     Raises:
         ConfigurationError: naming the extra.
     """
-    try:
-        import optuna
-    except ImportError as error:
-        raise ConfigurationError(
-            f"a search needs {error.name}, which is not installed: pip install 'turnout[search]'"
-        ) from None
+    optuna = imported("optuna", "a search", "turnout[search]")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -29,6 +30,7 @@ class Examples:
     test_client_ids: np.ndarray | None = None
     weights: torch.Tensor | None = None
     test_weights: torch.Tensor | None = None
+    prepare: Callable[[np.ndarray], torch.Tensor] | None = None
     transforms: tuple[Transform, ...] = ()
     recipe: dict[str, object] = field(default_factory=dict)
 
@@ -93,6 +95,12 @@ class Examples:
         if n and (ids.min() < 0 or (limit is not None and ids.max() >= limit)):
             allowed = "0 upwards" if limit is None else f"0 to {limit - 1}, one per client name"
             raise DataError(f"{self.name}: {what} run from {ids.min()} to {ids.max()}, needed {allowed}")
+
+    def numbered(self) -> Self:
+        """Return the same examples with the number of each in place of its inputs; those of the test follow the others."""
+        rows = torch.arange(len(self.x) + (0 if self.test_x is None else len(self.test_x)))[:, None]
+        test_x = None if self.test_x is None else rows[len(self.x) :]
+        return replace(self, x=rows[: len(self.x)], test_x=test_x, prepare=None)
 
     def pooled(self) -> Self:
         """Return the same examples without an official test split: those of the test follow those of the training.

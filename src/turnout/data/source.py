@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turnout.core.registry import Family
 from turnout.data.examples import Examples
@@ -26,6 +26,9 @@ class Source(Examples):
         client_names: name of natural client 0, 1, ...; None for the numbers themselves.
         test_client_ids: the natural client of every test example, int64, numbered as `client_ids`, or None.
         weights, test_weights: how much each example counts, floating point, > 0; None is equally. See the guide to data.
+        prepare: from the numbers of the examples on which clients train to the inputs of all examples, those of the test
+            behind the others; `split` then takes these inputs in place of `x`, so that nothing is fitted to examples that
+            are held out. None keeps `x`.
         transforms: what every minibatch goes through by default, e.g. normalisation.
         recipe: how the data were read, as plain values, saved with every run.
 
@@ -54,8 +57,8 @@ class Source(Examples):
 
         ``partition=None`` splits by natural client, and is refused where the data have none.
         """
-        return split_source(
-            self,
+        data = split_source(
+            self if self.prepare is None else self.numbered(),
             partition,
             num_clients,
             seed=seed,
@@ -69,6 +72,10 @@ class Source(Examples):
             empty=empty,
             official_test=official_test,
         )
+        if self.prepare is None:
+            return data
+        x = self.prepare(data.train.x[:, 0].numpy())
+        return replace(data, **{name: replace(shards, x=x[shards.x[:, 0]]) for name, shards in data.splits.items()})
 
 
 SOURCES = Family("data set", "data", ("turnout.data",), returns=Source)

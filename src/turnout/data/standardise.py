@@ -42,7 +42,7 @@ def standardised(source: Source, epsilon: float = 0.001) -> Source:
     scale = (variance.sqrt() + epsilon).to(source.x.dtype)
     x, *test = [part.div_(scale) for part in centred]
     recipe = {**source.recipe, "standardise": True}
-    return replace(source, x=x, test_x=test[0] if test else None, transforms=(), recipe=recipe)
+    return replace(source, x=x, test_x=test[0] if test else None, transforms=(), prepare=None, recipe=recipe)
 
 
 def _sum(parts: list[torch.Tensor]) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from turnout.core.checks import LARGEST_COUNT, ConfigurationError, DataError, known_name
+from turnout.core.checks import LARGEST_COUNT, ConfigurationError, DataError, known_name, refuse
 from turnout.data.arrays import number_clients
+from turnout.data.columns import Columns, Transform, Transformed, numbers
 from turnout.data.reading import checked_table, read_table_file
 from turnout.data.source import SOURCES, Source
 
@@ -32,6 +34,7 @@ def table(
     features: tuple[str, ...] = (),
     categories: tuple[str, ...] = (),
     weight: str | None = None,
+    scale: bool = False,
     test: str | None = None,
     missing: Missing = "refuse",
 ) -> Source:
@@ -40,7 +43,7 @@ def table(
     See `from_table` for what the options mean.
     """
     options = {"label": label, "client": client, "weight": weight, "features": features, "categories": categories}
-    return from_table(path, **options, test=test, missing=missing)
+    return from_table(path, **options, scale=scale, test=test, missing=missing)
 
 
 def from_table(
@@ -51,6 +54,8 @@ def from_table(
     features: Sequence[str] = (),
     categories: Sequence[str] = (),
     weight: str | None = None,
+    scale: bool = False,
+    transform: Transform | None = None,
     test: Any = None,
     num_classes: int | None = None,
     name: str | None = None,
@@ -58,9 +63,9 @@ def from_table(
 ) -> Source:
     """Return a source from a table with an example in each row, such as the patients of several hospitals.
 
-    Inputs are float32 ``[n, d]``: numbers and truth values as they are, and a 0 or 1 for each value of a column of
-    `categories`. Whole numbers are labels; texts, categories and truth values are labels too, numbered in sorted order; other
-    numbers are to be predicted.
+    Inputs are float32 ``[n, d]``: numbers and truth values as they are, dates and times in days since 1970, and a 0 or 1 for
+    each value of a column of `categories`. Whole numbers are labels; texts, categories and truth values are labels too,
+    numbered in sorted order; other numbers are to be predicted.
 
     A null, NaN and a text that is empty or blank are missing values, in the columns of clients, labels and inputs alike;
     other columns do not matter.
@@ -73,16 +78,23 @@ def from_table(
         features: names of the columns that are inputs; none are all the others.
         categories: those among them that are 0 or 1 for each of their values, in sorted order.
         weight: name of the column that says how much each example counts, numbers > 0; see `turnout.data.weights`.
+        scale: whether numbers and dates get mean 0 and standard deviation 1.
+        transform: what makes inputs of the columns in place of all this, with ``fit(frame, y)`` and ``transform(frame)`` of
+            pandas frames: a ``ColumnTransformer`` or ``Pipeline`` of scikit-learn. It is copied, and gets missing values of
+            inputs as they are.
         test: another such table, the official test split.
         num_classes: C; None is one more than the largest label.
         name: what reports call the data; None is the name of the file, or ``"table"``.
         missing: what becomes of rows with missing values. ``"refuse"`` raises an error, ``"drop"`` leaves them out, and
-            ``"fill"`` writes the mean of the training rows where a number is missing and 0 for every value where a category
-            is; a missing client or label is refused then, too.
+            ``"fill"`` writes the mean where a number is missing and 0 for every value where a category is; a missing client
+            or label is refused then, too.
+
+    Means, deviations and `transform` are fitted by `split` to the rows on which clients train, and to none that are held out
+    for validation or tests or belong to other clients. Until then, in `Source.x`, they are those of all rows of `table`.
 
     Raises:
-        ConfigurationError: for a column that is not there, a column of texts among the inputs, no inputs, or an unknown kind
-            of table.
+        ConfigurationError: for a column that is not there, a column of texts among the inputs, no inputs, an unknown kind
+            of table, and a `transform` that fails or is given beside options that it replaces.
         DataError: for a file that is missing or damaged, columns of one name, and missing values that are neither dropped
             nor filled in.
 
@@ -101,17 +113,23 @@ def from_table(
     others = [each for each in (label, client, weight) if each is not None]
     columns = _inputs(parts, others, features, categories)
     needed = list(dict.fromkeys([*others, *columns]))
-    parts = [_without_missing(part.select(needed), columns, missing) for part in parts]
-    inputs = np.column_stack([_numbers(parts, column, column in categories) for column in columns])
+    _check_transform(transform, categories, scale)
+    left = columns if transform is not None else columns if missing == "fill" else ()
+    parts = [_without_missing(part.select(needed), columns, missing, left) for part in parts]
     targets, classes = _targets(parts, label)
     size = len(parts[0])
+    if transform is None:
+        prepare: Columns | Transformed = Columns.of(parts, columns, categories, scale)
+    else:
+        prepare = Transformed.of(parts, columns, targets, transform)
     ids, test_ids, names = (None, None, None) if client is None else _owners(parts, client)
-    weights = None if weight is None else torch.from_numpy(_numbers(parts, weight, False).astype(np.float64))
-    with np.errstate(over="ignore"):  # `Source` refuses infinity
-        x, y = torch.from_numpy(inputs.astype(np.float32)), torch.from_numpy(targets)
+    weights = None if weight is None else torch.from_numpy(numbers(parts, weight)[:, 0])
+    x, y = prepare(np.arange(size)), torch.from_numpy(targets)
     name = name or (Path(table).stem if isinstance(table, str | os.PathLike) else "table")
     recipe = {"source": name, "columns": columns, "categories": list(categories), "classes": classes}
     recipe |= {} if weight is None else {"weight": weight}
+    recipe |= {"scale": True} if scale else {}
+    recipe |= {} if transform is None else {"transform": re.sub(r" at 0x\w+", "", str(transform))}
     return Source(
         name=name,
         x=x[:size],
@@ -124,6 +142,7 @@ def from_table(
         test_client_ids=test_ids,
         weights=None if weights is None else weights[:size],
         test_weights=None if weights is None or test is None else weights[size:],
+        prepare=prepare if prepare.is_fitted else None,
         recipe=recipe if missing == "refuse" else {**recipe, "missing": missing},
     )
 
@@ -176,8 +195,23 @@ def _read(table: Any) -> pa.Table:
     )
 
 
-def _without_missing(part: pa.Table, inputs: Sequence[str], missing: Missing) -> pa.Table:
-    """Return a table whose missing values are nulls, and only where they are to be filled in.
+def _check_transform(transform: Any, categories: Sequence[str], scale: bool) -> None:
+    """Refuse what is no transform, and options that it replaces."""
+    if transform is None:
+        return
+    if not all(callable(getattr(transform, name, None)) for name in ("fit", "transform")):
+        raise refuse(
+            "transform",
+            given=transform,
+            needed="an object with fit(frame, y) and transform(frame), such as a ColumnTransformer of scikit-learn",
+        )
+    if categories or scale:
+        name = "categories" if categories else "scale"
+        raise ConfigurationError(f"{name}: the transform makes all inputs: leave {name} out, or the transform")
+
+
+def _without_missing(part: pa.Table, inputs: Sequence[str], missing: Missing, left: Sequence[str]) -> pa.Table:
+    """Return a table whose missing values are nulls, and only in columns where they are `left`.
 
     Raises:
         DataError: for missing values that are neither dropped nor filled in, and a table without rows.
@@ -191,7 +225,7 @@ def _without_missing(part: pa.Table, inputs: Sequence[str], missing: Missing) ->
             )
     for name in part.column_names:
         column = part.column(name)
-        if not column.null_count or (missing == "fill" and name in inputs):
+        if not column.null_count or name in left:
             continue
         if missing == "fill":
             instead = "which cannot be filled in: write missing='drop' to leave these rows out"
@@ -230,38 +264,6 @@ def _with_nulls(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         column = column.cast(pa.float32()) if pa.types.is_float16(kind) else column
         return pc.call_function("if_else", [pc.call_function("is_nan", [column]), pa.scalar(None, column.type), column])
     return column
-
-
-def _numbers(parts: Sequence[pa.Table], name: str, category: bool) -> np.ndarray:
-    """Return a column of all parts as numbers ``[n]``, or ``[n, values]`` of 0 and 1.
-
-    Missing numbers become the mean of the training rows.
-    """
-    columns = [part.column(name) for part in parts]
-    if columns[0].null_count == len(columns[0]):
-        raise DataError(f"column {name!r} has no value in the training rows: leave it out by features=(...)")
-    if category:
-        known = np.unique(np.concatenate([_array(column.drop_null()) for column in columns]))
-        cells = np.concatenate([column.to_numpy() for column in columns])
-        return np.stack([cells == value for value in known], axis=1).astype(np.float32)
-    for column in columns:
-        if not any(is_kind(column.type) for is_kind in _NUMBERS):
-            raise ConfigurationError(
-                f"column {name!r} holds {column.type}, which are no numbers: write categories=({name!r},) for a 0 or 1 for "
-                "each value, or leave it out by features=(...)"
-            )
-    if not any(column.null_count for column in columns):
-        return np.concatenate([_array(column) for column in columns])
-    floats = [column.cast(pa.float64()) for column in columns]
-    if (mean := pc.call_function("mean", [floats[0]]).as_py()) is None:
-        raise DataError(
-            f"column {name!r} has no value in the training rows, and so no mean: leave it out by features=(...)"
-        )
-    return np.concatenate([_array(column.fill_null(mean)) for column in floats])
-
-
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
-"""Types of columns that are inputs as they are; a part without any value has the last one."""
 
 
 def _array(column: pa.ChunkedArray) -> np.ndarray:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.extras import imported
 
 
 def needed(package: str) -> Any:
@@ -16,12 +16,7 @@ def needed(package: str) -> Any:
     Raises:
         ConfigurationError: where it is not installed.
     """
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"models of Hugging Face need {package}, which is not installed: pip install 'turnout[transformers]'"
-        ) from error
+    return imported(package, "a model of Hugging Face", "turnout[transformers]", package)
 
 
 def plain(base: Any) -> Any:

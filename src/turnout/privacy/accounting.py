@@ -24,12 +24,12 @@ import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, refuse
+from turnout.core.checks import refuse
+from turnout.core.extras import imported
 from turnout.privacy.sensitivity import most_participations, sensitivity
 
 Accountant = Literal["pld", "rdp"]
@@ -297,10 +297,5 @@ def library(name: str) -> Any:
     Raises:
         ConfigurationError: where it is missing.
     """
-    try:
-        return import_module(name)
-    except ImportError as error:
-        package = {"scipy": "SciPy"}.get(name.split(".")[0], "dp-accounting")
-        raise ConfigurationError(
-            f"counting what differential privacy costs needs {package}: write pip install 'turnout[privacy]'"
-        ) from error
+    package = {"scipy": "SciPy"}.get(name.split(".")[0], "dp-accounting")
+    return imported(name, "counting what differential privacy costs", "turnout[privacy]", package)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnout.core.checks import DataError
+from turnout.core.extras import imported
 from turnout.record.storage import replace_files
-from turnout.reporting.style import SIZE, needs_extra
+from turnout.reporting.style import SIZE
 from turnout.reporting.svg import to_svg
 
 if TYPE_CHECKING:
@@ -47,12 +48,14 @@ def render_page(template: str, **values: Any) -> str:
     Raises:
         ConfigurationError: where Jinja2 is not installed.
     """
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        raise needs_extra("Jinja2") from error
-    loader = PackageLoader("turnout.reporting", ".")
-    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    jinja2 = imported("jinja2", "a report", "turnout[report]", "Jinja2")
+    pages = jinja2.Environment(
+        loader=jinja2.PackageLoader("turnout.reporting", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return _with_contents(pages.get_template(template).render(**values))
 
 

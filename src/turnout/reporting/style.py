@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.extras import imported
 from turnout.record.schema import JUDGED
 from turnout.reporting.records import RunRecord, by_algorithm
 
@@ -154,18 +154,8 @@ def new_figure(width: float = SIZE[0], height: float = SIZE[1]) -> Figure:
     Raises:
         ConfigurationError: where matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise needs_extra("matplotlib") from error
-    return _shown_in_notebooks(Figure)(figsize=(width, height), layout="constrained")
-
-
-def needs_extra(package: str) -> ConfigurationError:
-    """Return the error where a package is missing that only reports need."""
-    return ConfigurationError(
-        f"figures and reports need {package}, which is not installed: pip install 'turnout[report]'"
-    )
+    figure = imported("matplotlib.figure", "a figure", "turnout[report]", "matplotlib").Figure
+    return _shown_in_notebooks(figure)(figsize=(width, height), layout="constrained")
 
 
 _MOST_DOTS = 500

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from turnout.callbacks import Callback
-from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.core.checks import CheckpointError
+from turnout.core.extras import imported
 from turnout.core.registry import Family, Registered
 from turnout.record import storage
 
@@ -88,12 +88,7 @@ class Tracker(Registered, Callback):
         Raises:
             ConfigurationError: where it is not installed, with the extra that has it.
         """
-        try:
-            return importlib.import_module(name or str(package))
-        except ImportError as error:
-            raise ConfigurationError(
-                f"tracking with {package} needs its package, which is not installed: pip install 'turnout[{package}]'"
-            ) from error
+        return imported(name or str(package), f"tracking with {package}", f"turnout[{package}]", package)
 
 
 def flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,185 @@
+"""Columns of a table as inputs: fitted to the rows on which clients train, and applied to all rows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.core.extras import imported
+
+_DAY = 86_400_000_000  # microseconds
+
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+"""Types of columns that are inputs as they are; a part without any value has the last one."""
+
+
+class Transform(Protocol):
+    """What scikit-learn's transformers do."""
+
+    def fit(self, frame: Any, y: Any = None, /) -> Any:
+        """Learn from a frame and targets."""
+        ...
+
+    def transform(self, frame: Any, /) -> Any:
+        """Return the inputs ``[n, d]`` that a frame becomes."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Numbers as they are or standardised, with means where they are missing, and 0 or 1 for categories.
+
+    Attributes:
+        values: of all rows, float64 ``[n, d]``; NaN where a number is missing.
+        names: of the column that each of the d is of.
+        is_number: which of the d are numbers and not of categories, ``[d]``.
+        scale: whether numbers get mean 0 and standard deviation 1.
+    """
+
+    values: np.ndarray
+    names: tuple[str, ...]
+    is_number: np.ndarray
+    scale: bool
+
+    @classmethod
+    def of(cls, parts: Sequence[pa.Table], columns: Sequence[str], categories: Sequence[str], scale: bool) -> Columns:
+        """Read columns of tables that follow one another; the first has the training rows.
+
+        Raises:
+            ConfigurationError: for a column that holds neither numbers nor dates, and is none of the categories.
+            DataError: for a column without values in the training rows.
+        """
+        read = [_categories(parts, name) if name in categories else numbers(parts, name) for name in columns]
+        width = [values.shape[1] for values in read]
+        is_number = np.repeat([name not in categories for name in columns], width)
+        return cls(np.concatenate(read, axis=1), tuple(np.repeat(columns, width).tolist()), is_number, scale)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the inputs depend on the rows that train."""
+        return self.scale or bool(np.isnan(self.values).any())
+
+    def __call__(self, rows: np.ndarray) -> torch.Tensor:
+        """Return the inputs of all rows, float32 ``[n, d]``, with means and deviations of `rows`.
+
+        ``x_j <- (x_j - mean_j) / std_j``, as ``StandardScaler``: a column that is always the same becomes 0.
+
+        Raises:
+            DataError: for a column without values in these rows.
+        """
+        values = self.values
+        if self.is_fitted:
+            train = values[rows]
+            if (unknown := np.isnan(train).all(axis=0)).any():
+                raise DataError(
+                    f"column {self.names[int(unknown.argmax())]!r} has no value in the training rows, and so no mean: "
+                    "leave it out by features=(...)"
+                )
+            mean = np.nanmean(train, axis=0)
+            values = np.where(np.isnan(values), mean, values)
+            if self.scale:
+                # Of the values after filling, as a pipeline of SimpleImputer and StandardScaler has them.
+                std = values[rows].std(axis=0)
+                scaled = (values - mean) / np.where(std > 0, std, 1.0)
+                values = np.where(self.is_number, scaled, values)
+        with np.errstate(over="ignore"):  # `Source` refuses infinity
+            return torch.from_numpy(values.astype(np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class Transformed:
+    """What a transform of pandas frames makes of the columns.
+
+    Attributes:
+        frame: of all rows.
+        targets: of all rows, ``[n]``.
+        transform: not fitted.
+    """
+
+    frame: Any
+    targets: np.ndarray
+    transform: Transform
+    is_fitted = True
+
+    @classmethod
+    def of(
+        cls, parts: Sequence[pa.Table], columns: Sequence[str], targets: np.ndarray, transform: Transform
+    ) -> Transformed:
+        """Read columns of tables that follow one another as a frame.
+
+        Raises:
+            ConfigurationError: where pandas is not installed.
+        """
+        pandas = imported("pandas", "a transform of columns", "pandas")
+        frame = pandas.concat([part.select(columns).to_pandas() for part in parts], ignore_index=True)
+        return cls(frame, targets, transform)
+
+    def __call__(self, rows: np.ndarray) -> torch.Tensor:
+        """Return the inputs of all rows, float32 ``[n, d]``, with a copy of the transform that is fitted to `rows`.
+
+        Raises:
+            ConfigurationError: where it fails, or does not return a row of numbers for each row.
+        """
+        name = type(self.transform).__name__
+        try:
+            fitted = copy.deepcopy(self.transform)
+            fitted.fit(self.frame.iloc[rows], self.targets[rows])
+            values = fitted.transform(self.frame)
+            values = np.asarray(values.toarray() if hasattr(values, "toarray") else values, dtype=np.float32)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ConfigurationError(f"transform: {name} fails on these columns: {error}") from error
+        if values.ndim != 2 or len(values) != len(self.frame):
+            raise ConfigurationError(
+                f"transform: {name} returns {list(values.shape)}, needed a row of numbers for each of {len(self.frame)} rows"
+            )
+        if not np.isfinite(values).all():
+            raise ConfigurationError(
+                f"transform: {name} leaves missing or infinite values: add a SimpleImputer, or write missing='drop'"
+            )
+        return torch.from_numpy(values)
+
+
+def numbers(parts: Sequence[pa.Table], name: str) -> np.ndarray:
+    """Return a column of all parts as numbers, float64 ``[n, 1]``; NaN where they are missing.
+
+    Raises:
+        ConfigurationError: for a column that holds neither numbers nor dates.
+        DataError: for one without values in the training rows.
+    """
+    columns = [part.column(name) for part in parts]
+    _check_values(columns[0], name)
+    floats = []
+    for column in columns:
+        if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+            stamps = column.cast(pa.timestamp("us", getattr(column.type, "tz", None)), safe=False).cast(pa.int64())
+            column = pc.call_function("divide", [stamps.cast(pa.float64()), pa.scalar(float(_DAY))])
+        elif not any(is_kind(column.type) for is_kind in _NUMBERS):
+            raise ConfigurationError(
+                f"column {name!r} holds {column.type}, which are no numbers: write categories=({name!r},) for a 0 or 1 for "
+                "each value, or leave it out by features=(...)"
+            )
+        floats.append(column.cast(pa.float64(), safe=False).to_numpy())
+    return np.concatenate(floats)[:, None]
+
+
+def _categories(parts: Sequence[pa.Table], name: str) -> np.ndarray:
+    """Return 0 or 1 for each value of a column in any of the parts, in sorted order, ``[n, values]``."""
+    columns = [part.column(name) for part in parts]
+    _check_values(columns[0], name)
+    known = np.unique(np.concatenate([column.drop_null().to_numpy() for column in columns]))
+    cells = np.concatenate([column.to_numpy() for column in columns])
+    return np.stack([cells == value for value in known], axis=1).astype(np.float64)
+
+
+def _check_values(column: pa.ChunkedArray, name: str) -> None:
+    """Refuse a column without any value."""
+    if column.null_count == len(column):
+        raise DataError(f"column {name!r} has no value in the training rows: leave it out by features=(...)")

@@ -1,0 +1,22 @@
+"""A package that is missing is named with what needs it and what to install."""
+
+import json
+import sys
+
+import pytest
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.extras import imported
+
+
+def test_a_module_that_is_there_is_imported() -> None:
+    assert imported("json", "a file", "turnout[yaml]") is json
+
+
+def test_one_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = r"a search needs nothing_there, which is not installed: pip install 'turnout\[search\]'"
+    with pytest.raises(ConfigurationError, match=message):
+        imported("nothing_there", "a search", "turnout[search]")
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(ConfigurationError, match=r"a search needs Optuna, which is not installed"):
+        imported("optuna", "a search", "turnout[search]", "Optuna")
