@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # thousands of files that nobody imports, and take as long as the rest of the installation.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-serve docs test check style types tests format clean help
+.PHONY: demo demo-serve demo-flower docs test check style types tests format clean help
 
 help:           ## show this
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -25,6 +25,16 @@ demo: $(READY)  ## FedAU against its baselines on scanned digits: a table, and a
 
 demo-serve: $(READY)  ## a server and a swarm of clients over HTTP, the server killed once, beside the simulation
 	$(BIN)/python examples/served.py
+
+demo-flower: $(VENV)-flower/.ready  ## FedAU against Flower's FedAvg in Flower's simulation, in an environment of its own
+	FLWR_TELEMETRY_ENABLED=0 $(VENV)-flower/bin/python examples/flower/run.py
+
+$(VENV)-flower/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-flower
+	grep '^torch==' constraints.txt > $(VENV)-flower/constraints.txt
+	$(VENV)-flower/bin/python -m pip install --quiet --no-compile --constraint $(VENV)-flower/constraints.txt \
+		--editable '.[digits,flower]' 'flwr[simulation]'
+	touch $@
 
 docs: $(VENV)/.docs  ## the documentation site, in site/; warnings are errors
 	$(BIN)/python scripts/docs.py
@@ -55,4 +65,4 @@ format: $(READY)  ## put code in order
 	$(BIN)/ruff format .
 
 clean:          ## remove the environment and what tools left
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info src/*.egg-info
+	rm -rf $(VENV) $(VENV)-flower .pytest_cache .ruff_cache .hypothesis build dist site *.egg-info src/*.egg-info

@@ -1,6 +1,7 @@
 """FedAU of turnout against Flower's FedAvg, among clients that come and go, in Flower's simulation.
 
-Run it by ``python examples/flower/run.py [ROUNDS]``, with the extras ``flower`` and ``digits`` and ``flwr[simulation]``.
+Run it by ``make demo-flower``, or ``python examples/flower/run.py [ROUNDS [SEEDS]]`` with the extras ``flower`` and ``digits``
+and with ``flwr[simulation]``.
 """
 
 # pyright: reportMissingImports=false
@@ -24,7 +25,7 @@ from flwr.simulation import run_simulation
 import turnout as to
 from turnout.flower import Rule
 
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+ROUNDS, SEEDS = [*map(int, sys.argv[1:]), *(80, 3)[len(sys.argv) - 1 :]]
 
 
 class ComeAndGo(Grid):
@@ -34,7 +35,7 @@ class ComeAndGo(Grid):
     average. A node that leaves while it works does not send its reply.
     """
 
-    def __init__(self, grid):
+    def __init__(self, grid, seed):
         self._grid, self._round = grid, 0
         while len(list(grid.get_node_ids())) < digits.NUM_CLIENTS:
             time.sleep(0.1)
@@ -42,7 +43,7 @@ class ComeAndGo(Grid):
         answers = grid.send_and_receive(question)
         self._partition = {each.metadata.src_node_id: each.content["metrics"]["partition"] for each in answers}
         share = np.array([0.15 if client in digits.RARE else 0.85 for client in range(digits.NUM_CLIENTS)])
-        generator, there = np.random.default_rng(1), np.zeros((10_000, digits.NUM_CLIENTS), dtype=bool)
+        generator, there = np.random.default_rng(seed), np.zeros((10_000, digits.NUM_CLIENTS), dtype=bool)
         there[0] = generator.random(len(share)) < share
         for now, before in zip(there[1:], there, strict=False):
             stays, comes = (
@@ -82,8 +83,8 @@ class ComeAndGo(Grid):
     def send_and_receive(self, messages, *, timeout=None):
         """Send messages, and return the replies of those who are still there."""
         del timeout
-        messages, there = list(messages), set(self.get_node_ids())
         ids, replies = set(self.push_messages(messages)), []
+        there = set(self.get_node_ids())
         while ids:
             for reply in self.pull_messages(list(ids)):
                 ids.discard(reply.metadata.reply_to_message_id)
@@ -103,41 +104,46 @@ def score(version, arrays):
     return MetricRecord({"accuracy": right.mean().item(), "rare": right[labels >= 5].mean().item()})
 
 
-def train(name, strategy):
-    """Train in Flower's simulation, and return the accuracies by round."""
+def train(strategy, seed):
+    """Train in Flower's simulation, and return the mean accuracies of the last ten rounds."""
     found, server = {}, ServerApp()
 
     @server.main()
     def main(grid, _):
-        began = time.perf_counter()
+        torch.manual_seed(seed)
         result = strategy.start(
-            grid=ComeAndGo(grid),
+            grid=ComeAndGo(grid, seed),
             initial_arrays=ArrayRecord(digits.net().state_dict()),
             num_rounds=ROUNDS,
-            train_config=ConfigRecord({"lr": 0.1}),
+            train_config=ConfigRecord({"lr": 0.3}),
             evaluate_fn=score,
         )
-        found.update(result.evaluate_metrics_serverapp)
-        found["seconds"] = time.perf_counter() - began
+        last = [result.evaluate_metrics_serverapp[version] for version in range(ROUNDS - 9, ROUNDS + 1)]
+        found.update({name: float(np.mean([each[name] for each in last])) for name in ("accuracy", "rare")})
 
     run_simulation(server, digits.app, digits.NUM_CLIENTS, backend_config={"client_resources": {"num_cpus": 1}})
-    return name, found
+    return found
 
 
 def main():
     """Compare."""
-    with tempfile.TemporaryDirectory() as folder:
-        options = {"min_nodes": 1, "poll": 0.05}
-        runs = [
-            train("Flower FedAvg", FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)),
-            train("turnout fedavg", Rule(to.fedavg(), folder=f"{folder}/fedavg", **options)),
-            train("turnout fedau", Rule(to.fedau(cutoff=50), folder=f"{folder}/fedau", **options)),
+    table = {}
+    for seed in range(SEEDS):
+        with tempfile.TemporaryDirectory() as folder:
+            options = {"min_nodes": 1, "poll": 0.05}
+            strategies = {
+                "Flower FedAvg": FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1),
+                "turnout fedavg": Rule(to.fedavg(), folder=f"{folder}/fedavg", **options),
+                "turnout fedau": Rule(to.fedau(cutoff=50), folder=f"{folder}/fedau", **options),
+            }
+            for name, strategy in strategies.items():
+                table.setdefault(name, []).append(train(strategy, seed))
+    print(f"{'accuracy, last 10 of ' + str(ROUNDS) + ' rounds':34s}{'all digits':>18s}{'rare digits':>18s}")
+    for name, runs in table.items():
+        cells = [
+            (np.mean([run[key] for run in runs]), np.std([run[key] for run in runs])) for key in ("accuracy", "rare")
         ]
-    print(f"{'':16s} accuracy, last 10 rounds   of rare clients' digits   seconds")
-    for name, found in runs:
-        last = [found[version] for version in range(ROUNDS - 9, ROUNDS + 1)]
-        mean = {key: sum(float(each[key]) for each in last) / 10 for key in ("accuracy", "rare")}
-        print(f"{name:16s} {mean['accuracy']:24.3f} {mean['rare']:25.3f} {found['seconds']:9.0f}")
+        print(f"{name:34s}" + "".join(f"{mean:11.3f} ± {spread:.3f}" for mean, spread in cells))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
 
 import turnout as to
 from turnout.core.checks import ConfigurationError
-from turnout.flower import Rule
+from turnout.core.types import Federation
+from turnout.flower import Rule, refusal
+from turnout.pieces.base.algorithm import ALGORITHMS
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -59,3 +66,24 @@ def test_what_needs_more_is_refused_with_the_reason(algorithm, reason):
 def test_bad_options_are_refused(options, message):
     with pytest.raises(ConfigurationError, match=message):
         Rule(**options)
+
+
+def _row(name: str) -> str:
+    algorithm = ALGORITHMS[name]()
+    if (why := refusal(algorithm)) is not None:
+        return f"| `{name}` | no: {why} |"
+    losses = [given for piece in algorithm.measurements for given in piece.gives]
+    notes = ["reads the loss of an evaluation"] if losses else []
+    notes += ["give `requirement`"] if "appeal_gap" in losses else []
+    notes += ["reads the metric `num-steps`"] if any(piece.reads_steps for piece in algorithm.weighting) else []
+    try:
+        algorithm.init(torch.zeros(1), Federation(100, 1))
+    except ConfigurationError:
+        notes.append("give `rates`")
+    return f"| `{name}` | {'; '.join(['yes', *notes])} |"
+
+
+def test_the_guide_lists_what_becomes_of_every_recipe():
+    page = (ROOT / "docs" / "guides" / "flower.md").read_text("utf-8")
+    table = page.partition("| recipe | with an unchanged ClientApp |\n|---|---|\n")[2].partition("\n\n")[0]
+    assert table.splitlines() == [_row(name) for name in ALGORITHMS]

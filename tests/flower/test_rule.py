@@ -100,7 +100,7 @@ class Alone:
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch):
-    monkeypatch.setattr("turnout.flower.grid.LOOK", 0.0)
+    monkeypatch.setattr("turnout.flower.grid.LOOK", 0)
 
 
 def vector(arrays: ArrayRecord) -> torch.Tensor:

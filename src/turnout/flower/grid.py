@@ -34,8 +34,8 @@ from turnout.record.describe import describe
 
 log = logging.getLogger("turnout.flower")
 
-LOOK = 1.0
-"""Seconds between two questions for the nodes that are connected, at least."""
+LOOK = 2
+"""How many looks for replies there are for one question for the nodes that are connected."""
 
 
 @dataclass(eq=False)
@@ -93,7 +93,7 @@ class GridServer(Writer):
         self._collect()
         if now >= self._look_at:
             self._look(now)
-            self._look_at = now + max(LOOK, self._rule.poll)
+            self._look_at = now + LOOK * self._rule.poll
         while self._timers and self._timers[0][0] <= now:
             self._put(Happening("timer", data={"timer": heapq.heappop(self._timers)[1]}))
         if not self._rule.pace.steps_are_rounds:  # a round has a deadline for all

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from turnout.core.checks import ConfigurationError
 from turnout.pieces.base import InformsClients
 from turnout.pieces.base.algorithm import Algorithm
@@ -38,8 +40,9 @@ def _reasons(algorithm: Algorithm) -> Iterator[str]:
         yield f"{_name(algorithm.personal)} keeps a part of the model with every client, and a ClientApp sends all of it"
     for piece in algorithm.corrections:
         text = f"{_name(piece)} changes every local step, and these are the ClientApp's"
-        keeps = f", by {', '.join(piece.keeps)}, which clients keep and send beside the model"
-        yield text + (keeps if piece.keeps else ": write it into its training loop, and leave it out here")
+        if names := ", ".join([*piece.keeps, *piece.memory(1, torch.float32)]):
+            yield f"{text}, by {names}, which clients keep"
+        yield f"{text}: write it into its training loop, and leave it out here"
     if Solver.family.name_of(type(algorithm.local)) is None:
         yield f"the method is what {_name(algorithm.local)} does at the clients, and a ClientApp trains by its own loop"
     for piece in algorithm.weighting:
