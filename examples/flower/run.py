@@ -1,7 +1,7 @@
 """FedAU of turnout against Flower's FedAvg, among clients that come and go, in Flower's simulation.
 
-Run it by ``make demo-flower``, or ``python examples/flower/run.py [ROUNDS [SEEDS]]`` with the extras ``flower`` and ``digits``
-and with ``flwr[simulation]``.
+Run it by ``make demo-flower``, or ``python examples/flower/run.py [ROUNDS [SEEDS]]`` with the extras ``flower`` and
+``digits`` and with ``flwr[simulation]``.
 """
 
 # pyright: reportMissingImports=false
@@ -133,8 +133,8 @@ def main():
             options = {"min_nodes": 1, "poll": 0.05}
             strategies = {
                 "Flower FedAvg": FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1),
-                "turnout fedavg": Rule(to.fedavg(), folder=f"{folder}/fedavg", **options),
-                "turnout fedau": Rule(to.fedau(cutoff=50), folder=f"{folder}/fedau", **options),
+                "Rule(to.fedavg())": Rule(to.fedavg(), folder=f"{folder}/fedavg", **options),
+                "Rule(to.fedau(cutoff=50))": Rule(to.fedau(cutoff=50), folder=f"{folder}/fedau", **options),
             }
             for name, strategy in strategies.items():
                 table.setdefault(name, []).append(train(strategy, seed))

@@ -48,6 +48,11 @@ def _reasons(algorithm: Algorithm) -> Iterator[str]:
     for piece in algorithm.weighting:
         if isinstance(piece, InformsClients):
             yield f"{_name(piece)} has the server say how much work a client does, and a ClientApp decides that"
+    yield from _unsent(algorithm)
+
+
+def _unsent(algorithm: Algorithm) -> Iterator[str]:
+    """Yield what of an algorithm the replies of a ClientApp lack."""
     for piece in (*algorithm.measurements, *algorithm.selection.measurements):
         if names := [name for name in piece.gives if name not in LOSSES]:
             given = ", ".join(names)
