@@ -442,6 +442,7 @@ def test_an_entry_that_raises_ends_nothing(world, monkeypatch, restarts):
     """Its request is answered with the error, and the entries behind it are applied."""
     deployed = world(RUN)
     service, come = deployed.host.service, drivers.Presence.set
+    monkeypatch.setattr(drivers.Driver, "ignores", lambda *_: False)
 
     def strange(self, client, comes):
         if client == 5:
@@ -467,6 +468,7 @@ def test_what_could_not_be_written_comes_first(world, monkeypatch):
     """What arrives while a write fails is written behind what waits, in the order of arrival."""
     deployed = world(RUN)
     service, commit = deployed.host.service, Store.commit
+    monkeypatch.setattr(drivers.Driver, "ignores", lambda *_: False)
 
     def broken(*_, **__):
         service._put(Happening("leave", 1))

@@ -130,7 +130,7 @@ def test_locked_database(folder):
         for connection in [world.host.store.engine.raw_connection()]:
             connection.execute("PRAGMA busy_timeout=20")
             connection.close()
-        done = service._put(Happening("join", 0))
+        done = service._put(Happening("fail", 0, 7))
         with pytest.raises(StoreUnavailable, match="locked"):
             service.flush()
         assert not service.healthy
@@ -140,7 +140,7 @@ def test_locked_database(folder):
         service.flush()
         assert done.done()
         assert service.healthy
-        assert [entry.kind for entry in world.host.store.entries()].count("join") == 1
+        assert [entry.kind for entry in world.host.store.entries()].count("fail") == 1
     finally:
         world.close()
 

@@ -167,6 +167,14 @@ class Driver:
         """Return who is there."""
         return self.presence.there().tolist()
 
+    def ignores(self, client: int, comes: bool) -> bool:
+        """Return whether nothing follows now, but for the table of who is there, of a client that comes or goes."""
+        if self.surveys.open:
+            return False
+        return (
+            self.run is None or self.run.over is not None or self.run.coordinator.scheduler.pace.ignores(client, comes)
+        )
+
     def timers(self) -> list[tuple[int, float]]:
         """Return the timers that were set and have not run out."""
         return [*self.surveys.timers.items(), *(() if self.run is None else self.run.timers.items())]

@@ -23,6 +23,10 @@ class Presence:
         """Note that a client came or went."""
         self._there[client] = there
 
+    def is_there(self, client: int) -> bool:
+        """Return whether a client is there."""
+        return bool(self._there[client])
+
     def there(self) -> np.ndarray:
         """Return who is there, ascending."""
         return np.flatnonzero(self._there[: self.num_clients])

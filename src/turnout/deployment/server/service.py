@@ -20,6 +20,7 @@ from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.leases import Attendance, Leases
 from turnout.deployment.server.store import Entry, Outcome, Store
 from turnout.deployment.server.verdicts import Refused, Verdict, answer_of, hashed
+from turnout.deployment.server.visits import LostTasks, UnwrittenVisits
 from turnout.deployment.server.writer import Writer
 from turnout.deployment.wire.format import Assignment
 from turnout.evaluation.queries import Question
@@ -71,6 +72,7 @@ class Service(Writer):
         self._timers: list[tuple[float, int]] = []
         self._deadlines: list[tuple[float, int, int]] = []  # of tasks: a heap of (time, client, task)
         self._recent: dict[int, Outcome] = {}
+        self._visits, self._lost = UnwrittenVisits(driver), LostTasks(self.clock)
         self._starting = driver.started
         now = self.clock()
         for client in driver.present():  # they get the time to notice that the server is back
@@ -91,6 +93,11 @@ class Service(Writer):
         """How many clients were ever enrolled."""
         return len(self.enrolment)
 
+    @property
+    def num_there(self) -> int:
+        """How many clients are there."""
+        return len(self._attendance)
+
     def enrol(self, token: str, code: str | None = None, name: str | None = None) -> Future[Verdict]:
         """Make whoever has this token a client, if they are none yet."""
         data = {"name": name, "code": None if code is None else hashed(code)}
@@ -109,6 +116,8 @@ class Service(Writer):
             return {"over": self.driver.over, "model": self.driver.digest}
         if after >= self.driver.version:
             return None
+        if self._lost.wait(client):
+            return None
         with self._lock:
             if self._attendance.believe(client, wait + self.leases.grace):
                 self._put(Happening("join", client))
@@ -119,7 +128,8 @@ class Service(Writer):
 
     def come_back(self, client: int, num_waiting: int) -> tuple[float, float]:
         """Return in how many seconds a client without work should ask again: at least, and at most."""
-        least = 0.0
+        if least := self._lost.wait(client):
+            return least, 1.5 * least + 1.0
         if num_waiting >= self.leases.max_waiting or self.num_clients > self.leases.checkins * self.leases.longest_wait:
             least = max(5.0, 0.5 * self.num_clients / self.leases.checkins)
         most = 2.0 * least + 1.0
@@ -248,6 +258,14 @@ class Service(Writer):
             waiting.answer(verdict)
         return verdict is None
 
+    def _puts_off(self, waiting: Happening) -> bool:
+        """Return whether a client came or went, and nothing follows of it now."""
+        return self._visits.take(waiting)
+
+    def _unwritten(self) -> list[Happening]:
+        """Return who came and went since the last entry."""
+        return self._visits.due()
+
     def _apply(self, entry: Entry, waiting: Happening) -> list[int]:
         """Do what follows of an entry, and answer; return whose question for work can be answered now."""
         applied = self.driver.apply(entry)
@@ -284,6 +302,9 @@ class Service(Writer):
             self._set_deadlines(applied.asked)
             for timer, due in applied.timers:
                 heapq.heappush(self._timers, (due, timer))
+            for client in self._lost.note(applied.outcomes):
+                if self._attendance.leaves(client):
+                    self._put(Happening("leave", client))
 
     def _set_deadlines(self, clients: Iterable[int]) -> None:
         """Set the deadlines of the tasks that clients have; after a restart they begin anew."""

@@ -28,7 +28,7 @@ def status(service: Service, num_waiting: int, counts: dict[int, int]) -> dict[s
         "failure": None if service.failure is None else str(service.failure),
         "needed": service.min_clients,
         "enrolled": service.num_clients,
-        "there": figures.there,
+        "there": service.num_there,
         "at_work": figures.at_work,
         "waiting": num_waiting,
         "healthy": service.healthy and not service.stopping,

@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 from turnout.core.checks import CheckpointError, Diverged, count, counted
@@ -88,6 +89,15 @@ class Writer(ABC):
         del waiting, codes
         return True
 
+    def _puts_off(self, waiting: Happening) -> bool:
+        """Return whether something is to be written later, before the next entry; it is answered then."""
+        del waiting
+        return False
+
+    def _unwritten(self) -> list[Happening]:
+        """Return what was put off, and is to be written now."""
+        return []
+
     @abstractmethod
     def _apply(self, entry: Entry, waiting: Happening) -> list[int]:
         """Do what follows of an entry, and answer; return whose question for work can be answered now."""
@@ -106,6 +116,8 @@ class Writer(ABC):
             self._thread.join()
         if self.failure is None:
             try:
+                with suppress(StoreUnavailable):
+                    self._write(self._unwritten())
                 self.finish()
             except (FolderGone, StoreLost) as error:
                 self.failure = error
@@ -141,12 +153,15 @@ class Writer(ABC):
             batch, self._queue = self._queue, []
         if not batch and not self._outcomes:
             return False
-        codes = set[str]()
-        admitted = [waiting for waiting in self._unchanged(batch) if self._admitted(waiting, codes)]
-        entries = self._commit(admitted)
-        woken: list[int] = []
-        for entry, waiting in zip(entries, admitted, strict=True):
-            woken += self._apply(entry, waiting)
+        codes, busy, admitted = set[str](), set[int | None](), list[Happening]()
+        for waiting in self._unchanged(batch):
+            # What is put off is written first of all, so it must not overtake something of the same client.
+            if (waiting.client in busy or not self._puts_off(waiting)) and self._admitted(waiting, codes):
+                admitted.append(waiting)
+                busy.add(waiting.client)
+        if not admitted and not self._outcomes:
+            return True
+        woken = self._write([*self._unwritten(), *admitted])
         self.figures = snapshot(self.driver, self.figures)
         if woken or self.driver.over is not None:
             self.woken(woken)
@@ -155,6 +170,13 @@ class Writer(ABC):
             self.finish()
         self.check_progress()
         return True
+
+    def _write(self, admitted: list[Happening]) -> list[int]:
+        """Write happenings to the journal, apply them, and answer; return whose question for work can be answered now."""
+        woken: list[int] = []
+        for entry, waiting in zip(self._commit(admitted), admitted, strict=True):
+            woken += self._apply(entry, waiting)
+        return woken
 
     def _unchanged(self, batch: list[Happening]) -> list[Happening]:
         """Answer the reports whose file is not what was checked; return everything else."""

@@ -184,6 +184,10 @@ class BoundBuffered(BoundPace):
         """Whether a client neither works nor waits."""
         return client not in self.open.of and client not in self.waiting
 
+    def ignores(self, client: int, comes: bool) -> bool:
+        """Whether no place is free, for a client that comes; whether a client that goes neither works nor waits."""
+        return self.num_free <= 0 if comes else self.idle(client)
+
     def engaged(self) -> list[int]:
         """Everyone who works or waits."""
         return [*self.open.of, *self.waiting]

@@ -110,6 +110,10 @@ class BoundPace(ABC):
         """Whether a client may be chosen, as far as the pace is concerned."""
 
     @abstractmethod
+    def ignores(self, client: int, comes: bool) -> bool:
+        """Whether `joined` or `left` with this client would have nothing follow, until something else happens."""
+
+    @abstractmethod
     def engaged(self) -> list[int]:
         """Everyone who is not `idle`."""
 

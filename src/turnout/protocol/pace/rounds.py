@@ -146,6 +146,10 @@ class BoundRounds(BoundPace):
         """Whether a client does not work."""
         return client not in self.open.of
 
+    def ignores(self, client: int, comes: bool) -> bool:
+        """Whether a round is running, for a client that comes; whether a client that goes does not work."""
+        return self.running if comes else self.idle(client)
+
     def engaged(self) -> list[int]:
         """Everyone who works."""
         return list(self.open.of)
