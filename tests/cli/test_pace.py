@@ -229,6 +229,8 @@ REFUSED = {
     "mw_fed": "tells clients what depends on all reports so far",
     "folb_two_set": "measures before it chooses",
     "fednu": "measures before it chooses",
+    "power_of_choice": "measures before it chooses",
+    "oort": "Oort chooses the cohort of a round",
 }
 
 

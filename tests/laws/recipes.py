@@ -131,6 +131,8 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedyogi": lambda local: fedyogi(local, tau=0.1),
     "fedadagrad": lambda local: fedadagrad(local, tau=0.1),
     "fedexp": fedexp,
+    "power_of_choice": lambda local: ALGORITHMS["power_of_choice"](local, cohort_size=2, candidates=4),
+    "oort": lambda local: ALGORITHMS["oort"](local, cohort_size=3, exploration=0.5),
     "feddyn": lambda local: ALGORITHMS["feddyn"](local, alpha=0.3),
     "diloco": lambda local: diloco(local, server_lr=0.5, beta=0.5),
     # and what can be composed of the same pieces
@@ -187,6 +189,12 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     ),
     "amplified_scaffold with a personal head, power_sgd": lambda local: ALGORITHMS["amplified_scaffold"](
         local, period=2, gamma=2.0, also=(Uniform(3), Personal(), PowerSgd(rank=2))
+    ),
+    "power_of_choice by recent losses": lambda local: ALGORITHMS["power_of_choice"](
+        local, cohort_size=2, candidates=4, recent=True, shares=tuple((np.arange(N) + 1.0) / (N * (N + 1) / 2))
+    ),
+    "oort of slow clients": lambda local: ALGORITHMS["oort"](
+        local, cohort_size=2, durations=tuple(np.arange(1.0, N + 1)), preferred=3.0, also=(Scaffold(),)
     ),
     "feddyn of a cohort with a personal head, clipped": lambda local: ALGORITHMS["feddyn"](
         local, also=(Uniform(3), Personal(), Clip(0.3))

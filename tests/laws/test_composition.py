@@ -37,7 +37,7 @@ REFUSED = {
         },
         "the server also adds up control variates": {"scaffold", "scaffold_p", "amplified_scaffold"},
         "weighs every client by the mean of all gradients": {"folb", "folb_heterogeneous", "folb_two_set"},
-        "chooses the cohort by": {"fednu"},
+        "chooses the cohort by": {"fednu", "power_of_choice", "oort"},
         "divides by the sum of losses and lengths": {"qffl"},
         "has another direction than their mean": {"fedexp"},
     },

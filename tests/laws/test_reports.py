@@ -40,6 +40,7 @@ def seen_of(n, rng, dtype=torch.float64):
         "inexactness": torch.from_numpy(rng.uniform(0, 1.2, n)),
         "start_loss": torch.from_numpy(rng.uniform(0.1, 2.0, n)),
         "appeal_gap": torch.from_numpy(rng.normal(size=n)),
+        "start_loss_rms": torch.linspace(0.2, 2.0, n, dtype=torch.float64),
     }
 
 
@@ -211,7 +212,8 @@ def test_a_step_that_overflows_is_not_taken_and_the_next_one_is(name):
     known = replace(KNOWN, dtype=torch.float32)
     state = algorithm.init(torch.zeros(P), known)
     seen = {"start_gradient": torch.ones(N, P), "inexactness": torch.full((N,), 0.5)}
-    seen |= {"start_loss": torch.ones(N), "appeal_gap": torch.zeros(N)}
+    seen |= {"loss": torch.ones(N), "start_loss": torch.ones(N), "appeal_gap": torch.zeros(N)}
+    seen |= {"start_loss_rms": torch.ones(N)}
     measured = report(range(N), torch.ones(N, 0), seen=seen)
 
     def reports(value):

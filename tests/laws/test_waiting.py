@@ -32,7 +32,8 @@ for _name, _make in RECIPES.items():
     if any(piece.memory(1, torch.float32) for piece in (*_make(LOCAL).guard, *_make(LOCAL).corrections)):
         ROUNDS[_name] = _MEMORY
 ROUNDS |= {name: _CHOICE for name in RECIPES if "fednu" in name and name != "fednu, uniform"}
-ROUNDS |= {name: _FIRST for name in RECIPES if "maxfl" in name or name in ("qffl", "mw_fed")}
+ROUNDS |= {name: _CHOICE for name in RECIPES if "power_of_choice" in name}
+ROUNDS |= {name: _FIRST for name in RECIPES if "maxfl" in name or "oort" in name or name in ("qffl", "mw_fed")}
 """Recipes whose clients, or whose selection, read something."""
 
 

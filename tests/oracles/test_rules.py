@@ -44,6 +44,8 @@ def test_every_recipe_has_an_oracle():
     elsewhere |= {
         "fedawe",
         "feddyn",
+        "power_of_choice",
+        "oort",
         "fedbn",
         "diloco",
         "amplified_scaffold",

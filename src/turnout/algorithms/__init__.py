@@ -40,7 +40,9 @@ from turnout.algorithms.known_statistics import known_statistics
 from turnout.algorithms.maxfl import maxfl
 from turnout.algorithms.mifa import mifa
 from turnout.algorithms.mw_fed import mw_fed
+from turnout.algorithms.oort import oort
 from turnout.algorithms.perfedavg import perfedavg
+from turnout.algorithms.power_of_choice import power_of_choice
 from turnout.algorithms.qffl import qffl
 from turnout.algorithms.rennala import rennala
 from turnout.algorithms.ringmaster import ringmaster
@@ -93,7 +95,9 @@ __all__ = [
     "maxfl",
     "mifa",
     "mw_fed",
+    "oort",
     "perfedavg",
+    "power_of_choice",
     "qffl",
     "rennala",
     "ringmaster",

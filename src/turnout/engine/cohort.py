@@ -13,7 +13,7 @@ from turnout.core.device import to_device
 from turnout.core.random import fold, stream
 from turnout.core.types import Task
 from turnout.engine.examples import Examples
-from turnout.engine.full_batch import full_gradient, weighted_scores
+from turnout.engine.full_batch import full_gradient, mean_square_loss, weighted_scores
 
 
 class Required(Protocol):
@@ -115,6 +115,11 @@ class Start:
         if self.known is not None:
             return self.known[0]
         return self._scores[0 if self.clients.shards.weights is None else 2].to(self.params.dtype)
+
+    @property
+    def mean_square_loss(self) -> torch.Tensor:
+        """The mean of the squared losses of a client's examples, float64 ``[B]``."""
+        return mean_square_loss(self.clients, self.params)
 
     @property
     def accuracy(self) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,8 +58,23 @@ def weighted_scores(clients: Examples, params: torch.Tensor) -> torch.Tensor:
 
     The divisor of all is the number of examples. Float64, ``[2, B]`` or ``[4, B]``.
     """
-    sums = _scores_at_one_model(clients, params) if params.dim() == 1 else _scores_at_own_models(clients, params)
-    return sums / to_device(np.where(clients.num_examples > 0, clients.num_examples, np.nan), params.device)
+    return _means(clients, params, _with_products)
+
+
+def mean_square_loss(clients: Examples, params: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the squared losses of each client's examples, float64 ``[B]``; params as in `full_scores`."""
+    return _means(clients, params, lambda loss, *others: _with_products(loss.double().square(), *others))[0]
+
+
+Rows = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+"""What is averaged, ``[2, ...]`` or ``[4, ...]``, from losses, scores and weights of examples."""
+
+
+def _means(clients: Examples, params: torch.Tensor, of: Rows) -> torch.Tensor:
+    """Return means over each client's examples, float64 ``[2, B]`` or ``[4, B]``."""
+    at = _scores_at_one_model if params.dim() == 1 else _scores_at_own_models
+    some = to_device(np.where(clients.num_examples > 0, clients.num_examples, np.nan), params.device)
+    return at(clients, params, of) / some
 
 
 def _with_products(loss: torch.Tensor, score: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
@@ -67,8 +82,8 @@ def _with_products(loss: torch.Tensor, score: torch.Tensor, weights: torch.Tenso
     return torch.stack([loss, score] if weights is None else [loss, score, loss * weights, score * weights])
 
 
-def _scores_at_one_model(clients: Examples, params: torch.Tensor) -> torch.Tensor:
-    """Return sums over each client's examples, ``[2, B]`` or ``[4, B]``, of what `weighted_scores` has the means of."""
+def _scores_at_one_model(clients: Examples, params: torch.Tensor, of: Rows) -> torch.Tensor:
+    """Return sums over each client's examples, ``[2, B]`` or ``[4, B]``, of what `of` makes of each."""
     weights = clients.shards.weights
     sizes, begin = clients.num_examples, clients.shards.offsets[clients.rows]
     if not sizes.sum():
@@ -84,19 +99,19 @@ def _scores_at_one_model(clients: Examples, params: torch.Tensor) -> torch.Tenso
 
     owner = np.repeat(np.arange(len(sizes)), sizes)
     loss, score = (values[: len(rows)] for values in clients.objective.evaluate(params, batches()))
-    of_rows = _with_products(loss, score, None if weights is None else weights[whole[: len(rows)]])
+    of_rows = of(loss, score, None if weights is None else weights[whole[: len(rows)]])
     sums = [np.bincount(owner, weights=values, minlength=len(sizes)) for values in of_rows.cpu().numpy()]
     return to_device(np.stack(sums), params.device)
 
 
-def _scores_at_own_models(clients: Examples, params: torch.Tensor) -> torch.Tensor:
-    """Return sums over each client's examples, ``[2, B]`` or ``[4, B]``, of what `weighted_scores` has the means of."""
+def _scores_at_own_models(clients: Examples, params: torch.Tensor, of: Rows) -> torch.Tensor:
+    """Return sums over each client's examples, ``[2, B]`` or ``[4, B]``, of what `of` makes of each."""
     blocks = _Blocks.of(clients)
     params = blocks.sorted(params)
     rows = 2 if clients.shards.weights is None else 4
     sums = torch.zeros(rows, len(params), dtype=torch.float64, device=params.device)
     for x, y, weights, counts, width in blocks:
-        scores = _with_products(*clients.objective.scores(params[: len(counts)], x, y), weights)
+        scores = of(*clients.objective.scores(params[: len(counts)], x, y), weights)
         inside = blocks.mask(counts, width, params) > 0
         sums[:, : len(counts)] += scores.where(inside, 0.0).sum(dim=2)
     return sums[:, blocks.back(params.device)]

@@ -345,7 +345,7 @@ REFUSED = {
         *("folb", "folb_heterogeneous", "fednova", "mw_fed"),
     },
     "divides by a sum of losses and lengths, which have no bound and no noise": {"qffl"},
-    "chooses the cohort by what clients measure": {"fednu", "folb_two_set"},
+    "chooses the cohort by what clients measure": {"fednu", "folb_two_set", "power_of_choice", "oort"},
     "reads the length of every update": {"fedexp"},
     "divides by a sum of what clients' data say": {
         "fedavg",

@@ -16,7 +16,7 @@ from turnout.pieces.weighting.normalise import ByOneNumber
 def check_sums(algorithm: Slots, control_norm: float | None) -> None:
     """Refuse algorithms whose server reads more of clients than sums that are noised."""
     _check_controls(algorithm, control_norm)
-    if algorithm.selection.measurements:
+    if algorithm.selection.reads_data:
         raise ConfigurationError(
             f"PrivateSum: {type(algorithm.selection).__name__} chooses the cohort by what clients measure on their data, "
             "one by one, and so tells who is in it; no noise in the sum hides that"

@@ -70,7 +70,7 @@ class Robust(Aggregation):
                     f"{type(piece).__name__} {why}, however robust {name} is: use it with weights that a client's own "
                     "report decides"
                 )
-        if algorithm.selection.measurements:
+        if algorithm.selection.reads_data:
             raise ConfigurationError(
                 f"{name} holds while most reports are honest, and {type(algorithm.selection).__name__} chooses the cohort by "
                 "what clients measured, so that attackers can fill it: use Uniform"

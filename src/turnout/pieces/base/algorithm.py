@@ -115,9 +115,9 @@ class Algorithm:
             )
 
     def _check_needs(self) -> None:
-        """Refuse weights that read what no client sends."""
+        """Refuse weights, and a selection, that read what no client sends."""
         sent = {name for piece in (self.local, *self.measurements) for name in piece.gives}
-        for piece in self.weighting:
+        for piece in (*self.weighting, self.selection):
             if missing := [name for name in piece.needs if name not in sent]:
                 givers = [f"{_GIVEN_BY[name]}()" if name in _GIVEN_BY else f"what gives {name}" for name in missing]
                 raise ConfigurationError(
@@ -238,6 +238,7 @@ def _has_factors(piece: Weighting) -> bool:
 
 _GIVEN_BY = {
     "start_loss": "StartLoss",
+    "start_loss_rms": "LossRms",
     "appeal_gap": "AppealGap",
     "start_gradient": "StartGradient",
     "start_gradient_norm": "GradientNorm",

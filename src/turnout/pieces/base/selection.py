@@ -30,6 +30,14 @@ class Selection(Piece, ABC):
     measurements: ClassVar[tuple[Measurement, ...]] = ()
     """What those are asked for who only measure."""
 
+    needs: ClassVar[tuple[str, ...]] = ()
+    """What it reads in ``report.seen`` of past steps, by name."""
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether the choice goes by what clients measure on their data, before it or in past steps."""
+        return bool(self.measurements or self.needs)
+
     repeats: ClassVar[bool] = False
     """Whether a client may be in a cohort twice, and counts twice then."""
 

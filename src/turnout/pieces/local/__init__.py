@@ -4,7 +4,7 @@ from turnout.core.registry import lookup
 from turnout.pieces.local.adam import Adam, AdamW
 from turnout.pieces.local.alternating import Alternating
 from turnout.pieces.local.dynamic import DynamicRegularizer
-from turnout.pieces.local.measurements import AppealGap, GradientNorm, Inexactness, StartGradient, StartLoss
+from turnout.pieces.local.measurements import AppealGap, GradientNorm, Inexactness, LossRms, StartGradient, StartLoss
 from turnout.pieces.local.meta import Meta
 from turnout.pieces.local.noise import GradientNoise
 from turnout.pieces.local.periodic_scaffold import PeriodicScaffold
@@ -25,6 +25,7 @@ __all__ = [
     "GradientNoise",
     "GradientNorm",
     "Inexactness",
+    "LossRms",
     "Meta",
     "PeriodicScaffold",
     "Prox",

@@ -30,6 +30,18 @@ class StartLoss(Measurement, name="start_loss"):
 
 
 @dataclass(frozen=True)
+class LossRms(Measurement, name="loss_rms"):
+    """``start_loss_rms [B]``: ``sqrt(mean_i loss_i^2)`` of the received model over a client's examples, for `Oort`."""
+
+    gives: ClassVar[tuple[str, ...]] = ("start_loss_rms",)
+
+    def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
+        """Return the root of the mean squared loss."""
+        del delta, corrections
+        return {"start_loss_rms": start.mean_square_loss.sqrt()}
+
+
+@dataclass(frozen=True)
 class AppealGap(Measurement, name="appeal_gap"):
     """``appeal_gap [B]``: ``F_k(w^t) - rho_k``, how much the received model falls short of what a client requires.
 

@@ -5,7 +5,9 @@ from turnout.pieces.selection.by_gradient import ByAlignment, ByAlignmentAndInex
 from turnout.pieces.selection.everyone import AllAvailable
 from turnout.pieces.selection.least_served import LeastServed
 from turnout.pieces.selection.longest_absent import LongestAbsent
+from turnout.pieces.selection.oort import Oort
 from turnout.pieces.selection.poisson import Poisson
+from turnout.pieces.selection.power_of_choice import PowerOfChoice, RecentLoss
 from turnout.pieces.selection.uniform import Uniform
 from turnout.pieces.selection.with_replacement import TwoCohorts, WithReplacement
 
@@ -16,7 +18,10 @@ __all__ = [
     "ByGradientNorm",
     "LeastServed",
     "LongestAbsent",
+    "Oort",
     "Poisson",
+    "PowerOfChoice",
+    "RecentLoss",
     "TwoCohorts",
     "Uniform",
     "WithReplacement",
