@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 # thousands of files that nobody imports, and take as long as the rest of the installation.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-serve demo-flower docs test check style types tests format clean help
+.PHONY: demo demo-serve demo-flower docs test check style types platforms tests format clean help
 
 help:           ## show this
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -46,7 +46,7 @@ $(VENV)/.docs: $(READY)
 test: style     ## everything CI runs: style, and then types and tests side by side
 	$(MAKE) --no-print-directory --jobs 2 types tests
 
-check: style types  ## style and types alone
+check: style types platforms  ## style and types alone, also as Windows and macOS have the standard library
 
 style: $(READY)
 	$(BIN)/ruff check .
@@ -56,6 +56,10 @@ style: $(READY)
 
 types: $(READY)
 	$(BIN)/pyright
+
+platforms: $(READY)
+	$(BIN)/pyright --pythonplatform Windows src
+	$(BIN)/pyright --pythonplatform Darwin src
 
 tests: $(READY)
 	$(BIN)/python -m pytest --numprocesses 2

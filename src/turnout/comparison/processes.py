@@ -11,17 +11,17 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.connection import wait
 from multiprocessing.synchronize import Event
 from types import ModuleType
+from typing import Any
 
 import cloudpickle
 import torch
 
 from turnout.comparison.run import Run, Update, perform
 from turnout.comparison.sharing import Worker
-from turnout.core.signals import Flag
+from turnout.core.signals import HANGUP, Flag
 from turnout.engine.allocator import keep_large_buffers
 
 
@@ -29,7 +29,7 @@ def in_processes(worker: Worker, processes: int, threads: int, stopped: Flag) ->
     """Perform the runs of a worker; where a process dies, its run has failed and the others go on."""
     with _unheard():  # which starts a process that keeps track of what all share
         stop = _context().Event()
-    busy: dict[Connection, _Process] = {}
+    busy: dict[Any, _Process] = {}
     try:
         while busy or not worker.is_done:
             if stopped.is_set():
@@ -41,7 +41,7 @@ def in_processes(worker: Worker, processes: int, threads: int, stopped: Flag) ->
             if not busy:
                 stopped.wait(0.2)  # until another worker ends, or dies
             for connection in wait(list(busy), timeout=0.2):
-                process = busy[connection]  # type: ignore[index]
+                process = busy[connection]
                 if not process.goes_on(worker):
                     busy.pop(process.connection).close()
             worker.refresh()
@@ -95,7 +95,7 @@ class _Process:
 
 
 @cache
-def _context() -> ForkServerContext | SpawnContext:
+def _context() -> Any:  # some systems lack the class of a fork server's context
     """How processes are started. A fork of this one may hang, because torch has threads in it.
 
     On Linux a server forks instead, which has computed nothing, and has imported the package for all processes, which takes
@@ -134,17 +134,21 @@ def _unread_main() -> Iterator[None]:
 @contextmanager
 def _unheard() -> Iterator[None]:
     """Keep Ctrl-C and SIGHUP from processes that are started here: they are asked to stop when their run can be saved."""
-    if not hasattr(signal, "pthread_sigmask"):
+    mask: Any = getattr(signal, "pthread_sigmask", None)
+    if mask is None:  # Windows, where processes of a console all get its Ctrl-C
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    before = mask(_BLOCK, {signal.SIGINT, HANGUP})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        mask(_SET, before)
 
 
-def _work(connection: Connection, stop: Event, threads: int, environment: dict[str, str]) -> None:
+_BLOCK, _SET = (getattr(signal, name, None) for name in ("SIG_BLOCK", "SIG_SETMASK"))
+
+
+def _work(connection: Any, stop: Event, threads: int, environment: dict[str, str]) -> None:
     """Perform the runs that come, until no more do or nobody listens any more."""
     os.environ.clear()  # of the first comparison, if a server has forked this process
     os.environ.update(environment)

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from turnout.comparison.folders import load_record, ordered_names, rounds_of
 from turnout.comparison.run import Listener, Run, Update
 from turnout.core.checks import CheckpointError
+from turnout.core.system import move
 from turnout.record import checkpoint, storage
 
 WORKERS = ".workers"
@@ -123,7 +124,7 @@ class Worker:
         with suppress(OSError):  # a full disk ends a run by its own error, not by this one
             self._path.parent.mkdir(exist_ok=True)
             part.write_text(json.dumps(content), encoding="utf-8")
-            part.replace(self._path)
+            move(part, self._path)
 
     def _finished_elsewhere(self, run: Run) -> Update | None:
         """Return how a run ended that another process has finished since this worker began; None where none has."""

@@ -14,6 +14,10 @@ def check_device(name: str) -> None:
     Raises:
         ConfigurationError: with the first sentence of torch's reason.
     """
+    if str(name).partition(":")[0] == "mps":
+        raise ConfigurationError(
+            f"device {name!r} cannot be used here: it lacks float64, in which sums are. Write device='cpu'"
+        )
     try:
         torch.zeros(1, device=name).item()
     except (RuntimeError, AssertionError, TypeError) as error:

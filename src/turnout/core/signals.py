@@ -75,7 +75,7 @@ def handled(handler: Callable[[int], object], *but: int) -> Iterator[None]:
 
 def _leave_terminal() -> None:
     """Have output and error go nowhere where they go to a terminal."""
-    with open(os.devnull, "w") as nowhere:
+    with open(os.devnull, "wb") as nowhere:
         for number in (1, 2):
             with suppress(OSError):
                 if stat.S_ISCHR(os.fstat(number).st_mode):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 import torch
+
+from turnout.core.system import allowed_processors
 
 
 def num_processors() -> int:
@@ -16,8 +17,7 @@ def num_processors() -> int:
 
     A share of 2.5 processors is 2: a third thread would be stopped half of the time, and the others would wait for it.
     """
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(min(allowed, quota())))
+    return max(1, int(min(allowed_processors(), quota())))
 
 
 def quota(root: Path = Path("/")) -> float:
@@ -60,6 +60,6 @@ def _quotas(root: Path) -> Iterator[float]:
 def _text(path: Path) -> str:
     """Return what a file holds; nothing where there is none."""
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except OSError:
         return ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from torch import nn
 from turnout.core.checks import ConfigurationError, count, probability, refuse
 from turnout.core.random import stream
 from turnout.core.registry import Family, Registered
+from turnout.core.system import memory_bytes
 
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData, Shards
@@ -82,13 +81,6 @@ class ModelSpec(Registered, ABC):
         Raises:
             ConfigurationError: for an `input_shape` that does not fit the model.
         """
-
-
-def memory_bytes() -> float:
-    """Return how much memory the machine has, in bytes; infinite where the system does not say."""
-    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", ()):
-        return math.inf
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def sizes(name: str, value: Any, *, least: int = 1, instead: str = "") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from turnout.core.checks import CheckpointError
+from turnout.core.system import flush
 from turnout.record import storage
 from turnout.record.schema import PARTICIPATION_COLUMNS, ROUND_COLUMNS
 from turnout.record.tables import concatenated, schema_of
@@ -145,7 +145,7 @@ class Log:
                     file.truncate()
                     file.write(content)
                     file.flush()
-                    os.fsync(file.fileno())
+                    flush(file.fileno())
             except OSError as error:
                 raise CheckpointError(
                     f"cannot write {path}: {error}. The last checkpoint is unchanged: free some space or give another folder"

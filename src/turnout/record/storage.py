@@ -15,6 +15,7 @@ from typing import Any
 from filelock import BaseFileLock, FileLock, Timeout
 
 from turnout.core.checks import CheckpointError
+from turnout.core.system import move, sync
 
 DIGESTS = "SHA256SUMS"
 """The list of digests, as ``sha256sum --check SHA256SUMS`` reads it."""
@@ -54,7 +55,7 @@ def replace_files(writers: Mapping[Path, Write]) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _write(parts[path], write)
             for path, part in parts.items():
-                part.replace(path)
+                move(part, path)
         finally:
             for part in parts.values():
                 part.unlink(missing_ok=True)
@@ -88,10 +89,10 @@ def save(folder: Path, writers: Mapping[str, Write], previous: Mapping[str, str]
             _list_digests(folder, both)
             for name, part in parts.items():
                 if earlier.get(name) in backups:
-                    (folder / name).replace(folder / earlier[name])
-                part.replace(folder / name)
+                    move(folder / name, folder / earlier[name])
+                move(part, folder / name)
             _list_digests(folder, known | backups | fresh)
-            _sync_folder(folder)
+            sync(folder)
         finally:
             shutil.rmtree(folder / _PARTS, ignore_errors=True)
 
@@ -301,8 +302,8 @@ def _list_digests(folder: Path, digests: Mapping[str, list[str]]) -> None:
     """Replace the list of digests."""
     lines = [f"{digest}  {name}\n" for name, several in sorted(digests.items()) for digest in several]
     part = folder / _PARTS / DIGESTS
-    _write(part, lambda path: path.write_text("".join(lines)))
-    part.replace(folder / DIGESTS)
+    _write(part, lambda path: path.write_text("".join(lines), encoding="utf-8", newline="\n"))
+    move(part, folder / DIGESTS)
 
 
 def _write(part: Path, write: Write) -> None:
@@ -311,18 +312,7 @@ def _write(part: Path, write: Write) -> None:
     mode = part.stat().st_mode
     write(part)
     part.chmod(mode)
-    with part.open("rb") as written:
-        os.fsync(written.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have the names of files on the disk, where a system can be asked to."""
-    with suppress(OSError, AttributeError):
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+    sync(part)
 
 
 def _clear(folder: Path) -> None:

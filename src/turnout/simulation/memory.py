@@ -6,11 +6,13 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from turnout.core.checks import CheckpointError
+from turnout.core.system import remove_once_closed
 from turnout.core.types import State
 
 
@@ -90,8 +92,9 @@ class ClientMemory:
             mapped = table
             if name not in self._files:
                 self._files[name], mapped = _file(row, len(self._row))
-            if hasattr(os, "posix_fallocate"):  # or a full disk would show in the middle of a round, as a dead process
-                os.posix_fallocate(self._files[name], 0, self._room * row.nbytes)
+            # Where a system can; or a full disk would show in the middle of a round, as a dead process.
+            allocate: Any = getattr(os, "posix_fallocate", lambda *_: None)
+            allocate(self._files[name], 0, self._room * row.nbytes)
         except OSError as error:
             raise CheckpointError(
                 f"what clients remember ({name}) outgrew the memory budget, and a file of {self._room * row.nbytes:,} bytes "
@@ -142,5 +145,5 @@ def _file(row: torch.Tensor, num_rows: int) -> tuple[int, torch.Tensor]:
     try:
         mapped = torch.from_file(path, shared=True, size=num_rows * row.numel(), dtype=row.dtype)
     finally:
-        Path(path).unlink()
+        remove_once_closed(Path(path))
     return file, mapped.view(num_rows, *row.shape)

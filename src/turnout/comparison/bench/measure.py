@@ -80,6 +80,7 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
     objective = simulation.objective
     if rates and experiment.engine == "auto":
         found |= {"client_updates_per_s_by_engine": _by_engine(simulation, found["client_updates_per_s"])}
+    load: Any = getattr(os, "getloadavg", None)  # which Windows lacks
     return found | {
         "engine": objective.engine,
         "engine_reason": objective.choice.reason,
@@ -87,7 +88,7 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
         "threads": objective.threads.num_threads,
         "device": experiment.device,
         "parameters": objective.initial.numel(),
-        "loadavg_1m_at_end": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "loadavg_1m_at_end": round(load()[0], 2) if load is not None else None,
         "malloc_mmap_threshold": allocator.setting(),
         "versions": {key: environment()[key] for key in ("turnout", "python", "torch", "numpy")},
     }

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 _BEGUN = time.monotonic()
 _PROC = Path("/proc")
@@ -16,8 +19,9 @@ def age() -> float:
     """Seconds since this process was started; where the system does not say so, since this module was loaded."""
     try:
         ticks = int(_fields("self")[19])
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    except (OSError, AttributeError):
+        clock: Any = vars(time)
+        return clock["clock_gettime"](clock["CLOCK_BOOTTIME"]) - ticks / _ticks()
+    except (OSError, KeyError):
         return time.monotonic() - _BEGUN
 
 
@@ -44,18 +48,28 @@ class Usage:
         except OSError:
             return cls(own, None, None)
         busy = user + nice + system + sum(interrupts)
-        return cls(own, busy / os.sysconf("SC_CLK_TCK"), int(_fields("self")[7]))
+        return cls(own, busy / _ticks(), int(_fields("self")[7]))
 
 
 def peaks() -> list[float]:
-    """Peak resident memory in MiB (VmHWM) of this process and of those it started that still live, largest first."""
+    """Peak resident memory in MiB (VmHWM) of this process and of those it started that still live, largest first.
+
+    NaN where the system does not say.
+    """
     found = [peak for pid in _family() if (peak := _peak(pid)) is not None]
     if not found:  # no Linux; ru_maxrss is in bytes on macOS, in KiB elsewhere
-        import resource  # which Windows does not have
-
+        try:
+            resource: Any = import_module("resource")
+        except ImportError:  # Windows
+            return [math.nan]
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         found = [most / 2**20 if sys.platform == "darwin" else most / 2**10]
     return sorted(found, reverse=True)
+
+
+def _ticks() -> int:
+    """Return how many units a second has in which Linux counts times."""
+    return vars(os)["sysconf"]("SC_CLK_TCK")
 
 
 def _family() -> list[int]:
@@ -80,7 +94,7 @@ def _fields(pid: str) -> list[str]:
 
 def _cpu_seconds(pid: int) -> float:
     try:
-        return sum(map(int, _fields(str(pid))[11:15])) / os.sysconf("SC_CLK_TCK")
+        return sum(map(int, _fields(str(pid))[11:15])) / _ticks()
     except OSError:
         return 0.0
 

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 
 from turnout.core.checks import CheckpointError
+from turnout.core.system import flush, move, sync
 from turnout.core.types import State
 from turnout.deployment.wire.format import Assignment, digest, encode
 from turnout.record import storage
@@ -119,23 +120,23 @@ class ClientFolder(ClientState):
         _write(part / "report.safetensors", pending.body)
         _write(part / "memory.safetensors", encode(pending.memory))
         _write(part / "task.json", json.dumps(pending.task.json()).encode())
-        _sync(part)
+        sync(part)
         shutil.rmtree(self._waiting, ignore_errors=True)
-        _move(part, self._waiting)
-        _sync(self.folder)
+        move(part, self._waiting)
+        sync(self.folder)
         super().hold(pending)
 
     def settle(self) -> None:
         """Remember what the report says, because the server took it."""
-        _move(self._waiting / "memory.safetensors", self._memory)
-        _sync(self.folder)
+        move(self._waiting / "memory.safetensors", self._memory)
+        sync(self.folder)
         super().settle()
         shutil.rmtree(self._waiting)
 
     def drop(self) -> None:
         """Forget the report, and remember what was remembered before."""
-        _move(self._waiting, self.folder / "pending.part")  # in one move, so that half of one is never found
-        _sync(self.folder)
+        move(self._waiting, self.folder / "pending.part")  # in one move, so that half of one is never found
+        sync(self.folder)
         shutil.rmtree(self.folder / "pending.part")
         super().drop()
 
@@ -161,8 +162,8 @@ class ClientFolder(ClientState):
         part = self._identity.with_suffix(".part")
         facts = {"token": self.token, "client": self.client, "run": self.run}
         _write(part, json.dumps(facts).encode())
-        _move(part, self._identity)
-        _sync(self.folder)
+        move(part, self._identity)
+        sync(self.folder)
 
 
 def _write(path: Path, body: bytes) -> None:
@@ -170,18 +171,4 @@ def _write(path: Path, body: bytes) -> None:
     with open(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
         file.write(body)
         file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
-def _move(part: Path, path: Path) -> None:
-    """Put a file or folder where it belongs, in one step."""
-    os.replace(part, path)
+        flush(file.fileno())

@@ -208,7 +208,7 @@ def _compare(driver: Driver, folder: Path, found: dict[str, bool]) -> None:
 
 
 def _write(path: Path, names: tuple[str, ...], rows: Iterable[tuple[float, ...]]) -> None:
-    with path.open("w", newline="") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(names)
         writer.writerows(rows)

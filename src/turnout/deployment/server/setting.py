@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,6 +12,7 @@ import torch
 
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
+from turnout.core.system import memory_bytes
 from turnout.core.types import Federation
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
@@ -114,9 +114,9 @@ class RunSetting:
         most = _within_delta(algorithm, most, given=max_clients is not None)
         if most < min_clients:
             raise ConfigurationError(f"max_clients: got {most}, needed at least min_clients, {min_clients}")
-        room = memory() // 2
+        room = memory_bytes() / 2
         if first + each * (most - min_clients) > room:
-            fit = min_clients + max(0, room - first) // each
+            fit = min_clients + max(0, int((room - first) // each))
             raise ConfigurationError(
                 f"{algorithm.name} keeps {each:,} bytes of every client on the server; {most:,} clients take "
                 f"{each * most / 2**30:,.1f} GiB, and half of this machine's memory is {room / 2**30:,.1f} GiB: write "
@@ -195,11 +195,6 @@ class Setting(RunSetting):
             return {}
         shards, transforms = self.test
         return columns(evaluate(self.objective, params, shards, transforms).mean(), "test")
-
-
-def memory() -> int:
-    """Return the bytes of this machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def check(experiment: Configuration) -> None:

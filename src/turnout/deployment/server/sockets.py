@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import uvicorn
@@ -217,7 +218,7 @@ def bounded(limits: Limits) -> type[BoundedHttp]:
 def _file_descriptors(needed: int) -> int:
     """Ask the operating system for so many file descriptors; return how many there may be."""
     try:
-        import resource
+        resource: Any = import_module("resource")
     except ImportError:  # Windows has no such limit
         return needed
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

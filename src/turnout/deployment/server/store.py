@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.core.system import move, sync
 from turnout.deployment.server.claim import Claim
 from turnout.deployment.server.database import (
     CLIENTS,
@@ -366,20 +366,6 @@ def _inode(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
-
-
-def move(part: Path, path: Path) -> None:
-    """Put a file where it belongs, in one step."""
-    os.replace(part, path)
-
-
-def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def _row(entry: Entry) -> dict[str, Any]:

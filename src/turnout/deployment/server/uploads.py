@@ -15,6 +15,7 @@ from pathlib import Path
 
 from starlette.requests import ClientDisconnect, Request
 
+from turnout.core.system import BINARY
 from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.requests import CHUNK, header_number
 from turnout.deployment.server.service import Service
@@ -139,7 +140,7 @@ class Uploads:
         if offset > there:
             raise Refused(409, "the report goes on somewhere else", offset=there)
         part = Part(self._folder / f"{client}-{task}-{digest}-{secrets.token_hex(8)}.part", task, digest)
-        os.close(os.open(part.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.close(os.open(part.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o600))
         parts.append(part)
         if self._progress.get(client, (None,))[0] != task:
             self._progress[client] = task, Progress(self._limits, self._clock)
@@ -224,7 +225,7 @@ def _resume(source: Part, part: Part, offset: int, hashed: hashlib._Hash) -> Non
 
 def _write(path: Path, piece: bytes) -> None:
     """Append a piece to a file, which is open only meanwhile: slow uploads hold no file descriptors."""
-    file, rest = os.open(path, os.O_WRONLY | os.O_APPEND), memoryview(piece)
+    file, rest = os.open(path, os.O_WRONLY | os.O_APPEND | BINARY), memoryview(piece)
     try:
         while rest:
             rest = rest[os.write(file, rest) :]

@@ -1,0 +1,200 @@
+"""Runs, comparisons, servers and clients on a system that behaves as Windows does with files, and lacks what it lacks."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import math
+import os
+import shutil
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import turnout as to
+from turnout.comparison.bench import process
+from turnout.core import signals, system
+from turnout.core.checks import ConfigurationError
+from turnout.core.device import check_device
+from turnout.data.federated import FederatedData
+from turnout.engine.hardware import num_processors
+from turnout.record import storage
+from turnout.simulation.memory import ClientMemory
+
+from ..deployment.world import World
+from ..tiny import classification
+
+
+def _refuse_open(*paths: Any) -> None:
+    """Refuse files that this process has open."""
+    links = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{number}"))
+        except OSError:  # it was the listing's own
+            continue
+    for path in paths:
+        if str(Path(path).resolve()) in links:
+            raise PermissionError(errno.EACCES, "it is open", str(path))
+
+
+def _take_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove what Windows lacks."""
+    for name in (
+        "O_DIRECTORY",
+        "sysconf",
+        "sysconf_names",
+        "sched_getaffinity",
+        "posix_fallocate",
+        "getloadavg",
+        "fork",
+    ):
+        monkeypatch.delattr(os, name)
+    for name in ("SIGHUP", "pthread_sigmask", "SIGKILL", "SIG_BLOCK", "SIG_SETMASK"):
+        monkeypatch.delattr(signal, name)
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are open are neither replaced nor deleted, folders are not opened, and read-only files not flushed."""
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("what is open is read from /proc, which Linux has")
+    fsync, opened, replace, unlink = os.fsync, os.open, os.replace, os.unlink
+
+    def windows_fsync(number: int) -> None:
+        if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        fsync(number)
+
+    def windows_open(path: Any, *arguments: Any, **options: Any) -> int:
+        if isinstance(path, str | os.PathLike) and os.path.isdir(path):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *arguments, **options)
+
+    def windows_replace(part: Any, path: Any, **options: Any) -> None:
+        _refuse_open(part, path)
+        if os.path.isdir(path):
+            raise PermissionError(errno.EACCES, "Access is denied", str(path))
+        replace(part, path, **options)
+
+    def windows_unlink(path: Any, **options: Any) -> None:
+        if not options.get("dir_fd"):
+            _refuse_open(path)
+        unlink(path, **options)
+
+    for name, function in (
+        ("fsync", windows_fsync),
+        ("open", windows_open),
+        ("replace", windows_replace),
+        ("rename", windows_replace),
+        ("unlink", windows_unlink),
+    ):
+        monkeypatch.setattr(os, name, function)
+    _take_away(monkeypatch)
+    monkeypatch.setattr(shutil, "_use_fd_functions", False)  # which opens folders, where a system can
+    monkeypatch.setattr(signals, "HANGUP", None)
+    monkeypatch.setattr(process, "_PROC", Path("/nowhere"))
+    monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.setattr(system, "WINDOWS", True)
+    monkeypatch.setattr(system, "_PATIENCE", 0.1)
+
+
+def experiment(data: FederatedData | None = None, **options: Any) -> to.Experiment:
+    return to.Experiment(
+        data=data or classification(), model=to.models.Logistic(), **{"rounds": 4, "evaluate_every": 1, **options}
+    )
+
+
+def _seeded(name: str, seed: int) -> to.Experiment:
+    return experiment(algorithm=to.ALGORITHMS[name](), seed=seed)
+
+
+@pytest.mark.usefixtures("windows")
+def test_a_run_is_saved_resumed_and_loaded(tmp_path: Path) -> None:
+    run = experiment(algorithm=to.scaffold(cohort_size=3))
+    stopped = run.run(tmp_path / "half", checkpoint_every=1, callbacks=[to.EarlyStopping(patience=1)])
+    result = run.run(tmp_path / "whole", checkpoint_every=1)
+    assert to.load(tmp_path / "whole").rounds.equals(result.rounds)
+    assert len(to.load(tmp_path / "half").rounds) == len(stopped.rounds)
+    again = run.run(tmp_path / "whole", resume=True)
+    assert all(torch.equal(a, b) for a, b in zip(again.model.parameters(), result.model.parameters(), strict=True))
+    assert b"\r" not in (tmp_path / "whole" / storage.DIGESTS).read_bytes()
+
+
+@pytest.mark.usefixtures("windows")
+def test_a_comparison_runs_and_is_read_again(tmp_path: Path) -> None:
+    runs = {name: partial(_seeded, name) for name in ("fedavg", "fedau")}
+    compared, again = (to.compare(runs, seeds=2, folder=tmp_path, jobs=1) for _ in range(2))
+    assert str(compared) == str(again)
+    assert num_processors() >= 1
+    assert [math.isnan(peak) for peak in process.peaks()] == [True]
+    assert process.Usage.now().machine is None
+    assert process.age() >= 0
+
+
+@pytest.mark.usefixtures("windows")
+def test_a_server_and_its_clients_keep_what_they_keep(tmp_path: Path) -> None:
+    world = World(experiment(rounds=2), tmp_path / "server", homes=tmp_path)
+    try:
+        assert world.run().host.driver.params.isfinite().all()
+    finally:
+        world.close()
+
+
+@pytest.mark.usefixtures("windows")
+def test_what_clients_remember_goes_to_a_file_that_ends_with_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[Path] = []
+    monkeypatch.setattr(system.atexit, "register", lambda _, path: left.append(path))
+    memory = ClientMemory(50, {"row": torch.zeros(100)}, budget=1000)
+    memory.scatter(np.arange(20), {"row": torch.ones(20, 100)})
+    assert memory.gather(np.array([3]))["row"].sum() == 100
+    assert len(left) == 1
+    assert left[0].exists()
+    del memory
+    system._remove(left[0])
+    assert not left[0].exists()
+
+
+def test_a_file_that_another_process_reads_is_replaced_when_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries, replace = [], os.replace
+
+    def busy(part: Path, path: Path) -> None:
+        tries.append(path)
+        if len(tries) < 3:
+            raise PermissionError("it is open")
+        replace(part, path)
+
+    monkeypatch.setattr(os, "replace", busy)
+    (tmp_path / "part").write_text("new")
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(PermissionError):
+        system.move(tmp_path / "part", tmp_path / "file")
+    monkeypatch.setattr(system, "WINDOWS", True)
+    system.move(tmp_path / "part", tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "new"
+    monkeypatch.setattr(system, "_PATIENCE", 0.0)
+    tries.clear()
+    (tmp_path / "part").write_text("new")
+    with pytest.raises(PermissionError):
+        system.move(tmp_path / "part", tmp_path / "file")
+
+
+def test_what_a_system_does_not_say_is_unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 1e8 < system.memory_bytes() < math.inf
+    monkeypatch.delattr(os, "sysconf")
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert system.memory_bytes() == math.inf
+    assert system.allowed_processors() == os.cpu_count()
+
+
+def test_mps_is_refused_in_one_line() -> None:
+    with pytest.raises(ConfigurationError, match="device 'mps:0' cannot be used here: it lacks float64"):
+        check_device("mps:0")
