@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import torch
+from torch import nn
 
 from turnout import ALGORITHMS
 from turnout.core.types import Federation, Report
@@ -28,6 +29,37 @@ def classification(sizes=SIZES, features=16, classes=4, seed=0, dtype=torch.floa
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     test = Shards.pooled(torch.from_numpy(test_x).to(dtype), torch.from_numpy(test_y))
     return FederatedData("tiny", Shards(x, y, offsets), classes, test=test)
+
+
+class LoraLinear(nn.Module):
+    """A frozen layer with a low-rank update, ``W x + s B A x``."""
+
+    def __init__(self, inputs, outputs, rank, scaling=0.5):
+        super().__init__()
+        self.base, self.scaling = nn.Linear(inputs, outputs).requires_grad_(False), scaling
+        self.lora_A = nn.Parameter(torch.randn(rank, inputs) / inputs**0.5)
+        self.lora_B = nn.Parameter(torch.randn(outputs, rank) / 4)
+
+    def forward(self, x):
+        return self.base(x) + self.scaling * (x @ self.lora_A.T) @ self.lora_B.T
+
+    def weight(self, named, layer):
+        """The matrix that the layer multiplies by, from named tensors."""
+        offset = named.get(f"{layer}.base_offset", torch.zeros(()))
+        return self.base.weight + offset + self.scaling * named[f"{layer}.lora_B"] @ named[f"{layer}.lora_A"]
+
+
+def adapted(features=16, classes=16, rank=3, hidden=12):
+    """Two layers with adapters, between which something is trained as a whole."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = (
+            LoraLinear(features, hidden, rank),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            LoraLinear(hidden, classes, rank),
+        )
+        return nn.Sequential(*layers)
 
 
 def recipe(name, *arguments, cohort_size=3):

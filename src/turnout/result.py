@@ -16,6 +16,7 @@ from torch import nn
 from turnout import model_files, models
 from turnout.core.checks import CheckpointError, ConfigurationError, counted, known_name, refuse
 from turnout.core.display import html_table
+from turnout.engine.adapters import add_offsets
 from turnout.record import storage
 from turnout.record.query import History
 from turnout.reporting.plot import plot
@@ -223,6 +224,7 @@ class Result:
         module, dtype = copy.deepcopy(self._build()), self._trained.params.dtype
         if any(parameter.requires_grad and parameter.dtype != dtype for parameter in module.parameters()):
             module = module.to(dtype)
+        add_offsets(module, self._trained.adapters, dtype)
         ready_made = self._trained.spec is not None  # what is frozen of it is as it was
         extra = {
             name: value

@@ -50,7 +50,8 @@ from turnout import (
 )
 from turnout.core.schedule import ByStep, LinearWarmup
 from turnout.pieces.aggregation import CentredClipping, Krum, Median, NearestNeighbours, PrivateSum, SecureSum
-from turnout.pieces.guard import Clip, ClipControls, PowerSgd, Qsgd, Sign, TopK
+from turnout.pieces.aggregation.low_rank import LowRank
+from turnout.pieces.guard import Clip, ClipControls, PowerSgd, Qsgd, Sign, TopK, TruncatedRank
 from turnout.pieces.local import AppealGap, GradientNoise, Prox, Scaffold, Solver, StartGradient
 from turnout.pieces.personalization import Ditto, Personal
 from turnout.pieces.selection import Uniform, WithReplacement
@@ -68,7 +69,7 @@ from turnout.pieces.weighting import (
 from turnout.population.availability import Bernoulli
 from turnout.simulation import Simulation
 
-from ..tiny import SIZES, classification
+from ..tiny import SIZES, adapted, classification
 
 N = len(SIZES)
 DATA = classification(features=16, classes=16)
@@ -135,6 +136,11 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "oort": lambda local: ALGORITHMS["oort"](local, cohort_size=3, exploration=0.5),
     "feddyn": lambda local: ALGORITHMS["feddyn"](local, alpha=0.3),
     "diloco": lambda local: diloco(local, server_lr=0.5, beta=0.5),
+    "fedex_lora": ALGORITHMS["fedex_lora"],
+    "flora": lambda local: ALGORITHMS["flora"](local, ranks=(1, 3, 2)),
+    "flexlora": ALGORITHMS["flexlora"],
+    "hetlora": lambda local: ALGORITHMS["hetlora"](local, ranks=(3, 1)),
+    "raflora": lambda local: ALGORITHMS["raflora"](local, ranks=(1, 2, 3)),
     # and what can be composed of the same pieces
     "fedau without cutoff": lambda local: fedau(local, cutoff=None, server_lr=1.5),
     "fedau that forgets": lambda local: compose(local, Participation(3, average="exponential"), DivideByClients()),
@@ -208,10 +214,16 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     ),
     "fednu, uniform": lambda local: fednu(local, by="uniform", cohort_size=3),
     "diloco, late": lambda local: diloco(local, server_lr=0.5, beta=0.5, every=3, data_weighted=True),
+    "fedex_lora with fedau's weights, clipped": lambda local: ALGORITHMS["fedex_lora"](
+        local, also=(Participation(3), DivideByClients(), Clip(0.5), TruncatedRank((3, 1)))
+    ),
     "scaffold with adamw that clients keep": lambda local: scaffold(
         adamw(local), cohort_size=3, also=(Prox(0.1), Personal())
     ),
 }
+
+PLAIN = ("area", "fedex_lora", "flora", "flexlora", "hetlora", "raflora", "fedex_lora with fedau's weights, clipped")
+"""Recipes that have no other server step than x + u."""
 
 LOCAL = Sgd(lr=0.3, steps=3, batch_size=16)
 MODEL = models.Mlp(hidden=(16,), dropout=0.3)
@@ -267,7 +279,10 @@ COVERING = covering(*(field.name for field in fields(Algorithm) if field.name !=
 def experiment(name: str, *, local: Sgd = LOCAL, rounds: int = 10, **options: Any) -> Experiment:
     """Ten rounds of a recipe on eight clients who come and go."""
     options = {"population": Population(Bernoulli(rates=RATES)), "model": models.Mlp(hidden=(16,)), **options}
-    return Experiment(DATA, algorithm=RECIPES[name](local), rounds=rounds, evaluate_every=5, **options)
+    algorithm = RECIPES[name](local)
+    if isinstance(algorithm.aggregation, LowRank):
+        options["model"] = adapted()
+    return Experiment(DATA, algorithm=algorithm, rounds=rounds, evaluate_every=5, **options)
 
 
 def standard(name: str, **options: Any) -> Experiment:

@@ -20,12 +20,16 @@ from turnout.simulation import Simulation
 from .recipes import LOCAL, RECIPES, experiment
 from .test_reports import batches, reordered, states_after
 
-NEED_MORE = ("clip_controls", "noise_share")
-"""They go with `PrivateSum` alone: tests/pieces/aggregation/test_private_controls.py and test_private_sum.py."""
+NEED_MORE = ("clip_controls", "noise_share", "truncated_rank")
+"""They go with `PrivateSum` or with adapters alone: tests/pieces/aggregation has tests of the two, and tests/pieces/guard."""
 GUARDS = {name: kind for name, kind in ALL_GUARDS.items() if name not in NEED_MORE}
 WITH_TABLES_OF_THEIR_OWN = ("private_sum", "secure_sum")
 """In tests/pieces/aggregation/test_private_sum.py and tests/deployment/test_secure_sum.py."""
-OF_RECIPES = ("aced", "area", "feddyn", "fedstale", "fedvarp", "kept_models", "mifa", "weighted_models", "weighted_sum")
+LOW_RANK = {"fedex_lora", "flora", "flexlora", "hetlora", "raflora"}
+OF_RECIPES = (
+    *("aced", "area", "feddyn", "fedstale", "fedvarp", "kept_models", "mifa", "weighted_models", "weighted_sum"),
+    *LOW_RANK,
+)
 """What recipes are made of, which the table of laws has."""
 REPORTS = batches(rounds=5)
 OPTIONS = {"amplified": {"period": 3}}  # less than there are rounds
@@ -34,6 +38,7 @@ REFUSED = {
         "is what it is by": {
             *("fedvarp", "mifa", "fedlaavg", "fedstale", "fedawe", "fedasync", "ca2fl", "ace", "aced", "area"),
             "feddyn",
+            *LOW_RANK,
         },
         "the server also adds up control variates": {"scaffold", "scaffold_p", "amplified_scaffold"},
         "weighs every client by the mean of all gradients": {"folb", "folb_heterogeneous", "folb_two_set"},
@@ -47,6 +52,7 @@ REFUSED = {
         },
         "has a size of its own": {"fedasync", "fedavg_p"},
         "and only the step": {"area"},
+        "says what the factors are after the step": LOW_RANK,
     },
     "fedexp": {
         "has another direction than their mean": {
@@ -59,7 +65,7 @@ REFUSED = {
 
 def reason(name, slot, piece):
     """Why a recipe is refused a piece, as far as the table says; None if it is not."""
-    if (name, piece) == ("area", "sgd"):
+    if name in ("area", *LOW_RANK) and piece == "sgd":
         return None
     tables = [REFUSED[slot], REFUSED["fedexp"] if piece == "fedexp" else {}]
     return next((why for table in tables for why, names in table.items() if name in names), None)

@@ -15,7 +15,7 @@ from turnout.population.availability import Trace
 from turnout.simulation import Simulation
 
 from ..tiny import classification
-from .recipes import COVERING, SOME, N, assert_same_bits, baseline, experiment, standard, tables, trained
+from .recipes import COVERING, PLAIN, SOME, N, assert_same_bits, baseline, experiment, standard, tables, trained
 
 DROPOUT = models.Mlp(hidden=(16,), dropout=0.5)
 
@@ -81,7 +81,7 @@ def test_a_client_depends_on_the_rounds_number_not_on_who_came_before():
     assert torch.equal(last(((0, 2, 3),)), last(((0, 2, 3), (1, 0, 3), (5, 2, 3))))
 
 
-@pytest.mark.parametrize("name", [name for name in COVERING if name != "area"])  # which has no other step than x + u
+@pytest.mark.parametrize("name", [name for name in COVERING if name not in PLAIN])
 def test_server_lr_scales_the_step(name):
     """From the same state, a server step is proportional to server_lr."""
     simulation = Simulation(experiment(name))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from turnout.core.types import Report
+from turnout.core.types import Adapter, Report
 from turnout.pieces.aggregation import FedStale
 from turnout.pieces.base.server_step import server_step
 from turnout.pieces.server_optimizer.amplified import Amplified
@@ -16,13 +16,13 @@ from turnout.simulation import Simulation
 
 from .. import tiny
 from ..tiny import federation, presence
-from .recipes import COVERING, LOCAL, RATES, RECIPES, SOME, N, assert_same_tensors, experiment, trained
+from .recipes import COVERING, LOCAL, PLAIN, RATES, RECIPES, SOME, N, assert_same_tensors, experiment, trained
 
 P = 7
 MULTISETS = [name for name in RECIPES if "fednu" in name or "two" in name or "twice" in name]
 # Whoever has taken no step yet, or a single one, has gradients and models that are huge and still numbers.
 FEW_STEPS = [n for n, make in RECIPES.items() if any(c.asks_everyone for c in make(LOCAL).corrections)] + ["mw_fed"]
-KNOWN = federation(N, P, RATES)
+KNOWN = replace(federation(N, P, RATES), adapters=(Adapter("layer", 0, 2, 1, 2, 2, 0.5),))
 
 
 def report(clients, delta=None, **options):
@@ -202,7 +202,6 @@ STALE = (
     "fedstale",
     "fedstale by shares",
 )  # what it subtracts of the largest updates, divided by rates, overflows in the step after, too
-PLAIN = ("area",)  # which has no other server step than x + u
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name not in (*BOUNDED, *STALE, *PLAIN)])

@@ -21,11 +21,17 @@ from .test_reports import KNOWN, P, batches
 
 NOWHERE = torch.device("meta")
 
-MORE = {"mw_fed": "who is not content is counted on the host, between the first weights and the last"}
+_SINGULAR = "singular values are computed by an algorithm that looks at its own numbers"
+MORE = {
+    "mw_fed": "who is not content is counted on the host, between the first weights and the last",
+    "flexlora": _SINGULAR,
+    "raflora": _SINGULAR,
+}
 """Recipes whose server step reads something before its end."""
 
 _CHOICE = "whom to train is chosen on the host, by what was measured"
 _MEMORY = "what clients remember lives on the host: what they sent goes there"
+_FACTORS = "the server's step waits"
 _FIRST = "losses of the received model are summed on the host, client by client, before the first local step"
 ROUNDS: dict[str, str] = {name: _MEMORY for name in RECIPES if RECIPES[name](LOCAL).personal or "scaffold" in name}
 for _name, _make in RECIPES.items():
@@ -34,6 +40,7 @@ for _name, _make in RECIPES.items():
 ROUNDS |= {name: _CHOICE for name in RECIPES if "fednu" in name and name != "fednu, uniform"}
 ROUNDS |= {name: _CHOICE for name in RECIPES if "power_of_choice" in name}
 ROUNDS |= {name: _FIRST for name in RECIPES if "maxfl" in name or "oort" in name or name in ("qffl", "mw_fed")}
+ROUNDS |= dict.fromkeys(("flexlora", "raflora"), _FACTORS)
 """Recipes whose clients, or whose selection, read something."""
 
 

@@ -51,6 +51,11 @@ def test_every_recipe_has_an_oracle():
         "amplified_scaffold",
         "fedlaavg",
         "f3ast",
+        "fedex_lora",
+        "flora",
+        "flexlora",
+        "hetlora",
+        "raflora",
     }  # all of these in tests of their own
     assert ORACLES.keys() | elsewhere == ALGORITHMS.keys()
 

@@ -23,6 +23,7 @@ from turnout.algorithms.fedawe import fedawe
 from turnout.algorithms.fedbn import fedbn
 from turnout.algorithms.fedbuff import fedbuff
 from turnout.algorithms.feddyn import feddyn
+from turnout.algorithms.fedex_lora import fedex_lora
 from turnout.algorithms.fedexp import fedexp
 from turnout.algorithms.fedlaavg import fedlaavg
 from turnout.algorithms.fednova import fednova
@@ -35,7 +36,10 @@ from turnout.algorithms.fedstale import fedstale
 from turnout.algorithms.fedstaleweight import fedstaleweight
 from turnout.algorithms.fedvarp import fedvarp
 from turnout.algorithms.fedyogi import fedyogi
+from turnout.algorithms.flexlora import flexlora
+from turnout.algorithms.flora import flora
 from turnout.algorithms.folb import folb, folb_heterogeneous, folb_two_set
+from turnout.algorithms.hetlora import hetlora
 from turnout.algorithms.known_statistics import known_statistics
 from turnout.algorithms.maxfl import maxfl
 from turnout.algorithms.mifa import mifa
@@ -44,6 +48,7 @@ from turnout.algorithms.oort import oort
 from turnout.algorithms.perfedavg import perfedavg
 from turnout.algorithms.power_of_choice import power_of_choice
 from turnout.algorithms.qffl import qffl
+from turnout.algorithms.raflora import raflora
 from turnout.algorithms.rennala import rennala
 from turnout.algorithms.ringmaster import ringmaster
 from turnout.algorithms.scaffold import scaffold
@@ -76,6 +81,7 @@ __all__ = [
     "fedbn",
     "fedbuff",
     "feddyn",
+    "fedex_lora",
     "fedexp",
     "fedlaavg",
     "fednova",
@@ -88,9 +94,12 @@ __all__ = [
     "fedstaleweight",
     "fedvarp",
     "fedyogi",
+    "flexlora",
+    "flora",
     "folb",
     "folb_heterogeneous",
     "folb_two_set",
+    "hetlora",
     "known_statistics",
     "maxfl",
     "mifa",
@@ -99,6 +108,7 @@ __all__ = [
     "perfedavg",
     "power_of_choice",
     "qffl",
+    "raflora",
     "rennala",
     "ringmaster",
     "scaffold",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,32 @@ State = dict[str, torch.Tensor]
 
 Vectors = dict[str, Any]
 """What reports hold beside the update, by name: tensors ``[B, ...]``, or on the server `Updates` ``[B, P]``."""
+
+
+BASE_OFFSET = "base_offset"
+"""The name in ``task.shared`` of what is added to the frozen weights below adapters."""
+
+
+class Adapter(NamedTuple):
+    """Where the vector ``[P]`` holds the factors of one low-rank update ``W + s B A``, see `turnout.engine.adapters`.
+
+    Attributes:
+        layer: the name of the adapted layer.
+        down: where A ``[r, n]`` begins.
+        up: where B ``[m, r]`` begins.
+        rank: r.
+        inputs: n.
+        outputs: m.
+        scaling: s.
+    """
+
+    layer: str
+    down: int
+    up: int
+    rank: int
+    inputs: int
+    outputs: int
+    scaling: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +129,7 @@ class Report:
         extra: named tensors that the server only ever sums, ``[B, ...]``.
         seen: named tensors that the server reads client by client, ``[B]`` or ``[B, P]``; so never private.
         measured: reports of clients who were asked for measurements alone (their updates have no columns), or None.
+        model: the server's present model, ``[P]``; the server fills it in, for an aggregation that `reads_model`.
         model_offset: what each was trained from minus the server's present model, ``[B, P]``; the server fills it in, for an
             aggregation of models. None where all were trained from the present one, or nobody asks.
         vector_bytes: bytes of the update and of `extra` on the wire, where a guard has coded them; None is as they are.
@@ -125,6 +152,7 @@ class Report:
     extra: Vectors = field(default_factory=dict)
     seen: Vectors = field(default_factory=dict)
     measured: Report | None = None
+    model: torch.Tensor | None = None
     model_offset: torch.Tensor | Updates | None = None
     good: np.ndarray | None = None
     vector_bytes: int | None = None
@@ -154,6 +182,7 @@ class Report:
             {name: value[index] for name, value in self.extra.items()},
             {name: value[index] for name, value in self.seen.items()},
             self.measured,
+            self.model,
             None if self.model_offset is None else self.model_offset[index],
             None if self.good is None else self.good[rows],
             self.vector_bytes,
@@ -283,6 +312,7 @@ class Federation:
         device: where parameters and updates live.
         dtype: their type.
         seed: the run's seed.
+        adapters: the low-rank updates of the shared part of the model.
         secret: random bits that the server alone knows, which the noise of differential privacy is made of between real
             machines; None, in a simulation, has it made of the seed.
         lost_releases: noised releases that were made by a server whose run this one was restored from, as far as it does not
@@ -295,6 +325,7 @@ class Federation:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
     seed: int = 0
+    adapters: tuple[Adapter, ...] = ()
     secret: int | None = field(default=None, repr=False)
     lost_releases: tuple[tuple[int, int], ...] = ()
 

@@ -24,6 +24,7 @@ class Forward:
         engine: ``"vectorised"`` (all clients in one call), ``"one_by_one"``, or ``"auto"``.
         device: where to compute.
         personal: names of the parameters that stay with their client.
+        offsets: whether something may be added to the frozen weights below adapters, see `Network.rebase`.
 
     Attributes:
         network: the model.
@@ -43,10 +44,11 @@ class Forward:
         engine: Engine = "auto",
         device: torch.device | None = None,
         personal: Collection[str] = (),
+        offsets: bool = False,
     ) -> None:
         self.device, self.loss = device or torch.device("cpu"), loss
         self.choice = expected(module, engine, self.device)
-        self.network = Network(module, self.device, personal)
+        self.network = Network(module, self.device, personal, offsets)
         self.use(self.choice)
         self.layout, self.initial = self.network.layout, self.network.initial
         self.threads = ClientThreads(None if self.device.type == "cpu" else 1)

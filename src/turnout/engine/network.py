@@ -17,7 +17,9 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from turnout.core.checks import ConfigurationError
+from turnout.core.types import BASE_OFFSET, State
 from turnout.engine import batch_norm
+from turnout.engine.adapters import adapters_of, add_offsets, offsets_of, split_offset
 from turnout.engine.batch_norm import BATCH_NORMS, with_own_batch_norm
 from turnout.engine.dropout import KeyedDropout, with_keyed_dropout
 from turnout.engine.parameters import Layout
@@ -89,9 +91,11 @@ class Network:
         module: the user's model; it is copied, never changed.
         device: where to compute.
         personal: names of the parameters that stay with their client.
+        offsets: whether something may be added to the frozen weights below adapters, see `rebase`.
 
     Attributes:
         layout: which stretch of the vector is which parameter.
+        adapters: the low-rank updates whose factors are shared.
         initial: the module's own parameters as a vector ``[P]``.
         module: the model as it is computed; not to be changed.
         constants: what is no trainable parameter, by name: frozen parameters and buffers. They are held once, whatever the
@@ -105,13 +109,20 @@ class Network:
                 anything of its own).
     """
 
-    def __init__(self, module: nn.Module, device: torch.device, personal: Collection[str]) -> None:
+    def __init__(
+        self, module: nn.Module, device: torch.device, personal: Collection[str], offsets: bool = False
+    ) -> None:
         _refuse_what_cannot_be_right(module, bool(personal))
         copied, self._key_names = with_keyed_dropout(module)
         self.module, statistics, self._mask_names = with_own_batch_norm(copied)
         self.module.to(device)
         self.layout = Layout.of(self.module, lambda name: name in personal, statistics)
         self.initial = self.layout.flatten(self.module)
+        self.adapters = adapters_of(self.module, self.layout)
+        if offsets:
+            add_offsets(self.module, self.adapters, self.initial.dtype)
+            self.module.to(device)
+        self._offsets = offsets_of(self.module, self.adapters) if offsets else ()
         frozen = {n: p.detach() for n, p in self.module.named_parameters() if not p.requires_grad}
         self.constants = frozen | {
             n: b for n, b in self.module.named_buffers() if n not in (*self._key_names, *self._mask_names)
@@ -127,6 +138,8 @@ class Network:
     @cached_property
     def identity(self) -> Hashable:
         """Equal for two networks only if they compute the same with the same parameters; None where that cannot be told."""
+        if self._offsets:  # which change, and a trace of another network reads that network's
+            return None
         layers = dict(self.module.named_modules())
         kinds = tuple((name, type(layer)) for name, layer in layers.items())
         options = [
@@ -150,6 +163,16 @@ class Network:
                     cast("Any", layer).alone = self.alone
             copies.own = _Copy(module, [m for m in module.modules() if isinstance(m, KeyedDropout)])
         return copies.own
+
+    def rebase(self, shared: State) -> None:
+        """Add to the frozen weights below adapters what is broadcast beside a model, in place of what was added before.
+
+        Args:
+            shared: ``task.shared``; the sum of `turnout.engine.adapters.split_offset`, or nothing of that name.
+        """
+        if self._offsets and (offset := shared.get(BASE_OFFSET)) is not None:
+            for buffer, value in zip(self._offsets, split_offset(offset, self.adapters), strict=True):
+                buffer.copy_(value)
 
     def mode(self, training: bool) -> None:
         """Put layers in training or in evaluation mode, for the calls that follow in this thread."""

@@ -51,9 +51,10 @@ class Objective(Forward):
         device: torch.device | None = None,
         personal: Collection[str] = (),
         weighted: bool = False,
+        offsets: bool = False,
     ) -> None:
         forced()  # refuses a setting that nobody knows
-        super().__init__(module, loss, engine, device, personal)
+        super().__init__(module, loss, engine, device, personal, offsets)
         self.weighted = weighted
         one = grad_and_value(partial(_loss_of_one, self.network, self.loss, weighted))
         self._all = (batched(one, in_dims=(0, 0, 0, None, 0)), batched(one, in_dims=(0, 0, 0, 0, 0)))

@@ -101,10 +101,10 @@ def _of_step(coordinator: Coordinator, stepped: Stepped) -> dict[str, Any]:
             row["local_loss"] = float(
                 (losses if trained.all() else losses[to_device(trained, losses.device)]).nanmean()
             )
-    broadcast = algorithm.broadcast_bytes(state.params, 1 + len(algorithm.keeps))
+    broadcast = algorithm.broadcast_bytes(state)
     row |= traffic(algorithm, state, federation, reports, broadcast)
     if stepped.prepared is not None:
-        more = traffic(algorithm, state, federation, stepped.prepared, algorithm.broadcast_bytes(state.params))
+        more = traffic(algorithm, state, federation, stepped.prepared, algorithm.broadcast_bytes(state, alone=True))
         row |= {name: row[name] + extra for name, extra in more.items()}
     if "num_too_early" in info:
         row["num_too_early"] = info["num_too_early"]

@@ -47,7 +47,7 @@ def restore(simulation: Simulation, folder: Path) -> None:
     if (engine := facts.get("engine", simulation.objective.engine)) != simulation.objective.engine:
         simulation.objective.use(Choice(engine, "as this run began"))
     simulation.coordinator.restore(lambda group: checkpoint.unflatten(tensors, group))
-    simulation.models.params = simulation.state.params
+    simulation.show()
     simulation.memory.restore(checkpoint.unflatten(tensors, "memory"))
     simulation.opt_in.restore(checkpoint.unflatten(tensors, "opt_in"))
     groups = simulation.driver.state()

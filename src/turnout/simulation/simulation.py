@@ -127,7 +127,8 @@ class Simulation:
         experiment, initial, num_shared = self.experiment, self.objective.initial, self.objective.layout.num_shared
         rates = self.availability.rates if experiment.everyone_available_takes_part else None
         n, personal = experiment.data.num_clients, experiment.algorithm.personal
-        federation = Federation(n, num_shared, rates, torch.device(experiment.device), initial.dtype, experiment.seed)
+        device, adapters = torch.device(experiment.device), self.objective.network.adapters
+        federation = Federation(n, num_shared, rates, device, initial.dtype, experiment.seed, adapters)
         first = initial[num_shared:] if personal is None else personal.first(initial, num_shared)
         return (
             federation,
@@ -199,8 +200,11 @@ class Simulation:
         """Return the size of what a client receives in a phase: what is broadcast, and what it alone is told."""
         algorithm, state = self.experiment.algorithm, self.state
         told = algorithm.per_client_inputs(np.zeros(1, dtype=np.int64), state, self.coordinator.federation)
-        vectors = 1 if phase == "prepare" else 1 + len(algorithm.keeps)
-        return algorithm.broadcast_bytes(state.params, vectors) + 8 + sum(value.nbytes for value in told.values())
+        return (
+            algorithm.broadcast_bytes(state, alone=phase == "prepare")
+            + 8
+            + sum(value.nbytes for value in told.values())
+        )
 
     @property
     def history(self) -> History:
@@ -249,8 +253,13 @@ class Simulation:
         """Take one server step, with whatever comes before it."""
         while (stepped := use(self.coordinator, self.workers, self.driver.advance())) is None:
             pass
-        self.models.params = self.state.params
+        self.show()
         return stepped
+
+    def show(self) -> None:
+        """Have the present model evaluated from now on."""
+        self.models.params = self.state.params
+        self.objective.network.rebase(self.coordinator.shared())
 
     def _figures(self, stepped: Stepped) -> dict[str, Any]:
         """Return the columns that only a round has, in which everybody reports."""
@@ -302,4 +311,5 @@ def _workspace(experiment: Configuration) -> Workspace:
     own = frozenset() if personal is None else personal.chosen(module)
     data = DeviceData(experiment.data, device, own_test=personal is not None, class_weights=experiment.class_weights)
     weighted = data.train.weights is not None
-    return Workspace(Objective(module, experiment.loss, experiment.engine, device, own, weighted), data)
+    offsets = experiment.algorithm.aggregation.moves_base
+    return Workspace(Objective(module, experiment.loss, experiment.engine, device, own, weighted, offsets), data)

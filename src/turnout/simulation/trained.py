@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from torch import nn
 
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError, refuse
+from turnout.core.types import BASE_OFFSET, Adapter
+from turnout.engine.adapters import split_offset
 from turnout.engine.objective import Objective
 from turnout.engine.parameters import Layout
 from turnout.models import MODELS
@@ -37,6 +39,8 @@ class Trained:
         names: the parameter that each trained tensor of the state dict is; two tensors may be one parameter (tied weights).
         fixed: the other tensors of the state dict: frozen parameters and buffers, which training leaves as they are; none of
             a ready-made model, which is made with them.
+        adapters: low-rank updates of the model, where something is added to the frozen weights below them; else none.
+        offset: what is added, end to end.
         spec: class, options, sizes and seed of a ready-made model, as plain values; None of a module of one's own.
     """
 
@@ -48,13 +52,18 @@ class Trained:
     names: Mapping[str, str]
     fixed: Mapping[str, torch.Tensor]
     spec: Mapping[str, Any] | None
+    adapters: tuple[Adapter, ...] = ()
+    offset: torch.Tensor | None = None
 
     @classmethod
     def of(cls, simulation: Simulation) -> Trained:
         """Take the present model of a simulation."""
         experiment = simulation.experiment
         own = simulation.memory if experiment.algorithm.personal is not None else None
-        return cls.of_parts(experiment, simulation.objective, simulation.state.params, own)
+        trained = cls.of_parts(experiment, simulation.objective, simulation.state.params, own)
+        if (offset := simulation.coordinator.shared().get(BASE_OFFSET)) is None:
+            return trained
+        return replace(trained, offset=offset.detach().cpu().clone())
 
     @classmethod
     def of_parts(
@@ -79,6 +88,7 @@ class Trained:
             names,
             fixed,
             spec,
+            objective.network.adapters if experiment.algorithm.aggregation.moves_base else (),
         )
 
     def vector(self, client: int | None) -> torch.Tensor:
@@ -102,7 +112,11 @@ class Trained:
         """Return the state dict, each tensor with memory of its own."""
         parameters = self.layout.split(self.vector(client))
         named = {name: parameters[parameter].clone() for name, parameter in self.names.items()}
-        return named | {name: value.clone() for name, value in self.fixed.items()}
+        named |= {name: value.clone() for name, value in self.fixed.items()}
+        if self.offset is not None:
+            parts = zip(self.adapters, split_offset(self.offset, self.adapters), strict=True)
+            named |= {f"{adapter.layer}.{BASE_OFFSET}": part.clone() for adapter, part in parts}
+        return named
 
     def saved(self) -> tuple[dict[str, dict[str, torch.Tensor]], dict[str, Any]]:
         """Return what a checkpoint needs beside parameters and client memory: tensors by group, and plain values."""
@@ -110,6 +124,7 @@ class Trained:
         facts = {
             "names": self.layout.names, "shapes": self.layout.shapes, "num_shared": self.layout.num_shared,
             "num_clients": self.num_clients, "tensors": dict(self.names), "spec": self.spec,
+            "adapters": [list(adapter) for adapter in self.adapters],
         }  # fmt: skip
         return {"model.fixed": dict(self.fixed), "model.first": first}, facts
 
@@ -139,6 +154,8 @@ class Trained:
             model["tensors"],
             checkpoint.unflatten(tensors, "model.fixed"),
             model["spec"],
+            tuple(Adapter(*adapter) for adapter in model.get("adapters", ())),
+            checkpoint.unflatten(tensors, "server.aggregation").get(BASE_OFFSET),
         )
         return trained, facts["version"]
 

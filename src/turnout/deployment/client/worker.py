@@ -12,7 +12,7 @@ import torch
 
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Federation, Report, State, Task
+from turnout.core.types import BASE_OFFSET, Federation, Report, State, Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import apply_transforms, bake
 from turnout.deployment.client.judge import answer
@@ -67,7 +67,8 @@ class Computer:
         module, own = experiment.build_model(), algorithm.personal
         device = torch.device(experiment.device)
         personal = own.chosen(module) if own else frozenset()
-        self.objective = Objective(module, experiment.loss, experiment.engine, device, personal)
+        aggregation = algorithm.aggregation
+        self.objective = Objective(module, experiment.loss, experiment.engine, device, personal, aggregation.moves_base)
         if engine is not None:
             self.objective.use(Choice(engine, "as the server has it"))
         x, self.transforms = bake(experiment.data.transforms, experiment.data.train.x)
@@ -78,10 +79,15 @@ class Computer:
             held_out = Shards(bake(experiment.data.transforms, held_out.x)[0], held_out.y, held_out.offsets).to(device)
         self.test, self.sums = held_out, experiment.sums_form()
         initial, num_shared = self.objective.initial, self.objective.layout.num_shared
-        self.federation = Federation(1, num_shared, device=device, dtype=initial.dtype, seed=experiment.seed)
+        adapters = self.objective.network.adapters
+        self.federation = Federation(
+            1, num_shared, device=device, dtype=initial.dtype, seed=experiment.seed, adapters=adapters
+        )
         first = initial[num_shared:] if own is None else own.first(initial, num_shared)
         self.memory = algorithm.memory(self.federation, first, self.objective.layout.shared_shapes)
         shared = dict.fromkeys(algorithm.keeps, initial[:num_shared])
+        if aggregation.moves_base:
+            shared[BASE_OFFSET] = aggregation.base_offset(aggregation.init(self.federation))
         sent = algorithm.broadcast_dtype(initial.dtype)
         self.model: Manifest = manifest(model_tensors(initial[:num_shared], shared, sent))
         self.told = _specs(told(algorithm.first_inputs(self.federation), 0))
@@ -103,9 +109,12 @@ class Computer:
             except WireError as error:
                 raise WireError(f"the server's task is not one of {self.experiment.algorithm.name}: {error}") from None
 
-    def received(self, model: State) -> State:
-        """Return the tensors that come with a task, where and in the type that the model is computed with."""
-        return {name: value.to(self.federation.device, self.federation.dtype) for name, value in model.items()}
+    def received(self, model: State) -> tuple[torch.Tensor, State]:
+        """Return the model that comes with a task, and what else is broadcast, ready to be computed with."""
+        device, dtype = self.federation.device, self.federation.dtype
+        params, shared = split_model({name: value.to(device, dtype) for name, value in model.items()})
+        self.objective.network.rebase(shared)
+        return params, shared
 
     def clients(self, client: int, row: int) -> Clients:
         """Return one lane: a client and where its data are."""
@@ -183,7 +192,7 @@ class Worker:
                 log.error("query not answered", extra={"task": task.task, "reason": repr(error)})
                 return None
         if task.phase == "evaluate":
-            here, params = self._computer, split_model(self._computer.received(model))[0]
+            here, (params, _) = self._computer, self._computer.received(model)
             required = self._required(client) if here.sums.appeal else None
             assert here.test is not None
             lane, personal = here.clients(client, self._row), here.experiment.algorithm.personal
@@ -193,7 +202,7 @@ class Worker:
         if self._masker is not None and task.phase in self._computer.experiment.algorithm.aggregation.phases:
             return self._masker.answer(task, memory)
         computer, repeat = self._computer, np.array([task.repeat], dtype=np.int64)
-        params, shared = split_model(computer.received(model))
+        params, shared = computer.received(model)
         asked = Task(
             params,
             task.version,
@@ -242,7 +251,7 @@ class Worker:
         opting, personal = self._computer.experiment.population.opting, self._computer.experiment.algorithm.personal
         if opting is None or version < opting.mandatory_rounds:
             return True
-        params = self._computer.received(model)["params"]
+        params, _ = self._computer.received(model)
         if personal is not None:
             params = personal.serving(params, {name: value[None] for name, value in memory.items()})
         clients = self._computer.clients(self._row, self._row)

@@ -56,7 +56,10 @@ class Ledger:
         reports, state = stepped.reports, coordinator.state
         figures = {"seconds": time - self.begun, "num_unused": self._unused, **staleness(stepped)}
         row = self.recorder.step(
-            coordinator, stepped, figures, lambda: self._setting.evaluate(state.version, state.params)
+            coordinator,
+            stepped,
+            figures,
+            lambda: self._setting.evaluate(state.version, state.params, coordinator.shared()),
         )
         self.begun, self._unused = time, 0
         self._examples.update(zip(reports.client.tolist(), reports.num_examples.tolist(), strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ import torch
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.system import memory_bytes
-from turnout.core.types import Federation
+from turnout.core.types import Federation, State
 from turnout.data.federated import Shards
 from turnout.data.transforms import Transform, bake
 from turnout.deployment.client.worker import Computer, Worker
@@ -67,8 +67,9 @@ class RunSetting:
     trained: Trained
     score: Callable[[int, torch.Tensor], dict[str, float]] | None = None
 
-    def evaluate(self, version: int, params: torch.Tensor) -> dict[str, float]:
-        """Score the model of a version; nothing where the server has nothing to score it by."""
+    def evaluate(self, version: int, params: torch.Tensor, shared: State) -> dict[str, float]:
+        """Score the model of a version, with what is broadcast beside it; nothing where there is nothing to score it by."""
+        del shared
         return {} if self.score is None else self.score(version, params)
 
     def expected(self, task: Assignment) -> ReportFormat | PhaseFormat | SumsFormat:
@@ -188,12 +189,17 @@ class Setting(RunSetting):
             trained=Trained.of_parts(experiment, objective, initial),
         )
 
-    def evaluate(self, version: int, params: torch.Tensor) -> dict[str, float]:
+    def federation(self, num_clients: int) -> Federation:
+        """Return what the server knows of so many clients, and of the model."""
+        return replace(super().federation(num_clients), adapters=self.objective.network.adapters)
+
+    def evaluate(self, version: int, params: torch.Tensor, shared: State) -> dict[str, float]:
         """Score a model on the server's test examples."""
         del version
         if self.test is None:
             return {}
         shards, transforms = self.test
+        self.objective.network.rebase(shared)
         return columns(evaluate(self.objective, params, shards, transforms).mean(), "test")
 
 
@@ -252,9 +258,7 @@ def _tried(computer: Computer, phase: Phase, initial: torch.Tensor, max_norm: fl
     """Return what a report looks like, as the client with the fewest examples sends it."""
     algorithm = computer.experiment.algorithm
     num_clients = max(computer.shards.num_clients, getattr(algorithm.selection, "cohort_size", 1))
-    federation = Federation(
-        num_clients, len(initial), device=initial.device, dtype=initial.dtype, seed=computer.experiment.seed
-    )
+    federation = replace(computer.federation, num_clients=num_clients)
     row = int(computer.shards.sizes.argmin())
     rates = np.full(federation.num_clients, 0.5)  # of whoever asks; nothing of it is kept
     state = algorithm.init(initial, Federation(**{**vars(federation), "rates": rates}))

@@ -56,7 +56,7 @@ def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
     ]
     if algorithm.local.gives:
         found.append(Visible("scalars", ", ".join(algorithm.local.gives), local))
-    for piece in dict.fromkeys((*algorithm.measurements, *algorithm.selection.measurements)):
+    for piece in dict.fromkeys((*algorithm.measurements, *algorithm.selection.measurements, *algorithm.guard)):
         for name in piece.gives:
             kind: Kind = "gradients" if name in _VECTORS else "scalars"
             found.append(Visible(kind, name, type(piece).__name__))

@@ -5,9 +5,13 @@ from turnout.pieces.aggregation.aced import Aced
 from turnout.pieces.aggregation.area import Area
 from turnout.pieces.aggregation.centred_clipping import CentredClipping
 from turnout.pieces.aggregation.feddyn import FedDyn
+from turnout.pieces.aggregation.fedex_lora import FedexLora
 from turnout.pieces.aggregation.fedstale import FedStale
 from turnout.pieces.aggregation.fedvarp import FedVarp
+from turnout.pieces.aggregation.flexlora import FlexLora
+from turnout.pieces.aggregation.flora import Flora
 from turnout.pieces.aggregation.geometric_median import GeometricMedian
+from turnout.pieces.aggregation.hetlora import HetLora
 from turnout.pieces.aggregation.kept_models import KeptModels
 from turnout.pieces.aggregation.krum import Krum, MultiKrum
 from turnout.pieces.aggregation.median import Median
@@ -16,6 +20,7 @@ from turnout.pieces.aggregation.minimum_diameter import MinimumDiameter
 from turnout.pieces.aggregation.mixing import Bucketing, NearestNeighbours
 from turnout.pieces.aggregation.models import WeightedModels
 from turnout.pieces.aggregation.private_sum import PrivateSum
+from turnout.pieces.aggregation.raflora import RaFlora
 from turnout.pieces.aggregation.secure_sum import SecureSum
 from turnout.pieces.aggregation.trimmed_mean import TrimmedMean
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
@@ -28,7 +33,11 @@ __all__ = [
     "FedDyn",
     "FedStale",
     "FedVarp",
+    "FedexLora",
+    "FlexLora",
+    "Flora",
     "GeometricMedian",
+    "HetLora",
     "KeptModels",
     "Krum",
     "Median",
@@ -37,6 +46,7 @@ __all__ = [
     "MultiKrum",
     "NearestNeighbours",
     "PrivateSum",
+    "RaFlora",
     "SecureSum",
     "TrimmedMean",
     "WeightedModels",

@@ -139,5 +139,15 @@ class Aggregation(Stateful):
         del factors, report, seed
         return None
 
+    reads_model: ClassVar[bool] = False
+    """Whether it reads ``report.model``."""
+
+    moves_base: ClassVar[bool] = False
+    """Whether it adds something to the frozen weights below adapters, which `base_offset` gives and clients receive."""
+
+    def base_offset(self, state: State) -> torch.Tensor:
+        """Return what is added to the frozen weights below adapters, end to end ``[sum m n]``; only where it `moves_base`."""
+        raise NotImplementedError(f"{type(self).__name__} declares moves_base: it has to define base_offset()")
+
     of_models: ClassVar[bool] = False
     """Whether it reads ``report.model_offset``: how far the models behind stale reports are from the present one."""

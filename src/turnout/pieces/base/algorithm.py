@@ -11,7 +11,7 @@ import torch
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import html_table, short
 from turnout.core.registry import Family
-from turnout.core.types import Federation, ServerState, State
+from turnout.core.types import BASE_OFFSET, Federation, ServerState, State
 from turnout.pieces.base import (
     Aggregation,
     Correction,
@@ -147,12 +147,18 @@ class Algorithm:
         return ServerState(params, 0, slots | controls.zeros(self.keeps, federation, self.renews))
 
     def shared(self, state: ServerState) -> State:
-        """Return what is broadcast beside the model: the means of what clients keep, in the model's type."""
-        return controls.broadcast(state.slots, state.params.dtype)
+        """Return what is broadcast beside the model, in its type: means of what clients keep, what is added to the base."""
+        found = controls.broadcast(state.slots, state.params.dtype)
+        if self.aggregation.moves_base:
+            found[BASE_OFFSET] = self.aggregation.base_offset(state.slots["aggregation"]).to(state.params.dtype)
+        return found
 
-    def broadcast_bytes(self, params: torch.Tensor, vectors: int = 1) -> int:
-        """Return the bytes that a client receives of so many vectors like the model ``[P]``."""
-        return vectors * params.numel() * self.broadcast_dtype(params.dtype).itemsize
+    def broadcast_bytes(self, state: ServerState, alone: bool = False) -> int:
+        """Return the bytes that a client receives of the model ``[P]`` and, unless it is sent alone, of what goes with it."""
+        numbers = state.params.numel() * (1 if alone else 1 + len(self.keeps))
+        if self.aggregation.moves_base and not alone:
+            numbers += self.aggregation.base_offset(state.slots["aggregation"]).numel()
+        return numbers * self.broadcast_dtype(state.params.dtype).itemsize
 
     def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """Return the type in which the model goes to clients."""

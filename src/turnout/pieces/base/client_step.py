@@ -21,7 +21,8 @@ def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Client
     """
     own, update, before = algorithm.personal, None, dict(memory)
     for guard in algorithm.guard:
-        task = guard.receive(task)
+        task = guard.receive(task, clients)
+    clients.objective.network.rebase(task.shared)
     joined = task if own is None else replace(task, params=own.join(task.params, memory))
     if own is not None and task.phase == "train":
         update = own.beside(algorithm.local, task, memory, clients, algorithm.corrections)

@@ -19,11 +19,15 @@ class Guard(Piece, ABC):
     slot: ClassVar[str] = "guard"
     family = Family("guard", "guards", ("turnout.pieces.guard",))
 
+    gives: ClassVar[tuple[str, ...]] = ()
+    """What it adds to ``report.seen``, by name."""
+
     codes: ClassVar[bool] = False
     """Whether what leaves the client is a code of the vectors in their place."""
 
-    def receive(self, task: Task) -> Task:
-        """Return the task as it arrives at the client, where the guard is about both ways."""
+    def receive(self, task: Task, clients: Clients) -> Task:
+        """Return the task as it arrives at B clients, where the guard is about both ways."""
+        del clients
         return task
 
     def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:

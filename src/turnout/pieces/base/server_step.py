@@ -38,7 +38,8 @@ def server_step(
         taken = _read(*_step(algorithm, state, reports, federation), [])
     after, info, finite, _ = taken
     if not finite:  # finite updates whose weighted sum overflows
-        after = ServerState(state.params, after.version, after.slots | {"server": state.slots["server"]})
+        undone = ("server", "aggregation") if algorithm.aggregation.moves_base else ("server",)
+        after = ServerState(state.params, after.version, after.slots | {place: state.slots[place] for place in undone})
         dropped += len(reports)
         del info["update_norm"]
     return after, info | {"num_dropped": dropped}
@@ -91,6 +92,8 @@ def _step(
         elif isinstance(piece, RecordingSelection) and len(reports):
             slots[place] = piece.apply(reports, state.version, slots[place])
     info: Info = {"num_participants": len(reports), "weights": weights}
+    if algorithm.aggregation.reads_model:
+        reports = replace(reports, model=state.params)
     if len(reports) or algorithm.aggregation.acts_alone:
         direction, slots["aggregation"] = algorithm.aggregation.apply(
             weights, reports, slots["aggregation"], federation

@@ -10,7 +10,19 @@ from turnout.pieces.guard.qsgd import Qsgd
 from turnout.pieces.guard.random_k import RandomK
 from turnout.pieces.guard.sign import Sign
 from turnout.pieces.guard.top_k import TopK
+from turnout.pieces.guard.truncated_rank import TruncatedRank
 
-__all__ = ["BFloat16", "Clip", "ClipControls", "NoiseShare", "PowerSgd", "Qsgd", "RandomK", "Sign", "TopK"]
+__all__ = [
+    "BFloat16",
+    "Clip",
+    "ClipControls",
+    "NoiseShare",
+    "PowerSgd",
+    "Qsgd",
+    "RandomK",
+    "Sign",
+    "TopK",
+    "TruncatedRank",
+]
 
 __getattr__ = lookup(__name__)

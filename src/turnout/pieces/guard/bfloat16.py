@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from turnout.core.types import State, Task
+from turnout.engine.cohort import Clients
 from turnout.pieces.base.compression import Compression
 
 
@@ -25,8 +26,9 @@ class BFloat16(Compression, name="bfloat16"):
 
     down: bool = True
 
-    def receive(self, task: Task) -> Task:
+    def receive(self, task: Task, clients: Clients) -> Task:
         """Return the task with its model, and what else is broadcast, rounded."""
+        del clients
         if not self.down:
             return task
         dtype = task.params.dtype

@@ -1,0 +1,20 @@
+"""FedEx-LoRA: adapters whose average is exact, by a residual in the frozen weights."""
+
+from __future__ import annotations
+
+from turnout.algorithms.compose import compose
+from turnout.pieces.aggregation import FedexLora
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.weighting import ByExamples, DivideBySum
+
+
+@ALGORITHMS.register
+def fedex_lora(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> Algorithm:
+    """FedEx-LoRA: averaged factors, and a residual in the frozen weights by which the average of the updates is exact.
+
+    Reference: Singhal, Ponkshe and Vepakomma, "FedEx-LoRA: exact aggregation for federated and efficient fine-tuning of large
+    language models", ACL 2025.
+    """
+    return compose(local or Sgd(), ByExamples(), DivideBySum(), FedexLora(), also=also, name="fedex_lora")

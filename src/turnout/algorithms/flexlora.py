@@ -1,0 +1,27 @@
+"""FlexLoRA: adapters of any ranks, averaged as products and decomposed again."""
+
+from __future__ import annotations
+
+from turnout.algorithms.compose import compose
+from turnout.pieces.aggregation import FlexLora
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.guard import TruncatedRank
+from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.weighting import ByExamples, DivideBySum
+
+
+@ALGORITHMS.register
+def flexlora(
+    local: Solver | None = None, *, ranks: tuple[int, ...] | None = None, also: tuple[Piece, ...] = ()
+) -> Algorithm:
+    """FlexLoRA: the average of the updates is cut to the rank of each client by its singular values.
+
+    Args:
+        ranks: of clients, see `TruncatedRank`; None has all of them train the model's rank.
+
+    Reference: Bai et al., "Federated fine-tuning of large language models under heterogeneous tasks and client
+    resources", NeurIPS 2024.
+    """
+    own = () if ranks is None else (TruncatedRank(ranks),)
+    return compose(local or Sgd(), *own, ByExamples(), DivideBySum(), FlexLora(), also=also, name="flexlora")

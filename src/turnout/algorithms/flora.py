@@ -1,0 +1,27 @@
+"""FLoRA: adapters of any ranks, stacked into the frozen weights."""
+
+from __future__ import annotations
+
+from turnout.algorithms.compose import compose
+from turnout.pieces.aggregation import Flora
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.guard import TruncatedRank
+from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.weighting import ByExamples, DivideBySum
+
+
+@ALGORITHMS.register
+def flora(
+    local: Solver | None = None, *, ranks: tuple[int, ...] | None = None, also: tuple[Piece, ...] = ()
+) -> Algorithm:
+    """FLoRA: the adapters of a round, stacked, go into the frozen weights, and the next round begins with new ones.
+
+    Args:
+        ranks: of clients, see `TruncatedRank`; None has all of them train the model's rank.
+
+    Reference: Wang et al., "FLoRA: federated fine-tuning large language models with heterogeneous low-rank adaptations",
+    NeurIPS 2024.
+    """
+    own = () if ranks is None else (TruncatedRank(ranks),)
+    return compose(local or Sgd(), *own, ByExamples(), DivideBySum(), Flora(), also=also, name="flora")

@@ -1,0 +1,26 @@
+"""HetLoRA: adapters of any ranks, padded with zeros."""
+
+from __future__ import annotations
+
+from turnout.algorithms.compose import compose
+from turnout.pieces.aggregation import HetLora
+from turnout.pieces.base import Piece
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.guard import TruncatedRank
+from turnout.pieces.local import Sgd, Solver
+from turnout.pieces.weighting import DivideByParticipants
+
+
+@ALGORITHMS.register
+def hetlora(
+    local: Solver | None = None, *, ranks: tuple[int, ...] | None = None, also: tuple[Piece, ...] = ()
+) -> Algorithm:
+    """HetLoRA: factors of unequal ranks are padded with zeros and averaged by the size of their products.
+
+    Args:
+        ranks: of clients, see `TruncatedRank`; None has all of them train the model's rank.
+
+    Reference: Cho et al., "Heterogeneous LoRA for federated fine-tuning of on-device foundation models", EMNLP 2024.
+    """
+    own = () if ranks is None else (TruncatedRank(ranks),)
+    return compose(local or Sgd(), *own, DivideByParticipants(), HetLora(), also=also, name="hetlora")

@@ -1,0 +1,99 @@
+"""Low-rank updates ``W + s B A`` of frozen layers: which they are, and what may be added to the frozen weights below them.
+
+A layer is adapted if it has parameters called ``lora_A`` ``[r, n]`` and ``lora_B`` ``[m, r]``, or modules of these names as
+`peft` has them, and its output is ``W x + s B A x``. Its attribute ``scaling`` is s, 1 without one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Adapter
+from turnout.engine.parameters import Layout
+
+_DOWN = re.compile(r"^(?:(?P<layer>.+)\.)?lora_A(?P<rest>\..+)?$")
+_OFFSET = "base_offset"
+
+
+def adapters_of(module: nn.Module, layout: Layout) -> tuple[Adapter, ...]:
+    """Return the adapters whose two factors are shared; none where one is of another kind (DoRA, convolutions).
+
+    Example:
+        >>> class Adapted(nn.Linear):
+        ...     def __init__(self):
+        ...         super().__init__(4, 3)
+        ...         self.lora_A, self.lora_B = nn.Parameter(torch.ones(2, 4)), nn.Parameter(torch.zeros(3, 2))
+        >>> model = nn.Sequential(Adapted())
+        >>> adapters_of(model, Layout.of(model))
+        (Adapter(layer='0', down=15, up=23, rank=2, inputs=4, outputs=3, scaling=1.0),)
+    """
+    begin, begins = 0, {}
+    for name, shape, size in zip(layout.names, layout.shapes, layout.sizes, strict=True):
+        begins[name] = begin, shape
+        begin += size
+    found = []
+    for name, (down, shape) in begins.items():
+        if (match := _DOWN.match(name)) is None:
+            continue
+        layer = match["layer"] or ""
+        up, other = begins.get(f"{layer}.lora_B{match['rest'] or ''}".lstrip("."), (begin, ()))
+        if max(down, up) >= layout.num_shared:
+            continue
+        if len(shape) != 2 or len(other) != 2 or any("magnitude" in each for each in begins if each.startswith(layer)):
+            return ()
+        found.append(Adapter(layer, down, up, shape[0], shape[1], other[0], _scaling(module.get_submodule(layer))))
+    return tuple(found)
+
+
+def _scaling(layer: nn.Module) -> float:
+    """Return s of a layer, of which `peft` has one for each adapter."""
+    scaling = getattr(layer, "scaling", 1.0)
+    if isinstance(scaling, dict):
+        (scaling,) = scaling.values()
+    return float(scaling)
+
+
+def add_offsets(module: nn.Module, adapters: tuple[Adapter, ...], dtype: torch.dtype) -> None:
+    """Give each adapted layer a buffer R ``[m, n]``, zero at first, and have it return ``(W + R) x + s B A x``.
+
+    Raises:
+        ConfigurationError: for a model that holds the factors itself, beside layers, and not in the layer that they adapt.
+    """
+    for adapter in adapters:
+        if not adapter.layer:
+            raise ConfigurationError(
+                "the model holds lora_A and lora_B itself, so that it is unknown which layer they adapt: put them into a "
+                "module that returns W x + s B A x"
+            )
+        layer: Any = module.get_submodule(adapter.layer)
+        layer.register_buffer(_OFFSET, torch.zeros(adapter.outputs, adapter.inputs, dtype=dtype))
+        layer.register_forward_hook(_with_offset)
+
+
+def offsets_of(module: nn.Module, adapters: tuple[Adapter, ...]) -> tuple[torch.Tensor, ...]:
+    """Return the buffers that `add_offsets` made."""
+    return tuple(module.get_submodule(adapter.layer).get_buffer(_OFFSET) for adapter in adapters)
+
+
+def split_offset(offset: torch.Tensor, adapters: tuple[Adapter, ...]) -> list[torch.Tensor]:
+    """Return views ``[m, n]``, one for each adapter, of what one vector holds end to end."""
+    parts = offset.split([adapter.outputs * adapter.inputs for adapter in adapters])
+    return [part.view(each.outputs, each.inputs) for part, each in zip(parts, adapters, strict=True)]
+
+
+def _with_offset(layer: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> torch.Tensor:
+    """Return the output of a layer with R x added."""
+    offset = layer.base_offset
+    if output.shape[-1] != offset.shape[0]:
+        raise ConfigurationError(
+            f"a {type(layer).__name__} has lora_B of {offset.shape[0]} rows and {output.shape[-1]} outputs: an adapted layer "
+            "must return W x + s B A x"
+        )
+    # The input is converted and not R: a trace may keep what it makes of R alone, and R changes.
+    return output + F.linear(inputs[0].to(offset.dtype), offset).to(output.dtype)

@@ -1,0 +1,40 @@
+"""FLoRA: clients' adapters stacked into the frozen weights, and new ones in every round."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from turnout.core.random import fold, uniform
+from turnout.pieces.aggregation.low_rank import Factors, LowRank, Merged
+from turnout.pieces.base import Weights
+
+
+@dataclass(frozen=True)
+class Flora(LowRank, name="flora"):
+    """Merge the stacked adapters of a round into the frozen weights, and begin the next round with new ones.
+
+    Of an adapter ``W + R + s B A``, where R is zero at first (equations 4 to 6 of the paper)::
+
+        [w_1 B_1, w_2 B_2, ...] [A_1; A_2; ...] = sum_i w_i B_i A_i        R <- R + s sum_i w_i B_i A_i        B <- 0
+
+    and A is drawn anew, uniform on ``(-1/sqrt(k), 1/sqrt(k))`` as `peft` has it, by (seed, version). Stacked factors of any
+    ranks go together. The paper sends the stack, of rank ``sum_i r_i``, to all clients in every round; who was away lacks
+    earlier ones, so R is sent whole here, m k numbers a layer.
+
+    Reference: Wang et al., "FLoRA: federated fine-tuning large language models with heterogeneous low-rank adaptations",
+    NeurIPS 2024 (arXiv 2409.05976).
+    """
+
+    moves_base: ClassVar[bool] = True
+    new_factors: ClassVar[bool] = True
+
+    def merge(self, weights: Weights, factors: Factors) -> Merged:
+        """Return new factors, whose product is zero, and the weighted sum of the products."""
+        down = factors.before_down
+        draws = uniform(fold(factors.key, torch.arange(down.numel(), device=down.device)))
+        fresh = (2.0 * draws - 1.0).view_as(down) / math.sqrt(down.shape[1])
+        return Merged(torch.zeros_like(factors.before_up), fresh, factors.product(weights))

@@ -1,0 +1,171 @@
+"""Base class of aggregations of low-rank updates, which average products ``B A`` and not the factors alone."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.device import to_device
+from turnout.core.random import stream
+from turnout.core.types import BASE_OFFSET, Adapter, Federation, Report, State
+from turnout.pieces.base import Aggregation, Slots, Weights
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The factors of one adapter ``W + s B A`` in one step, float64.
+
+    Attributes:
+        up: B_i of each report, ``[n, m, r]``; columns from its rank on are zero.
+        down: A_i of each report, ``[n, r, k]``; rows from its rank on are zero.
+        before_up: B of the server, ``[m, r]``.
+        before_down: A of the server, ``[r, k]``.
+        ranks: rank of each report, int64 ``[n]``.
+        key: 64 random bits for this adapter and step.
+    """
+
+    up: torch.Tensor
+    down: torch.Tensor
+    before_up: torch.Tensor
+    before_down: torch.Tensor
+    ranks: torch.Tensor
+    key: int
+
+    def product(self, weights: Weights) -> torch.Tensor:
+        """Return ``(1 - sum_i w_i) B A + sum_i w_i B_i A_i``, ``[m, k]``."""
+        up, down = self.stacked(weights)
+        return up @ down
+
+    def stacked(self, weights: Weights) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return factors ``[m, q]`` and ``[q, k]`` of `product`, those of all reports side by side."""
+        up = (weights[:, None, None] * self.up).movedim(0, 1).flatten(1)
+        down, rest = self.down.flatten(0, 1), 1.0 - weights.sum()
+        return torch.cat([up, rest * self.before_up], dim=1), torch.cat([down, self.before_down])
+
+    def mean(self, weights: Weights) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ``(1 - sum_i w_i) B + sum_i w_i B_i``, and the same of A."""
+        rest = 1.0 - weights.sum()
+        up = torch.tensordot(weights, self.up, dims=1) + rest * self.before_up
+        return up, torch.tensordot(weights, self.down, dims=1) + rest * self.before_down
+
+
+class Merged(NamedTuple):
+    """The new factors of one adapter and, of what moves the base, the product ``[m, k]`` that the layer is to have."""
+
+    up: torch.Tensor
+    down: torch.Tensor
+    product: torch.Tensor | None = None
+
+
+class LowRank(Aggregation):
+    """Base class: `merge` says what the server makes of the factors of an adapter; other parameters are averaged.
+
+    Weights need not sum to 1: what is missing is the weight of the server's own factors, as in ``x + sum_i w_i (x_i - x)``.
+    Clients may have ranks of their own, see `turnout.guard.TruncatedRank`.
+
+    Raises:
+        ConfigurationError: with a server step other than ``x + u``; where factors are replaced in each step and clients keep
+            something of them; and, before the first round, for a model without adapters whose factors are both shared.
+    """
+
+    reads_model: ClassVar[bool] = True
+    needs_rounds: ClassVar[str | None] = (
+        "factors are averaged that began as the same ones, and with {pace} reports are of several versions"
+    )
+    new_factors: ClassVar[bool] = False
+    """Whether factors after a step are not near those before it, so that nothing kept of them goes on."""
+
+    @abstractmethod
+    def merge(self, weights: Weights, factors: Factors) -> Merged:
+        """Return what the server makes of an adapter."""
+
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse another server step, and what clients keep of factors that are replaced."""
+        name, server = type(self).__name__, type(algorithm.server).__name__
+        if not algorithm.server.adds_direction:
+            raise ConfigurationError(
+                f"{name} says what the factors are after the step, and {server} would move them elsewhere: write "
+                "ServerSgd(1.0)"
+            )
+        if self.new_factors and (kept := (*algorithm.keeps, *algorithm.local.remembers)):
+            raise ConfigurationError(
+                f"{name} replaces the factors in every step, and clients keep {', '.join(kept)} of the old ones: leave that "
+                "out (of AdamW: keep_state=False)"
+            )
+
+    def init(self, federation: Federation) -> State:
+        """Return what is added to the base, zero at first, where it `moves_base`."""
+        if not federation.adapters:
+            raise ConfigurationError(
+                f"{type(self).__name__} averages products of low-rank factors, and the model has no adapter whose A and B "
+                "are both trained and shared: write models.HuggingFace(lora=8), without frozen or personal factors"
+            )
+        if not self.moves_base:
+            return {}
+        numbers = sum(adapter.outputs * adapter.inputs for adapter in federation.adapters)
+        return {BASE_OFFSET: torch.zeros(numbers, dtype=federation.dtype, device=federation.device)}
+
+    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
+        """Nothing is changed in place."""
+        del report, state
+        return {}
+
+    def base_offset(self, state: State) -> torch.Tensor:
+        """Return what is added to the frozen weights below adapters."""
+        return state[BASE_OFFSET]
+
+    def apply(
+        self, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """Return the direction ``[P]``, towards the new factors and along the weighted sum of other updates."""
+        assert report.model is not None
+        direction, model, deltas = report.updates.weighted_sum(weights), report.model, report.updates.gathered()
+        seed, version = stream("low-rank factors", federation.seed), int(report.version[0])
+        offsets = []
+        for number, adapter in enumerate(federation.adapters):
+            key = stream("of an adapter", seed, version, number)
+            before = _matrices(model[None].double(), adapter)
+            merged = self.merge(weights, _factors(adapter, before, deltas, report, key))
+            up, down = (value.to(model.dtype) for value in (merged.up, merged.down))
+            for begin, value, old in ((adapter.up, up, before[0]), (adapter.down, down, before[1])):
+                direction[begin : begin + value.numel()] = (value.double() - old[0]).flatten()
+            if merged.product is not None:  # less what the new factors are after rounding
+                offsets.append((adapter.scaling * (merged.product - up.double() @ down.double())).flatten())
+        if offsets:
+            offset = (state[BASE_OFFSET] + torch.cat(offsets)).to(federation.dtype)
+            direction += 0.0 * offset.sum(
+                dtype=torch.float64
+            )  # NaN, so that the step is not taken, if the sum overflows
+            state = state | {BASE_OFFSET: offset}
+        return direction.to(model.dtype), state
+
+
+def _matrices(rows: torch.Tensor, adapter: Adapter) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return B ``[n, m, r]`` and A ``[n, r, k]`` of vectors ``[n, P]``."""
+    m, r, k = adapter.outputs, adapter.rank, adapter.inputs
+    up, down = rows[:, adapter.up : adapter.up + m * r], rows[:, adapter.down : adapter.down + r * k]
+    return up.reshape(-1, m, r), down.reshape(-1, r, k)
+
+
+def _factors(
+    adapter: Adapter, before: tuple[torch.Tensor, torch.Tensor], deltas: torch.Tensor, report: Report, key: int
+) -> Factors:
+    """Return the factors that reports hold: what a client received, cut to its rank, and its update."""
+    ranks = report.seen.get("rank")
+    full = torch.full((len(report),), adapter.rank, device=deltas.device)
+    ranks = full if ranks is None else to_device(ranks, deltas.device).to(torch.int64).minimum(full)
+    kept = (torch.arange(adapter.rank, device=deltas.device) < ranks[:, None]).double()
+    up, down = _matrices(deltas, adapter)
+    return Factors(
+        (before[0] + up.double()) * kept[:, None, :],
+        (before[1] + down.double()) * kept[:, :, None],
+        before[0][0],
+        before[1][0],
+        ranks,
+        key,
+    )

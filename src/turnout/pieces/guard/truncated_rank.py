@@ -1,0 +1,78 @@
+"""Adapters of a rank of the client's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError, refuse
+from turnout.core.device import to_device
+from turnout.core.types import Report, State, Task
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import Guard
+
+
+@dataclass(frozen=True)
+class TruncatedRank(Guard, name="truncated_rank"):
+    """Train adapters ``W + s B A`` of a smaller rank at some clients: the first columns of B and rows of A.
+
+    Client n receives the first ``ranks[n mod len(ranks)]`` of them. The others are zero, and so are their gradients, so that
+    local steps leave them alone. The server learns the rank, ``report.seen["rank"]``, by which `Flora`, `FlexLora`,
+    `HetLora`, `RaFlora` and `FedexLora` know what a client has sent. Messages are as long as without it.
+
+    Args:
+        ranks: one for all clients, one for each, or some that clients have in turns.
+
+    Raises:
+        ConfigurationError: for ranks below 1 or above that of the model, and for a model without adapters.
+
+    Example:
+        Ranks by how many examples clients have:
+
+        >>> import turnout as to
+        >>> data = to.data.digits().split(to.partition.Dirichlet(1.0), num_clients=10)
+        >>> ranks = tuple(8 if size > 150 else 2 for size in data.train.sizes.tolist())
+        >>> to.guard.TruncatedRank(ranks).ranks == ranks
+        True
+    """
+
+    gives: ClassVar[tuple[str, ...]] = ("rank",)
+
+    ranks: tuple[int, ...] = (4, 8)
+
+    def __post_init__(self) -> None:
+        whole = all(isinstance(rank, int) and not isinstance(rank, bool) and rank > 0 for rank in self.ranks)
+        if not self.ranks or not whole:
+            raise refuse("ranks", given=self.ranks, needed="whole numbers from 1 on")
+
+    def of(self, clients: Clients) -> np.ndarray:
+        """Return the rank of each client, int64 ``[B]``."""
+        return np.asarray(self.ranks)[clients.ids % len(self.ranks)]
+
+    def receive(self, task: Task, clients: Clients) -> Task:
+        """Return the task with adapters of the clients' ranks, ``[B, P]``."""
+        if not (adapters := clients.objective.network.adapters):
+            raise ConfigurationError("TruncatedRank needs a model with adapters: write models.HuggingFace(lora=8)")
+        most = min(adapter.rank for adapter in adapters)
+        if max(self.ranks) > most:
+            raise ConfigurationError(f"ranks: got {max(self.ranks)}, and the model has adapters of rank {most}")
+        params = task.params.expand(len(clients), -1).clone()
+        ranks = to_device(torch.from_numpy(self.of(clients)), params.device)[:, None]
+        for each in adapters:
+            gone = torch.arange(each.rank, device=params.device) >= ranks
+            up = params[:, each.up : each.up + each.outputs * each.rank].view(-1, each.outputs, each.rank)
+            down = params[:, each.down : each.down + each.rank * each.inputs].view(-1, each.rank, each.inputs)
+            up.masked_fill_(gone[:, None, :], 0.0)
+            down.masked_fill_(gone[:, :, None], 0.0)
+        return replace(task, params=params)
+
+    def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
+        """Return the report with the rank."""
+        del task, memory
+        if not report.delta.shape[1]:  # of measurements alone
+            return report
+        ranks = to_device(torch.from_numpy(self.of(clients)), report.delta.device)
+        return replace(report, seen=report.seen | {"rank": ranks})

@@ -1,0 +1,59 @@
+"""Aggregations of low-rank updates in plain NumPy, one client and one layer after the other, as their papers have them.
+
+`clients` has a weight, B and A for each client, B and A of the client's rank.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+
+
+def fedex_lora(clients, residual, scaling):
+    """FedEx-LoRA, equations 11 to 14: means of the factors, and the residual that goes into the frozen weights."""
+    up, down = sum(w * b for w, b, _ in clients), sum(w * a for w, _, a in clients)
+    ideal = sum(w * b @ a for w, b, a in clients)
+    return up, down, residual + scaling * (ideal - up @ down)
+
+
+def flora(clients, residual, scaling):
+    """FLoRA, equations 4 to 6: stacked factors, those of A weighted, go into the frozen weights."""
+    up = np.concatenate([b for _, b, _ in clients], axis=1)
+    down = np.concatenate([w * a for w, _, a in clients], axis=0)
+    return residual + scaling * up @ down
+
+
+def cut(matrix, rank):
+    """The nearest matrix of a rank."""
+    u, s, v = np.linalg.svd(matrix)
+    return u[:, :rank] @ np.diag(s[:rank]) @ v[:rank]
+
+
+def flexlora(clients, rank):
+    """FlexLoRA: the mean product, cut to rank r; its factors are unique up to signs."""
+    return cut(sum(w * b @ a for w, b, a in clients), rank)
+
+
+def hetlora(clients, rank):
+    """HetLoRA: factors padded with zeros, in proportion to the Frobenius norms of the products."""
+    sizes = np.array([w * np.linalg.norm(b @ a) for w, b, a in clients])
+    up, down = 0.0, 0.0
+    for share, (_, b, a) in zip(sizes / sizes.sum(), clients, strict=True):
+        missing = rank - len(a)
+        up = up + share * np.pad(b, ((0, 0), (0, missing)))
+        down = down + share * np.pad(a, ((0, missing), (0, 0)))
+    return up, down
+
+
+def raflora(clients, before, rank):
+    """raFLoRA: partitions between the ranks that clients have, each averaged over those who have it, then FlexLoRA's cut.
+
+    What no client has stays as it was.
+    """
+    total = np.zeros((len(before[0]), before[1].shape[1]))
+    for low, high in pairwise([0, *sorted({len(a) for _, _, a in clients} | {rank})]):
+        holders = [(w, b, a) for w, b, a in clients if len(a) >= high]
+        if not holders:
+            total += before[0][:, low:high] @ before[1][low:high]
+        for w, b, a in holders:
+            total += w / sum(each[0] for each in holders) * b[:, low:high] @ a[low:high]
+    return cut(total, rank)
