@@ -20,6 +20,7 @@ from ..laws.recipes import DATA, LOCAL, RECIPES, experiment
 SOME = (
     "fedau", "fedavg", "fedprox", "fednova", "folb", "folb_two_set", "fednu", "scaffold_p", "fedavg_p", "ditto", "maxfl",
     "mw_fed", "mifa", "scaffold, drawn twice, noisy", "fedau of secure sums", "maxfl of secure sums with a personal head",
+    "fedex_lora with fedau's weights, clipped", "flora", "raflora",
 )  # fmt: skip
 """One of each kind: with measurements before or after the choice, preparing, personal, told alone, keeping tables."""
 

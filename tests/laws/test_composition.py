@@ -21,7 +21,7 @@ from .recipes import LOCAL, RECIPES, experiment
 from .test_reports import batches, reordered, states_after
 
 NEED_MORE = ("clip_controls", "noise_share", "truncated_rank")
-"""They go with `PrivateSum` or with adapters alone: tests/pieces/aggregation has tests of the two, and tests/pieces/guard."""
+"""They go with `PrivateSum` or with adapters alone: see tests/pieces/aggregation."""
 GUARDS = {name: kind for name, kind in ALL_GUARDS.items() if name not in NEED_MORE}
 WITH_TABLES_OF_THEIR_OWN = ("private_sum", "secure_sum")
 """In tests/pieces/aggregation/test_private_sum.py and tests/deployment/test_secure_sum.py."""

@@ -40,7 +40,7 @@ for _name, _make in RECIPES.items():
 ROUNDS |= {name: _CHOICE for name in RECIPES if "fednu" in name and name != "fednu, uniform"}
 ROUNDS |= {name: _CHOICE for name in RECIPES if "power_of_choice" in name}
 ROUNDS |= {name: _FIRST for name in RECIPES if "maxfl" in name or "oort" in name or name in ("qffl", "mw_fed")}
-ROUNDS |= dict.fromkeys(("flexlora", "raflora"), _FACTORS)
+ROUNDS |= dict.fromkeys(("flexlora", "raflora"), _FACTORS) | {"hetlora": "frozen weights are hashed, once a run"}
 """Recipes whose clients, or whose selection, read something."""
 
 

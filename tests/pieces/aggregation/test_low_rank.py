@@ -1,0 +1,262 @@
+"""Adapters ``W + R + s B A`` whose weighted mean is exact, whoever takes part with whatever weight and rank."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from turnout import ALGORITHMS, AdamW, ConfigurationError, Experiment, compose, load, models
+from turnout.core.types import BASE_OFFSET, Adapter, Federation
+from turnout.engine.adapters import adapters_of
+from turnout.engine.objective import Objective
+from turnout.engine.parameters import Layout
+from turnout.pieces.aggregation import FedexLora, FlexLora, Flora, HetLora, RaFlora
+from turnout.pieces.base.server_step import server_step
+from turnout.pieces.guard import TruncatedRank
+from turnout.pieces.local import Scaffold
+from turnout.pieces.personalization import Personal
+from turnout.pieces.server_optimizer.sgd import ServerSgd
+from turnout.pieces.weighting import ByExamples, DivideByClients, DivideBySum, Participation
+from turnout.protocol.pace import Buffered
+from turnout.simulation import Simulation
+
+from ...tiny import SIZES, LoraLinear, adapted, classification, federation, report
+
+M, K, R, S, B = 4, 5, 4, 0.5, 6
+ADAPTER = Adapter("layer", 3, 3 + R * K, R, K, M, S)
+P = ADAPTER.up + M * R + 2
+KNOWN = replace(federation(8, P), adapters=(ADAPTER,))
+DATA = classification(features=10, classes=6)
+WEIGHTS = {
+    "by examples": (ByExamples(), DivideBySum()),
+    "that do not sum to 1": (Participation(3), DivideByClients()),
+}
+EXACT = {"fedex": FedexLora(), "flora": Flora(), "flexlora of full rank": FlexLora()}
+
+
+def weight(params, offset=0.0, rank=R):
+    """R + s B A."""
+    up = params[ADAPTER.up : ADAPTER.up + M * R].view(M, R)[:, :rank]
+    down = params[ADAPTER.down : ADAPTER.down + R * K].view(R, K)[:rank]
+    return offset + S * up @ down
+
+
+def steps(algorithm, ranks, rounds=4):
+    """After each round with random updates: what the layer multiplies by, and the weighted mean of what clients' do."""
+    rng = np.random.default_rng(3)
+    state = algorithm.init(torch.from_numpy(rng.normal(size=P)), KNOWN)
+    for version in range(rounds):
+        clients = np.sort(rng.permutation(8)[:B])
+        delta = torch.from_numpy(rng.normal(size=(B, P)))
+        own = np.full(B, R) if ranks is None else np.asarray(ranks)[clients % len(ranks)]
+        seen = {} if ranks is None else {"rank": torch.from_numpy(own)}
+        one = report(clients, delta, sizes=clients + 3, version=version, seen=seen)
+        offset = algorithm.shared(state).get(BASE_OFFSET, torch.zeros(M * K)).view(M, K)
+        before = weight(state.params, offset)
+        each = torch.stack([weight(state.params + d, offset, rank) for d, rank in zip(delta, own, strict=True)])
+        after, info = server_step(algorithm, state, one, KNOWN)
+        w = info["weights"]
+        expected = (1 - w.sum()) * before + torch.tensordot(w, each, dims=1)
+        others = state.params[-2:] + w @ delta[:, -2:]
+        torch.testing.assert_close(after.params[-2:], others, rtol=0, atol=1e-10)
+        state = after
+        yield weight(state.params, algorithm.shared(state).get(BASE_OFFSET, torch.zeros(M * K)).view(M, K)), expected
+
+
+@pytest.mark.parametrize("ranks", [None, (4, 1, 2)], ids=["equal ranks", "unequal ranks"])
+@pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS)
+@pytest.mark.parametrize("aggregation", EXACT.values(), ids=EXACT)
+def test_the_average_is_exact(aggregation, weights, ranks):
+    for found, expected in steps(compose(*weights, aggregation), ranks):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+def test_the_average_of_factors_is_not():
+    assert all((found - expected).abs().max() > 1e-2 for found, expected in steps(compose(), None))
+
+
+def test_of_equal_ranks_raflora_is_flexlora():
+    one, other = (list(steps(compose(piece), None)) for piece in (RaFlora(), FlexLora()))
+    for (found, _), (expected, _) in zip(one, other, strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+def test_of_products_that_are_all_zero_hetlora_takes_plain_means():
+    algorithm = compose(HetLora())
+    state = algorithm.init(torch.zeros(P, dtype=torch.float64), KNOWN)
+    delta = torch.zeros(2, P, dtype=torch.float64)
+    delta[:, ADAPTER.down] = torch.tensor([1.0, 3.0])
+    state, _ = server_step(algorithm, state, report([0, 1], delta), KNOWN)
+    assert state.params[ADAPTER.down] == 2.0
+
+
+@pytest.mark.parametrize("aggregation", EXACT.values(), ids=EXACT)
+def test_a_step_that_overflows_leaves_the_frozen_weights_alone(aggregation):
+    known = replace(KNOWN, dtype=torch.float32)
+    algorithm = compose(aggregation)
+    state = algorithm.init(torch.zeros(P), known)
+    state, _ = server_step(algorithm, state, report(range(3), torch.randn(3, P), dtype=torch.float32), known)
+    after, info = server_step(algorithm, state, report(range(3), torch.full((3, P), 1e37)), known)
+    assert info["num_dropped"] == 3
+    assert torch.equal(after.params, state.params)
+    for name, value in algorithm.shared(state).items():
+        assert torch.equal(algorithm.shared(after)[name], value)
+
+
+@pytest.mark.parametrize("engine", ["vectorised", "one_by_one"])
+def test_traced_steps_see_what_is_added_to_the_frozen_weights(engine):
+    """Gradients after so many calls that steps are replayed, and then with other frozen weights, are those of plain calls."""
+    objective = Objective(adapted(10, 6), engine=engine, offsets=True)
+    x, y = torch.randn(2, 4, 10), torch.randint(0, 6, (2, 4))
+    params, key = objective.initial.expand(2, -1).contiguous(), torch.zeros(2, dtype=torch.int64)
+    for _ in range(70):
+        objective.gradient(params, x, y, None, key)
+    offset = torch.randn(sum(each.outputs * each.inputs for each in objective.network.adapters))
+    for value in (offset, -offset, torch.zeros_like(offset)):
+        objective.network.rebase({BASE_OFFSET: value})
+        losses, gradients = objective.gradient(params, x, y, None, key)
+        plain = Objective(adapted(10, 6), engine=engine, offsets=True)
+        plain.network.rebase({BASE_OFFSET: value})
+        expected = plain.gradient(params, x, y, None, key, replay=False)
+        assert torch.equal(losses, expected[0])
+        assert torch.equal(gradients, expected[1])
+    if engine == "vectorised":
+        assert sum(objective.backends.values()) >= 1
+
+
+def run(name="flora", local=None, **options):
+    local = local or AdamW(lr=0.02, steps=10, batch_size=4)
+    return Experiment(DATA, adapted(10, 6), ALGORITHMS[name](local), rounds=10, evaluate_every=5, **options)
+
+
+def test_two_runs_of_a_process_share_no_frozen_weights():
+    """Steps of the second run would be replayed with what the first one has added by its end."""
+    one, other = (Simulation(run(engine="one_by_one")) for _ in range(2))
+    for _ in range(10):
+        one.round()
+    for _ in range(10):
+        other.round()
+    assert one.objective.backends
+    assert torch.equal(one.state.params, other.state.params)
+    assert torch.equal(*(each.coordinator.shared()[BASE_OFFSET] for each in (one, other)))
+
+
+@pytest.mark.parametrize("name", ["fedex_lora", "flora", "flexlora"])
+def test_the_trained_model_is_the_one_that_was_evaluated(name, tmp_path):
+    result = run(name).run(tmp_path)
+    for found in (result, load(tmp_path, model=adapted(10, 6))):
+        with torch.no_grad():
+            loss = nn.functional.cross_entropy(found.model(DATA.test.x), DATA.test.y)
+        np.testing.assert_allclose(float(loss), result.history.final("test_loss"), rtol=1e-6)
+        added = [value for key, value in found.state_dict().items() if key.endswith("base_offset")]
+        assert len(added) == (0 if name == "flexlora" else 2)
+        assert all(value.abs().max() > 1e-4 for value in added)
+
+
+def test_messages_count_what_is_added_to_the_frozen_weights():
+    numbers = {name: Simulation(run(name)) for name in ("fedavg", "fedex_lora", "flora", "flexlora")}
+    for simulation in numbers.values():
+        simulation.round()
+    n, plain = len(SIZES), numbers["fedavg"].row
+    for name, simulation in numbers.items():
+        offset = 0 if name in ("fedavg", "flexlora") else 4 * (10 * 12 + 12 * 6)
+        assert simulation.row["bytes_up"] == plain["bytes_up"]
+        assert simulation.row["bytes_down"] == plain["bytes_down"] + n * offset
+
+
+def test_a_client_of_a_small_rank_trains_its_part_alone():
+    simulation = Simulation(Experiment(DATA, adapted(10, 6), compose(TruncatedRank((1, 3)), AdamW(lr=0.1))))
+    sent = simulation.train(np.arange(2))
+    assert sent.seen["rank"].tolist() == [1, 3]
+    for row, rank in ((0, 1), (1, 3)):
+        named = simulation.objective.layout.split(sent.delta[row])
+        for layer in "03":
+            assert (named[f"{layer}.lora_A"].abs().sum(dim=1) > 0).tolist() == [j < rank for j in range(3)]
+            assert (named[f"{layer}.lora_B"].abs().sum(dim=0) > 0).tolist() == [j < rank for j in range(3)]
+
+
+class Magnitude(LoraLinear):
+    """An adapter with a magnitude, as DoRA has it."""
+
+    def __init__(self):
+        super().__init__(10, 6, 2)
+        self.lora_magnitude_vector = nn.Parameter(torch.ones(6))
+
+
+class Beside(nn.Module):
+    """A model that holds factors beside the layer that they adapt."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = nn.Linear(10, 6).requires_grad_(False)
+        self.lora_A, self.lora_B = nn.Parameter(torch.ones(2, 10)), nn.Parameter(torch.ones(6, 2))
+
+    def forward(self, x):
+        return self.base(x) + x @ self.lora_A.T @ self.lora_B.T
+
+
+class Transposed(LoraLinear):
+    """An adapted layer with fewer outputs than its factors."""
+
+    def forward(self, x):
+        return super().forward(x)[..., :4]
+
+
+def start(model, algorithm=None, **options):
+    return Simulation(Experiment(DATA, model, algorithm or ALGORITHMS["fedex_lora"](), rounds=1, **options))
+
+
+NONE = "FedexLora averages products of low-rank factors, and the model has no adapter"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: start(models.Logistic()), NONE),
+        (lambda: start(nn.Sequential(Magnitude())), NONE),
+        (lambda: start(adapted(10, 6), ALGORITHMS["fedex_lora"](also=(Personal("*lora_B*"),))), NONE),
+        (lambda: start(Beside()), "the model holds lora_A and lora_B itself"),
+        (lambda: start(nn.Sequential(Transposed(10, 6, 2))), "a Transposed has lora_B of 6 rows and 4 outputs"),
+        (lambda: start(adapted(10, 6), pace=Buffered(buffer_size=2)), "began as the same ones, and with Buffered"),
+        (lambda: compose(Flora(), ServerSgd(0.5)), "Flora says what the factors are after the step, and ServerSgd"),
+        (
+            lambda: compose(FlexLora(), Scaffold()),
+            "FlexLora replaces the factors in every step, and clients keep control",
+        ),
+        (lambda: compose(RaFlora(), AdamW(keep_state=True)), "RaFlora replaces the factors .* keep_state=False"),
+        (lambda: TruncatedRank(()), r"ranks: got \(\), needed whole numbers from 1 on"),
+        (lambda: TruncatedRank((2, 0)), r"ranks: got \(2, 0\), needed whole numbers from 1 on"),
+        (
+            lambda: start(adapted(10, 6), compose(TruncatedRank((4,)))).train(np.arange(2)),
+            "got 4, .* adapters of rank 3",
+        ),
+        (
+            lambda: start(models.Logistic(), compose(TruncatedRank((1,)))).train(np.arange(2)),
+            "TruncatedRank needs a model",
+        ),
+    ],
+)
+def test_refusals(make, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make()
+
+
+def test_a_piece_that_moves_the_base_says_how():
+    class Moves(FlexLora):
+        moves_base = True
+
+        def base_offset(self, state):
+            return super(FlexLora.__bases__[0], self).base_offset(state)
+
+    with pytest.raises(NotImplementedError, match="Moves declares moves_base: it has to define base_offset"):
+        compose(Moves()).shared(compose(Moves()).init(torch.zeros(P), KNOWN))
+
+
+def test_adapters_of_a_model_with_convolutions_are_none():
+    conv = nn.Module()
+    conv.lora_A, conv.lora_B = nn.Conv2d(1, 2, 1), nn.Conv2d(2, 3, 1)
+    model = nn.Sequential(conv)
+    assert adapters_of(model, Layout.of(model)) == ()
+    assert Federation(1, 1).adapters == ()
