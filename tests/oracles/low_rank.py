@@ -10,8 +10,8 @@ import numpy as np
 
 def fedex_lora(clients, residual, scaling):
     """FedEx-LoRA, equations 11 to 14: means of the factors, and the residual that goes into the frozen weights."""
-    up, down = sum(w * b for w, b, _ in clients), sum(w * a for w, _, a in clients)
-    ideal = sum(w * b @ a for w, b, a in clients)
+    up, down = (np.sum([w * pair[i] for w, *pair in clients], axis=0) for i in (0, 1))
+    ideal = np.sum([w * b @ a for w, b, a in clients], axis=0)
     return up, down, residual + scaling * (ideal - up @ down)
 
 

@@ -13,6 +13,7 @@ from turnout.engine.adapters import adapters_of
 from turnout.engine.objective import Objective
 from turnout.engine.parameters import Layout
 from turnout.pieces.aggregation import FedexLora, FlexLora, Flora, HetLora, RaFlora
+from turnout.pieces.base import Aggregation
 from turnout.pieces.base.server_step import server_step
 from turnout.pieces.guard import TruncatedRank
 from turnout.pieces.local import Scaffold
@@ -147,6 +148,7 @@ def test_two_runs_of_a_process_share_no_frozen_weights():
 def test_the_trained_model_is_the_one_that_was_evaluated(name, tmp_path):
     result = run(name).run(tmp_path)
     for found in (result, load(tmp_path, model=adapted(10, 6))):
+        assert DATA.test is not None
         with torch.no_grad():
             loss = nn.functional.cross_entropy(found.model(DATA.test.x), DATA.test.y)
         np.testing.assert_allclose(float(loss), result.history.final("test_loss"), rtol=1e-6)
@@ -246,9 +248,7 @@ def test_refusals(make, message):
 def test_a_piece_that_moves_the_base_says_how():
     class Moves(FlexLora):
         moves_base = True
-
-        def base_offset(self, state):
-            return super(FlexLora.__bases__[0], self).base_offset(state)
+        base_offset = Aggregation.base_offset
 
     with pytest.raises(NotImplementedError, match="Moves declares moves_base: it has to define base_offset"):
         compose(Moves()).shared(compose(Moves()).init(torch.zeros(P), KNOWN))

@@ -68,7 +68,9 @@ class Computer:
         device = torch.device(experiment.device)
         personal = own.chosen(module) if own else frozenset()
         aggregation = algorithm.aggregation
-        self.objective = Objective(module, experiment.loss, experiment.engine, device, personal, aggregation.moves_base)
+        self.objective = Objective(
+            module, experiment.loss, experiment.engine, device, personal, offsets=aggregation.moves_base
+        )
         if engine is not None:
             self.objective.use(Choice(engine, "as the server has it"))
         x, self.transforms = bake(experiment.data.transforms, experiment.data.train.x)
