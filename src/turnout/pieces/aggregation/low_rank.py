@@ -89,8 +89,8 @@ class LowRank(Aggregation):
         name, server = type(self).__name__, type(algorithm.server).__name__
         if not algorithm.server.adds_direction:
             raise ConfigurationError(
-                f"{name} says what the factors are after the step, and {server} would move them elsewhere: write "
-                "ServerSgd(1.0)"
+                f"{name} says what the factors are after the step, and {server} would move them elsewhere: leave "
+                "server_lr at 1.0, and other optimizers of the server out"
             )
         if self.new_factors and (kept := (*algorithm.keeps, *algorithm.local.remembers)):
             raise ConfigurationError(
