@@ -78,8 +78,8 @@ def reaper(monkeypatch):
     monkeypatch.setattr(store, "move", found.around("server", os.replace))
     monkeypatch.setattr(store.Store, "commit", found.around("server", store.Store.commit))
     monkeypatch.setattr(checkpoint, "save", found.around("server", checkpoint.save))
-    monkeypatch.setattr(state, "_sync", found.around("client", nothing))
-    monkeypatch.setattr(state, "_move", found.around("client", os.replace))
+    monkeypatch.setattr(state, "sync", found.around("client", nothing))
+    monkeypatch.setattr(state, "move", found.around("client", os.replace))
     monkeypatch.setattr(state, "_write", found.around("client", state._write))
     return found
 

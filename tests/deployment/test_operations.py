@@ -231,7 +231,7 @@ def test_what_does_not_fit(monkeypatch):
     """MIFA keeps N x P on the server: so many clients as fit, and no more; rates given for each are for so many."""
     mifa = Setting.of(replace(RUN, algorithm=RECIPES["mifa"](LOCAL)))
     assert mifa.check_clients(8, None) == 100_000
-    monkeypatch.setattr(settings_of, "memory", lambda: 1 << 20)
+    monkeypatch.setattr(settings_of, "memory_bytes", lambda: 1 << 20)
     with pytest.raises(
         ConfigurationError, match=r"mifa keeps 592 bytes of every client .* write --max-clients \d+ or less"
     ):
