@@ -26,7 +26,7 @@ from turnout.population import Everyone, Population
 from turnout.population.requirement import WarmUp
 from turnout.population.speed.distributions import UNEQUAL
 from turnout.protocol.fits import check_pace
-from turnout.protocol.pace import Buffered, Pace, Rounds
+from turnout.protocol.pace import Buffered, BufferedGroups, Pace, Rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Configuration:
 
     def __post_init__(self) -> None:
         self._check_kinds()
-        if isinstance(self.pace, Buffered) and self.population.speed is None:
+        if isinstance(self.pace, Buffered | BufferedGroups) and self.population.speed is None:
             object.__setattr__(self, "population", replace(self.population, speed=UNEQUAL))
         if self.label_groups is not None and self.algorithm.personal is not None:
             raise ConfigurationError(

@@ -37,7 +37,9 @@ BUFFERS: Mapping[str, Table] = {
 }
 """Options of the buffer of algorithms that are what they are by it. Ringmaster's bound is to be searched."""
 
-BY_PACE: Mapping[str, Table] = {"buffered": {"availability": {"name": "everyone"}, "pace": {"name": "buffered"}}}
+BY_PACE: Mapping[str, Table] = {
+    name: {"availability": {"name": "everyone"}, "pace": {"name": name}} for name in ("buffered", "buffered_groups")
+}
 """For each pace. Availability that counts rounds needs ``population.seconds_per_round`` too."""
 
 LATE_STEP_SIZES: Mapping[str, Mapping[str, float]] = {

@@ -28,7 +28,7 @@ from turnout.pieces.base import Piece
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.selection import Uniform
 from turnout.population import Availability, Population
-from turnout.protocol.pace import Buffered, Pace
+from turnout.protocol.pace import Buffered, BufferedGroups, Pace
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Settings:
         A cohort of a recipe's own size has no meaning there; one that was asked for is refused with the reason.
         """
         asked = "selection" in self.table or "cohort_size" in self.table["algorithm"]
-        buffered = isinstance(self.pace(), Buffered)
+        buffered = isinstance(self.pace(), Buffered | BufferedGroups)
         if asked or not buffered or not isinstance(self.algorithm().selection, Uniform):
             return self
         return replace(self, table={**self.table, "selection": {"name": "all_available"}})

@@ -54,6 +54,9 @@ class Updates(ABC):
     dtype: torch.dtype
     device: torch.device
 
+    fixed: torch.Tensor | None = None
+    """What each row was multiplied by before it was summed, ``[B]``, where that is its weight but for its staleness."""
+
     @staticmethod
     def of(rows: torch.Tensor | Updates) -> Updates:
         """Return a matrix as `Updates`, which it may be already."""

@@ -195,6 +195,54 @@ class Summed(OnlySums):
             raise RuntimeError("weights turned out not to be proportional to the factors that were announced for them")
         return times * self.sum
 
+    def joined(self, others: Sequence[Summed]) -> SumsOfGroups:
+        """Return the sums of several groups."""
+        parts = (self, *others)
+        group = torch.repeat_interleave(torch.tensor([len(part) for part in parts]))
+        return SumsOfGroups(parts, group.to(self.device), torch.cat([part.weights for part in parts]))
+
+
+class SumsOfGroups(OnlySums):
+    """Rows of which sums over groups are left, with weights that are final but for one factor of each group.
+
+    Args:
+        parts: the sum of each group.
+        group: which one each row is in, int64 ``[B]``, the rows of a group in the order of its own.
+        weights: u, float64 ``[B]``; 0 for rows that are in no sum.
+    """
+
+    def __init__(self, parts: Sequence[Summed], group: torch.Tensor, weights: torch.Tensor) -> None:
+        self.parts, self.group, self.weights = parts, group, weights
+        first = parts[0]
+        self.shape, self.dtype = torch.Size((len(weights), *first.shape[1:])), first.dtype
+        self.device = first.device
+
+    @property
+    def fixed(self) -> torch.Tensor:
+        """The weights with which clients have multiplied their updates."""
+        return self.weights
+
+    def take(self, index: torch.Tensor) -> SumsOfGroups:
+        """Return all rows that count, once each, in another order."""
+        kept = self.weights[index]
+        if len(index.unique()) < len(index) or kept.count_nonzero() < self.weights.count_nonzero():
+            raise RuntimeError("rows that were summed can be neither doubled nor taken out again")
+        return SumsOfGroups(self.parts, self.group[index], kept)
+
+    def where(self, kept: torch.Tensor) -> SumsOfGroups:
+        """Return the same sums, where the other rows are in them with weight 0."""
+        if self.weights.where(~kept, 0.0).any():
+            _refuse("some of them", kept)
+        return self
+
+    def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
+        """Return the sum of the groups' sums, each times what these weights are of its own."""
+        total = torch.zeros_like(self.parts[0].sum)
+        for number, part in enumerate(self.parts):
+            rows = self.group == number
+            total += Summed(part.sum, self.weights[rows], self.dtype).weighted_sum(weights[rows])
+        return total
+
 
 class LazySum(OnlySums):
     """Rows that are all here, with factors that their weights will be proportional to: `Summed` when they are asked for.

@@ -25,6 +25,8 @@ class Batch:
         turn: 0 for a client's first report, then 1, ...; int64 ``[B]``.
         repeat_index: how often each client had been given the same version before, int64 ``[B]``; None is never.
         is_streamable: whether updates may be summed as they come in.
+        groups: the groups of clients whose tasks these are; 0 is the round of all.
+        group_of: the group of each, int64 ``[B]``, where groups have sums of their own; None where there is one sum at most.
     """
 
     phase: Phase
@@ -35,6 +37,8 @@ class Batch:
     turn: np.ndarray
     repeat_index: np.ndarray | None
     is_streamable: bool
+    groups: tuple[int, ...] = (0,)
+    group_of: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.clients)

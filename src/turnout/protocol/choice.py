@@ -82,8 +82,11 @@ class Choice:
 
     def there(self, clients: np.ndarray) -> np.ndarray:
         """Return which of `clients` are there and idle, bool ``[n]``."""
-        there = self.availability.available(clients, self.round)
-        return there & np.array([self._pace.idle(client) for client in clients.tolist()], dtype=bool)
+        return self.here(clients) & np.array([self._pace.idle(client) for client in clients.tolist()], dtype=bool)
+
+    def here(self, clients: np.ndarray) -> np.ndarray:
+        """Return which of `clients` are there, idle or not, bool ``[n]``."""
+        return self.availability.available(clients, self.round)
 
     def choose(self, count: int, but: Iterable[int] = ()) -> list[int]:
         """At most `count` clients who are there and idle, ascending, none of `but`; fewer only if there are no more."""

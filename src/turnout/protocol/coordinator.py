@@ -5,7 +5,7 @@ A simulation in virtual time and a server on a network drive the same object; de
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -48,7 +48,7 @@ class Coordinator:
         models: the model of every version that somebody may still report about, ``[P]``.
         influence: what every client has contributed; None if nobody asked for it.
         measured: what those said who were asked before the cohort of the present round was chosen; None without.
-        attendance: who takes part in the extra phases of the present round; None before they begin.
+        attendances: who takes part in the extra phases of the present round, by 0, or of groups, by their numbers.
         barred: clients that take part in no extra phases any more, because they broke the protocol.
     """
 
@@ -78,7 +78,7 @@ class Coordinator:
             self.scheduler.cohorts.allow(self._took_part.may)
         if isinstance(algorithm.selection, RecordingSelection):
             self.scheduler.cohorts.recall(lambda: self.state.slots["selection"])
-        self.attendance: Attendance | None = None
+        self.attendances: dict[int, Attendance] = {}
         self.barred: set[int] = set()
         if algorithm.aggregation.phases:
             self.scheduler.through = self._through
@@ -126,8 +126,8 @@ class Coordinator:
     def batch(self, action: Step | Gather) -> Batch:
         """Return the tasks of a step or of a phase that is over, in the order in which their reports are to be given."""
         self._grow()
-        if isinstance(action, Step) and self.attendance is not None:
-            action = _of_sum(action, self.attendance)
+        if isinstance(action, Step) and self.attendances:
+            action = _of_sum(action, [self.attendances[group] for group in action.groups])
         phase: Phase = "train" if isinstance(action, Step) else action.phase
         tasks, clients = np.array(action.tasks, dtype=np.int64), np.array(action.clients, dtype=np.int64)
         versions = np.array(
@@ -141,7 +141,12 @@ class Coordinator:
         again = None
         if self._mixes:
             again = self._trained.of_batch(clients, versions, turn)
-        return Batch(phase, self.state.version, tasks, clients, versions, turn, again, streams)
+        groups = tuple(action.groups) if isinstance(action, Step) else (action.group,)
+        group_of = None
+        if self.attendances and groups != (0,) and phase == "train":
+            owner = {client: group for group in groups for client in self.attendances[group].used()}
+            group_of = np.array([owner[client] for client in clients.tolist()], dtype=np.int64)
+        return Batch(phase, self.state.version, tasks, clients, versions, turn, again, streams, groups, group_of)
 
     def present_batch(self, clients: np.ndarray, phase: Phase) -> Batch:
         """Return a batch of different clients, ascending, who do a task that nobody gave them, from the present model."""
@@ -188,13 +193,12 @@ class Coordinator:
         """Return whom to ask for an extra phase of this round, of all who completed the phase before."""
         clients, aggregation = wanted.first, self.algorithm.aggregation
         if wanted.phase == aggregation.phases[0]:
-            self.attendance = aggregation.attendance(self.federation.seed, version)
+            self.attendances[wanted.group] = aggregation.attendance(self.federation.seed, wanted.group or version)
             may = self._took_part.may(np.array(clients, dtype=np.int64), version)  # nobody can be taken out of a sum
             clients = [
                 client for client, allowed in zip(clients, may, strict=True) if allowed and client not in self.barred
             ]
-        assert self.attendance is not None
-        return self.attendance.ask(wanted.phase, clients)
+        return self.attendances[wanted.group].ask(wanted.phase, clients)
 
     def no_reports(self) -> Report:
         """Return the reports of nobody."""
@@ -216,8 +220,7 @@ class Coordinator:
             self._prepared = reports
             return
         if batch.phase in self.algorithm.aggregation.phases:
-            assert self.attendance is not None
-            self.attendance.gathered(batch.phase, batch.clients.tolist())
+            self.attendances[batch.groups[0]].gathered(batch.phase, batch.clients.tolist())
             return
         self.measured = self._counted(reports)
         self.scheduler.cohorts.measured(self.measured)
@@ -246,7 +249,9 @@ class Coordinator:
         self._note(batch, reports, info)
         kept = {version: model for version, model in self.models.items() if version in needed}
         self.models = kept | {self.state.version: self.state.params}
-        prepared, self._prepared, self.measured, self.attendance = self._prepared, None, None, None
+        prepared, self._prepared, self.measured = self._prepared, None, None
+        sums = self.scheduler.pace.sums
+        self.attendances = {group: attendance for group, attendance in self.attendances.items() if group in sums}
         return Stepped(reports, info, before.version, prepared)
 
     def _in_time(self, reports: Report) -> tuple[Report, Info]:
@@ -314,8 +319,8 @@ class Coordinator:
         own |= self._trained.state() | self._took_part.state() | {"version": np.array(self.state.version)}
         own |= {"clients": np.array(self.federation.num_clients)}  # who enrolled since then has no rows yet
         own |= {} if self.influence is None else self.influence.state()
-        if self.attendance is not None:
-            own |= {f"sum.{name}": value for name, value in self.attendance.state().items()}
+        for group, attendance in self.attendances.items():
+            own |= {f"sum.{group}.{name}": value for name, value in attendance.state().items()}
         earlier = {str(version): model for version, model in self.models.items() if version != self.state.version}
         found = groups | {"model": {"params": self.state.params}, "coordinator": as_tensors(own), "models": earlier}
         return found if self.measured is None else found | {"measured": report_as_tensors(self.measured)}
@@ -340,18 +345,21 @@ class Coordinator:
         if self.influence is not None:
             self.influence.restore(own)
         self.scheduler.restore({name: as_arrays(group(f"schedule.{name}")) for name in self.scheduler.state()})
-        if extra := {name.removeprefix("sum."): value for name, value in own.items() if name.startswith("sum.")}:
-            self.attendance = self.algorithm.aggregation.attendance(self.federation.seed, self.state.version)
-            self.attendance.restore(extra)
+        self.attendances = {}
+        for group in sorted({int(name.split(".")[1]) for name in own if name.startswith("sum.")}):
+            extra = {name.split(".", 2)[2]: value for name, value in own.items() if name.startswith(f"sum.{group}.")}
+            attendance = self.algorithm.aggregation.attendance(self.federation.seed, group or self.state.version)
+            attendance.restore(extra)
+            self.attendances[group] = attendance
         self.measured = None
         if measured := group("measured"):
             self.measured = report_of_tensors(measured, device)
             self.scheduler.cohorts.measured(self.measured)
 
 
-def _of_sum(step: Step, attendance: Attendance) -> Step:
-    """Return a step with the tasks of the clients whose updates are in its sum; of nobody where it cannot be opened."""
-    summed = set(attendance.used())
+def _of_sum(step: Step, attendances: Sequence[Attendance]) -> Step:
+    """Return a step with the tasks of the clients whose updates are in its sums; of nobody where none can be opened."""
+    summed = {client for attendance in attendances for client in attendance.used()}
     rows = [i for i, client in enumerate(step.clients) if client in summed]
     return step._replace(
         **{name: tuple(getattr(step, name)[i] for i in rows) for name in ("tasks", "clients", "versions")}

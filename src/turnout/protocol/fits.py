@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from turnout.core.checks import ConfigurationError
-from turnout.pieces.base import Correction, InformsClients, Selection
+from turnout.pieces.base import Correction, InformsClients, Normaliser, Selection
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Population
 from turnout.protocol.pace import Pace, Rounds
@@ -28,12 +28,34 @@ def check_pace(pace: Pace, algorithm: Algorithm) -> None:
     Raises:
         ConfigurationError: with the reason that the piece gives.
     """
+    if pace.forms_groups and algorithm.aggregation.phases:
+        _check_groups(algorithm)
     if pace.steps_are_rounds:
         if isinstance(pace, Rounds) and pace.over_selection != 1.0:
             algorithm.selection.enlarged(pace.over_selection)
         return
     for piece, reason in _needs_rounds(algorithm):
-        raise ConfigurationError(f"{_of(piece, reason, pace)}: write a pace with rounds, such as Rounds()")
+        if piece is algorithm.aggregation and piece.sums_groups and pace.forms_groups:
+            continue
+        or_groups = ", or BufferedGroups(), whose groups mask among themselves" if _sums_groups(piece) else ""
+        raise ConfigurationError(f"{_of(piece, reason, pace)}: write a pace with rounds, such as Rounds(){or_groups}")
+
+
+def _sums_groups(piece: Any) -> bool:
+    """Return whether a piece needs no rounds where groups of clients do rounds of their own."""
+    return getattr(piece, "sums_groups", False)
+
+
+def _check_groups(algorithm: Algorithm) -> None:
+    """Refuse weights that are not known when the clients of a group mask, before other groups enter the step."""
+    for piece in algorithm.weighting:
+        if isinstance(piece, Normaliser) or piece.of_staleness or piece.participation != "others":
+            continue
+        raise ConfigurationError(
+            f"{type(piece).__name__} weighs a client by when others took part, and the clients of a group multiply by their "
+            "weight before it is known which groups take part in the step: use weights of a client's own participation, "
+            "such as Participation without groups, or of its staleness, such as ByStaleness"
+        )
 
 
 def check_clock(pace: Pace, population: Population) -> None:

@@ -64,8 +64,7 @@ class Scheduler:
 
     def resume(self, time: float) -> None:
         """Go on behind a step that was planned to be the last one: tasks that were open by then have ended."""
-        self.pace.open.end_all()
-        self._todo = deque(self.pace.joined(time))
+        self._todo = deque(self.pace.resume(time))
 
     def reported(self, time: float, client: int, task: int, version: int) -> None:
         """Take the report of a task, trained from `version`."""
@@ -96,7 +95,10 @@ class Scheduler:
 
     def next(self, time: float) -> Told | None:
         """Return the next thing to do; None if nothing is to be done until something happens."""
-        while self._todo:
+        while self._todo or (more := self.pace.more()):
+            if not self._todo:
+                self._todo.extend(more)
+            self._free(self.pace.freed(), surely_there=False)
             action = self._todo.popleft()
             match action:
                 case Choose():
@@ -114,7 +116,7 @@ class Scheduler:
     def _answer(self, time: float, wanted: Choose) -> None:
         """Choose."""
         if wanted.phase not in PHASES:
-            self._todo.extend(self.pace.chosen(time, self._of_those(wanted)))
+            self._todo.extend(self.pace.chosen(time, self._of_those(wanted), wanted.group))
             return
         if wanted.most is None:
             cohort = self.cohorts(wanted, self.pace.version)
@@ -123,13 +125,16 @@ class Scheduler:
             clients = np.unique(self.cohort).tolist() if repeats else list(map(int, cohort))
         else:
             clients = self._some(wanted.most, wanted.first)
+            if len(clients) < wanted.least:
+                self._free(clients)
+                clients = []
         if clients or not self._patient:
             self._todo.extend(self.pace.chosen(time, clients))
 
     def _of_those(self, wanted: Choose) -> list[int]:
         """Return whom to ask for an extra phase: nobody, or those who are still there."""
         clients = np.array(self.through(wanted, self.pace.version), dtype=np.int64)
-        return clients.tolist() if self._choice is None else clients[self._choice.there(clients)].tolist()
+        return clients.tolist() if self._choice is None else clients[self._choice.here(clients)].tolist()
 
     def _some(self, most: int, first: Sequence[int]) -> list[int]:
         """Choose at most so many, these first."""
@@ -150,6 +155,7 @@ class Scheduler:
             "wanted": np.array(counts).reshape(-1, 2),
             "first": np.array([client for choose in wanted for client in choose.first], dtype=np.int64),
             "phase": np.array([self._phases.index(choose.phase) for choose in wanted], dtype=np.int64),
+            "of": np.array([(choose.group, choose.least) for choose in wanted], dtype=np.int64).reshape(-1, 2),
             "cohort": self.cohort,
         }
         groups = {"pace": self.pace.state(), "scheduler": own}
@@ -162,8 +168,8 @@ class Scheduler:
             self._choice.restore(dict(state["choice"]))
         own = state["scheduler"]
         first, self.cohort = own["first"].tolist(), own["cohort"]
-        wanted = zip(own["wanted"].tolist(), own["phase"].tolist(), strict=True)
+        wanted = zip(own["wanted"].tolist(), own["phase"].tolist(), own["of"].tolist(), strict=True)
         self._todo = deque(
-            Choose(None if most < 0 else int(most), first, factor, self._phases[phase])
-            for (most, factor), phase in wanted
+            Choose(None if most < 0 else int(most), first, factor, self._phases[phase], group, least)
+            for (most, factor), phase, (group, least) in wanted
         )

@@ -44,12 +44,21 @@ class StreamingSum(ReportBuffer):
         federation: as ever.
         alone: whether all reports come at once. They are then summed when the server asks for it, and nobody needs to
             wait for them before.
+        version: of which factors are, where clients multiply by them before it is known which step uses their sum; None is
+            the present one.
     """
 
-    def __init__(self, algorithm: Algorithm, state: ServerState, federation: Federation, alone: bool = False) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        state: ServerState,
+        federation: Federation,
+        alone: bool = False,
+        version: int | None = None,
+    ) -> None:
         super().__init__()
         self._algorithm, self._state, self._federation = algorithm, state, federation
-        self._alone = alone
+        self._alone, self._version = alone, version
         self._factors: list[torch.Tensor] = []
         self._sums: dict[str, RunningSum] = {}
 
@@ -90,7 +99,7 @@ class StreamingSum(ReportBuffer):
     def _of(self, report: Report) -> torch.Tensor:
         """Return the product of all factors, float64 ``[b]``; of reports that hold no update, ones."""
         chain = self._algorithm.weighting if report.delta.shape[1] else ()
-        return product_of_factors(chain, self._state, self._federation, report)
+        return product_of_factors(chain, self._state, self._federation, report, self._version)
 
     def reports(self) -> Report:
         """All reports, with sums in place of vectors."""
@@ -104,17 +113,32 @@ class StreamingSum(ReportBuffer):
         return replace(report, delta=delta, extra=extra)
 
 
+def of_groups(parts: Sequence[Report]) -> Report:
+    """Return the reports of the groups of a step one group after the other, each with its sum in place of updates."""
+    first, *others = (part.updates for part in parts)
+    return replace(Report.cat(parts), delta=first.joined(others))
+
+
 def product_of_factors(
-    chain: Sequence[Weighting], state: ServerState, federation: Federation, report: Report
+    chain: Sequence[Weighting], state: ServerState, federation: Federation, report: Report, version: int | None = None
 ) -> torch.Tensor:
     """Return what a chain of weightings multiplies each report by, float64 ``[b]``; 0 for those that are known to be dropped.
 
     Of the reports only scalars are read.
+
+    Args:
+        chain: of weightings.
+        state, federation, report: as for `Weighting.apply`.
+        version: of a group that trained from it, whose weights are of that version but for their staleness, which the step
+            that uses its sum decides; None takes the factors of the step from the present version.
     """
+    grouped, version = version is not None, state.version if version is None else version
     good = np.ones(len(report), dtype=bool) if report.good is None else report.good
     product = to_device(good, state.params.device, torch.float64)
     for i, piece in enumerate(chain):
-        factors = piece.factors(report, state.version, state.slots[f"weighting.{i}"], federation)
+        if grouped and piece.of_staleness:
+            continue
+        factors = piece.factors(report, version, state.slots[f"weighting.{i}"], federation)
         factors = to_device(check_weights(piece, factors, len(report)), product.device)
         product = (product * factors).where(product != 0, 0.0)
     return product

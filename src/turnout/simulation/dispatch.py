@@ -18,7 +18,7 @@ from turnout.population import BoundAttack, BoundSpeed
 from turnout.protocol.batch import Batch, Stepped
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Gather, Step
-from turnout.protocol.streaming import ReportBuffer, StreamingSum
+from turnout.protocol.streaming import ReportBuffer, StreamingSum, of_groups
 from turnout.simulation.lanes import chunks
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.opt_in import OptIn
@@ -97,9 +97,10 @@ class SimulatedClients:
         if not len(batch) or batch.phase in self.algorithm.aggregation.phases:
             return coordinator.no_reports()
         reports, order = [], []
-        for turn in range(int(batch.turn.max()) + 1):
-            rows = np.flatnonzero(batch.turn == turn)
-            mine, parts = collectives.share(len(rows)), self._buffer(coordinator, batch, len(rows))
+        together_in = batch.turn if batch.group_of is None else batch.group_of
+        for number in np.unique(together_in).tolist():
+            rows = np.flatnonzero(together_in == number)
+            mine, parts = collectives.share(len(rows)), self._buffer(coordinator, batch, rows)
             idle = mine.start == mine.stop
             for some in chunks(slice(0, 1) if idle else mine, self.workspace.lanes):
                 clients = batch.clients[rows[some]]
@@ -112,14 +113,17 @@ class SimulatedClients:
                 remember(self.memory, batch.clients[rows], coordinator.federation.device)
             reports.append(together(parts.reports(), len(rows)))
             order.append(rows)
+        if batch.group_of is not None:
+            return of_groups(reports).take(np.argsort(np.concatenate(order)))
         return reports[0] if len(reports) == 1 else Report.cat(reports).take(np.argsort(np.concatenate(order)))
 
-    def _buffer(self, coordinator: Coordinator, batch: Batch, num_clients: int) -> ReportBuffer:
-        """Return what takes the reports of so many clients: summed as they come in, where that is possible."""
+    def _buffer(self, coordinator: Coordinator, batch: Batch, rows: np.ndarray) -> ReportBuffer:
+        """Return what takes the reports of some rows: summed as they come in, where that is possible."""
         if not batch.is_streamable:
             return ReportBuffer()
-        alone = collectives.world_size() == 1 and num_clients <= self.workspace.lanes
-        return StreamingSum(self.algorithm, coordinator.state, coordinator.federation, alone)
+        version = None if batch.group_of is None else int(batch.versions[rows[0]])
+        alone = collectives.world_size() == 1 and len(rows) <= self.workspace.lanes and version is None
+        return StreamingSum(self.algorithm, coordinator.state, coordinator.federation, alone, version)
 
     def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
         """Nothing: what clients remember has moved when they trained."""

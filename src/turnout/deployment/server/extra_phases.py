@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from turnout.core.types import Report, State
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.wire.format import Assignment, decode
 from turnout.pieces.base.phases import ServerSide
+from turnout.protocol.batch import Batch
 from turnout.protocol.coordinator import Coordinator
+from turnout.protocol.streaming import of_groups
 
 log = logging.getLogger("turnout.server")
 
@@ -37,57 +41,81 @@ class ExtraPhases:
         self.barred: dict[int, str] = {}
 
     def take(self, client: int, body: str, task: Assignment) -> None:
-        """Take the message of a client on a task of the present round."""
-        if self.declared:
-            self._messages.setdefault(task.phase, {})[client] = body, task
+        """Take the message of a client on a task of the present round, or of its group."""
+        if not self.declared:
+            return
+        if task.phase == "train":  # what it has sent in a group that was given up is of no use
+            self._drop([client])
+        self._messages.setdefault(task.phase, {})[client] = body, task
+
+    def _drop(self, clients: Iterable[int]) -> None:
+        """Forget the messages of clients."""
+        for client in clients:
+            for messages in self._messages.values():
+                messages.pop(client, None)
 
     def bodies(self) -> list[str]:
         """Return the names of the messages of the present round."""
         return [body for messages in self._messages.values() for body, _ in messages.values()]
 
-    def clear(self) -> None:
-        """Forget the messages of a round that is over."""
-        self._messages.clear()
+    def clear(self, but: Collection[int] = ()) -> None:
+        """Forget the messages of a round that is over, but for those of clients in other groups."""
+        self._drop({client for messages in self._messages.values() for client in messages}.difference(but))
 
     def told(self, coordinator: Coordinator, phase: str, clients: Sequence[int]) -> dict[int, State]:
-        """Return what clients are told with their task of a phase; nothing in another phase."""
-        return self._side(coordinator).told(phase, clients) if phase in self._aggregation.phases else {}
+        """Return what clients of a round or group are told with their task of a phase; nothing in another phase."""
+        if phase not in self._aggregation.phases:
+            return {}
+        return self._side(coordinator, coordinator.scheduler.pace.group_of(clients[0])).told(phase, clients)
 
-    def gathered(self, coordinator: Coordinator, phase: str, clients: Sequence[int]) -> None:
+    def gathered(self, coordinator: Coordinator, phase: str, clients: Sequence[int], group: int = 0) -> None:
         """Read the messages of a phase that is over, and leave out of the sum whoever has to be."""
-        left_out, culprits = self._side(coordinator).gathered(phase, clients)
+        left_out, culprits = self._side(coordinator, group).gathered(phase, clients)
         if left_out:
             log.warning(
                 "clients are left out of a secure sum, for shares that cannot be read", extra={"clients": left_out}
             )
         self._bar(coordinator, culprits)
 
-    def report(self, coordinator: Coordinator) -> Report:
-        """Compute the sum of the present round, if enough clients have helped; the reports of nobody without one."""
-        attendance = coordinator.attendance
-        if attendance is None:
+    def report(self, coordinator: Coordinator, batch: Batch) -> Report:
+        """Compute the sum of a round, or of each group of a step; the reports of nobody where none can be opened."""
+        found = [self._opened(coordinator, group) for group in batch.groups]
+        sums = [report for report in found if report is not None]
+        if not sums:
             return coordinator.no_reports()
+        if batch.group_of is None:
+            return sums[0]
+        reports = of_groups(sums)
+        return reports.take(np.argsort(reports.client, kind="stable"))
+
+    def _opened(self, coordinator: Coordinator, group: int) -> Report | None:
+        """Open the sum of a round or group, if enough clients have helped."""
+        attendance = coordinator.attendances.get(group)
+        if attendance is None:
+            return None
         if not attendance.opens:
             log.warning("a secure sum has too few clients", extra={"version": coordinator.state.version})
-            return coordinator.no_reports()
-        last = self._messages.get(self._aggregation.phases[-1], {})
-        report, culprits, why = self._side(coordinator).report(list(last))
+            return None
+        summed = set(attendance.used())
+        helpers = [client for client in self._messages.get(self._aggregation.phases[-1], {}) if client in summed]
+        report, culprits, why = self._side(coordinator, group).report(helpers)
         if report is None:
             attendance.opens = False
             log.warning("a secure sum cannot be opened", extra={"version": coordinator.state.version, "reason": why})
         self._bar(coordinator, culprits)
-        return coordinator.no_reports() if report is None else report
+        return report
 
-    def _side(self, coordinator: Coordinator) -> ServerSide:
-        """Return the server's side of the present round."""
-        federation, attendance = coordinator.federation, coordinator.attendance
+    def _side(self, coordinator: Coordinator, group: int) -> ServerSide:
+        """Return the server's side of the present round, or of a group."""
+        federation, attendance = coordinator.federation, coordinator.attendances[group]
         weighting = coordinator.algorithm.weighting
         return self._aggregation.server_side(
-            weighting, coordinator.state, federation, attendance, self._of(coordinator)
+            weighting,
+            coordinator.state,
+            federation,
+            attendance,
+            StoredMessages(self._setting, self._messages, self._read),
         )
-
-    def _of(self, coordinator: Coordinator) -> StoredMessages:
-        return StoredMessages(self._setting, coordinator.state.version, self._messages, self._read)
 
     def _bar(self, coordinator: Coordinator, culprits: Mapping[int, str]) -> None:
         """Leave clients that broke the protocol out of all later sums."""
@@ -117,7 +145,6 @@ class StoredMessages:
 
     Args:
         setting: what is run.
-        version: of the round.
         messages: names of bodies and tasks, by phase and client.
         read: the body of a report, by its task and its name.
     """
@@ -125,15 +152,15 @@ class StoredMessages:
     def __init__(
         self,
         setting: RunSetting,
-        version: int,
         messages: Mapping[str, Mapping[int, tuple[str, Assignment]]],
         read: Callable[[int, str], bytes],
     ) -> None:
-        self._setting, self._version, self._messages, self._read = setting, version, messages, read
+        self._setting, self._messages, self._read = setting, messages, read
 
     def report(self, client: int) -> Report:
         """Return what a client reported of its training, without its update."""
-        return self._setting.reports["train"].read(self._body("train", client), client, self._version, checked=True)
+        version = self._messages["train"][client][1].version
+        return self._setting.reports["train"].read(self._body("train", client), client, version, checked=True)
 
     def tensors(self, phase: str, client: int) -> State:
         """Return the tensors of a message."""

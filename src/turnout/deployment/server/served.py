@@ -189,8 +189,9 @@ class ServedRun:
             )
 
     def timer(self, timer: SetTimer) -> None:
-        """Set a timer; an earlier one does nothing any more."""
-        self.timers = {timer.timer: timer.time}
+        """Set a timer; those that no longer matter are forgotten."""
+        needed = self.scheduler.pace.timers
+        self.timers = {number: at for number, at in self.timers.items() if number in needed} | {timer.timer: timer.time}
         self._applied.timers.append((timer.timer, timer.time))
 
     def dropped(self, drop: Drop) -> None:
@@ -214,10 +215,10 @@ class ServedRun:
         """Read the reports of a batch, and make the noise of a step follow from them."""
         extra = self.extra
         if batch.phase in self.setting.algorithm.aggregation.phases:
-            extra.gathered(coordinator, batch.phase, batch.clients.tolist())
+            extra.gathered(coordinator, batch.phase, batch.clients.tolist(), batch.groups[0])
             return coordinator.no_reports()
         summed = extra.declared and batch.phase == "train"
-        reports = extra.report(coordinator) if summed else self.reports.read(batch, coordinator)
+        reports = extra.report(coordinator, batch) if summed else self.reports.read(batch, coordinator)
         if batch.phase == "train":
             digests = [*(self.reports.bodies.get(task) for task in batch.tasks.tolist()), *extra.bodies()]
             self._next_noise = self.noise.after(reports, digests)
@@ -230,7 +231,7 @@ class ServedRun:
         if stepped is None:
             return
         self.noise = self._next_noise
-        self.extra.clear()
+        self.extra.clear(but=set(self.scheduler.pace.engaged()))
         usable = len(stepped.reports) - stepped.info.get("num_dropped", 0)
         self.empty_steps = 0 if usable > 0 else self.empty_steps + 1
         if self._ledger is not None:

@@ -50,7 +50,9 @@ class MaskableSum(Aggregation):
     @property
     def needs_rounds(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Why masks need synchronous rounds."""
-        return None if self.masking is None else _NEEDS_ROUNDS
+        if self.masking is None:
+            return None
+        return _NEEDS_ROUNDS if self.sums_groups else _CLIPS_BEFORE
 
     def attendance(self, seed: int, version: int) -> Attendance:
         """Follow the sum of the round from `version`."""
@@ -97,6 +99,10 @@ class MaskableSum(Aggregation):
         return self.masking
 
 
+_CLIPS_BEFORE = (
+    "{piece} with secure cannot share with {pace}: clients clip before it is known how stale their sum will be, by which "
+    "{pace} may weigh it"
+)
 _NEEDS_ROUNDS = (
     "{pace} cannot share: {piece} masks updates among the clients of a round, who are there at the same time, and {pace} "
     "has no rounds"

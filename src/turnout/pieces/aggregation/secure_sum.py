@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -55,6 +55,8 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
 
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020.
     """
+
+    sums_groups: ClassVar[bool] = True
 
     bits: int = 32
     fraction_bits: int = 16

@@ -94,11 +94,14 @@ class Aggregation(Stateful):
     """What a round asks for after training. Where there is any phase, `attendance` says who takes part in them, and
     `server_side`, `client_side` and `form` what is sent between machines."""
 
+    sums_groups: ClassVar[bool] = False
+    """Whether sums over groups of clients, each of a version of its own, can be added up in one step."""
+
     sends_in: ClassVar[str] = "train"
     """The phase in which an update leaves its client: a client that does not complete it is not in the step."""
 
     def attendance(self, seed: int, version: int) -> Attendance:
-        """Return who takes part in the extra phases of the round from `version`."""
+        """Return who takes part in the extra phases of the round from `version`, or of the group of that number."""
         raise NotImplementedError(f"{type(self).__name__} declares phases: it has to define attendance()")
 
     def server_side(

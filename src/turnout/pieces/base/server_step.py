@@ -8,7 +8,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Info, Report, ServerState
-from turnout.pieces.base import Piece, RecordingSelection, controls
+from turnout.pieces.base import Normaliser, Piece, RecordingSelection, controls
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.base.rollback import Rollback
 from turnout.pieces.base.weighting import Weighting, check_weights
@@ -84,11 +84,14 @@ def _step(
     """Weigh, aggregate, step."""
     slots = state.slots | controls.moved(state.slots, reports, federation, algorithm.aggregation)
     slots |= controls.renewed(slots, state.version + 1, algorithm.renews)
-    weights = torch.ones(len(reports), dtype=torch.float64, device=state.params.device)
+    fixed = reports.updates.fixed  # by clients, so that only what is the same for a whole group is still to be decided
+    weights = torch.ones(len(reports), dtype=torch.float64, device=state.params.device) if fixed is None else fixed
     for place, piece in algorithm.pieces().items():
         if isinstance(piece, Weighting) and len(reports):
-            weights, slots[place] = piece.apply(weights, reports, state.version, slots[place], federation)
-            check_weights(piece, weights, len(reports))
+            changed, slots[place] = piece.apply(weights, reports, state.version, slots[place], federation)
+            check_weights(piece, changed, len(reports))
+            if fixed is None or piece.of_staleness or isinstance(piece, Normaliser):
+                weights = changed
         elif isinstance(piece, RecordingSelection) and len(reports):
             slots[place] = piece.apply(reports, state.version, slots[place])
     info: Info = {"num_participants": len(reports), "weights": weights}

@@ -36,6 +36,9 @@ class Weighting(Stateful):
     participation: ClassVar[Whose] = "others"
     """Whose participation changes a weight, in this round or in earlier ones."""
 
+    of_staleness: ClassVar[bool] = False
+    """Whether its factor follows from how stale a report is alone, so that all reports of one version have the same."""
+
     needs: ClassVar[tuple[str, ...]] = ()
     """What it reads in ``report.seen``, by name."""
 

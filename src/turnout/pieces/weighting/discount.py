@@ -44,6 +44,7 @@ class ByStaleness(Weighting, name="by_staleness"):
 
     reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
     participation: ClassVar[Whose] = "own"
+    of_staleness: ClassVar[bool] = True
 
     rule: Rule = "polynomial"
     exponent: float = 0.5

@@ -17,6 +17,7 @@ from turnout.protocol.pace.actions import (
     Training,
 )
 from turnout.protocol.pace.buffered import BoundBuffered, Buffered
+from turnout.protocol.pace.groups import BoundGroups, BufferedGroups
 from turnout.protocol.pace.pace import BoundPace, Pace
 from turnout.protocol.pace.rounds import BoundRounds, Rounds
 
@@ -26,9 +27,11 @@ __all__ = [
     "Action",
     "Ask",
     "BoundBuffered",
+    "BoundGroups",
     "BoundPace",
     "BoundRounds",
     "Buffered",
+    "BufferedGroups",
     "Choose",
     "Course",
     "Drop",

@@ -57,12 +57,16 @@ class Choose(NamedTuple):
             phase after training: the clients who completed the phase before, of whom those still there are asked.
         factor: by how much the selection should enlarge its cohort, >= 1.
         phase: what they will be asked for.
+        group: whose phase that is, where groups of clients do rounds of their own; 0 is a new group, or the round of all.
+        least: nobody is chosen where fewer are there.
     """
 
     most: int | None
     first: Sequence[int] = ()
     factor: float = 1.0
     phase: Phase = "train"
+    group: int = 0
+    least: int = 0
 
 
 class Ask(NamedTuple):
@@ -92,12 +96,14 @@ class Gather(NamedTuple):
         tasks: whose reports, in the order in which they arrived; maybe none.
         clients: who did each.
         version: what the tasks were asked with.
+        group: whose phase it is; 0 is the round of all.
     """
 
     phase: Phase
     tasks: Sequence[int]
     clients: Sequence[int]
     version: int
+    group: int = 0
 
 
 class Step(NamedTuple):
@@ -108,12 +114,14 @@ class Step(NamedTuple):
         tasks: whose reports; none in an empty round.
         clients: who did each.
         versions: what each was trained from, so that its staleness is ``version - versions[i]``.
+        groups: the groups that it uses; of the round of all, 0.
     """
 
     version: int
     tasks: Sequence[int]
     clients: Sequence[int]
     versions: Sequence[int]
+    groups: Sequence[int] = (0,)
 
 
 class Drop(NamedTuple):

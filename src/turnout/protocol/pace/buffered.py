@@ -136,9 +136,9 @@ class BoundBuffered(BoundPace):
         del time
         return self._refill()
 
-    def chosen(self, time: float, clients: Sequence[int]) -> list[Action]:
+    def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
         """Ask them with the present version; nobody is an answer too."""
-        del time
+        del time, group
         if len(clients) > self.num_free:
             raise refuse("clients", given=len(clients), needed=f"at most {self.num_free}, the places that are free")
         if self.waiting and (waiting := self.waiting.keys() & clients):

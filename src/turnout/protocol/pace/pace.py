@@ -8,7 +8,7 @@ told. A simulation in virtual time and a server on a network are two drivers of 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,6 +27,9 @@ class Pace(Registered, ABC):
 
     steps_are_rounds: ClassVar[bool] = False
     """Whether a cohort is chosen for every step, so that a round of availability can be one of the server."""
+
+    forms_groups: ClassVar[bool] = False
+    """Whether groups of clients do rounds of their own, each with one version, in which updates can be masked."""
 
     @abstractmethod
     def bind(self, num_clients: int, course: Course = Training()) -> BoundPace:  # noqa: B008  # a constant
@@ -64,8 +67,8 @@ class BoundPace(ABC):
         """Begin; to be called once, before any other event."""
 
     @abstractmethod
-    def chosen(self, time: float, clients: Sequence[int]) -> list[Action]:
-        """Take the clients who were chosen, in answer to the last `Choose`.
+    def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
+        """Take the clients who were chosen, in answer to the last `Choose`, or to that of a group.
 
         Raises:
             ConfigurationError: for a client that is not idle, more clients than were wanted, or an answer to no question.
@@ -96,9 +99,37 @@ class BoundPace(ABC):
     def expired(self, time: float, timer: int) -> list[Action]:
         """Note that a timer has run out."""
 
+    def more(self) -> list[Action]:
+        """Return what else is to be done, once all that the last event led to was done."""
+        return []
+
+    def freed(self) -> list[int]:
+        """Return, once, who became idle otherwise than by a report, a step or a drop of its own."""
+        return []
+
+    def resume(self, time: float) -> list[Action]:
+        """Go on behind a step that was planned to be the last one: tasks that were open by then have ended."""
+        self.open.end_all()
+        return self.joined(time)
+
     def grow(self, num_clients: int) -> None:
         """Go on with so many clients: more than before."""
         del num_clients
+
+    @property
+    def timers(self) -> Collection[int]:
+        """The timers that still matter."""
+        return ()
+
+    def group_of(self, client: int) -> int:
+        """Return the group that a client is in; 0 is the round of all."""
+        del client
+        return 0
+
+    @property
+    def sums(self) -> Collection[int]:
+        """The groups whose sums are still to be used."""
+        return ()
 
     @property
     def waits_for(self) -> Sequence[int]:

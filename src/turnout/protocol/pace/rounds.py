@@ -92,8 +92,9 @@ class BoundRounds(BoundPace):
         del time
         return [self._choose()]
 
-    def chosen(self, time: float, clients: Sequence[int]) -> list[Action]:
+    def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
         """Ask them. Without anybody the round is empty; it ends at its deadline, or at once if there is none."""
+        del group
         if self.running:
             raise ConfigurationError(f"round {self.version} is running: choose a cohort when it is over")
         deadline, trains = self.options.deadline, self.phase == "train"
@@ -110,6 +111,11 @@ class BoundRounds(BoundPace):
     def _asks_with(self) -> int:
         """The version of the phase's tasks."""
         return -1 if self.phase == "prepare" else self.version
+
+    @property
+    def timers(self) -> set[int]:
+        """The timer of the present phase."""
+        return {self._begun}
 
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
         """Keep the report, or drop it; step if that were enough, or if it was the last one."""

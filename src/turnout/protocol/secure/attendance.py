@@ -61,7 +61,7 @@ class Attendance:
     """
 
     def __init__(self, threshold: float, degree: int | None, min_clients: int, seed: Sequence[int]) -> None:
-        self._share, self._degree, self._least, self._seed = threshold, degree, min_clients, seed
+        self._share, self._degree, self._least, self.seed = threshold, degree, min_clients, seed
         self.neighbours: dict[int, tuple[int, ...]] = {}
         self.threshold = 0
         self.shared: list[int] = []
@@ -74,7 +74,7 @@ class Attendance:
         clients = sorted(clients)
         if len(clients) < self._least:
             return []
-        self.neighbours = graph.neighbours(clients, self._degree, self._seed)
+        self.neighbours = graph.neighbours(clients, self._degree, self.seed)
         self.threshold = threshold_of(self._share, len(self.neighbours[clients[0]]))
         return clients
 

@@ -195,13 +195,14 @@ class MaskedSum:
 
     def _factors(self) -> torch.Tensor:
         """Return what the update of each of them is multiplied by, float64 ``[n]``."""
-        return product_of_factors(self._weighting, self._state, self._federation, self._announcements())
+        reports = self._announcements()
+        return product_of_factors(self._weighting, self._state, self._federation, reports, int(reports.version[0]))
 
     def _begun(self) -> tuple[SecureServer, dict[int, dict[int, Keys]]]:
         """Return a server that has dealt the keys, and those of each client's neighbours."""
-        masking, seed = self._masking, (self._federation.seed, self._state.version)
-        num_params, threshold = len(self._state.params), self._attendance.threshold
-        server = SecureServer(num_params, masking.bits, threshold, masking.degree, seed)
+        masking, attendance = self._masking, self._attendance
+        num_params = len(self._state.params)
+        server = SecureServer(num_params, masking.bits, attendance.threshold, masking.degree, attendance.seed)
         for client in self._dealt:
             both = self._messages.tensors("train", client)["keys"][0].numpy().tobytes()
             server.advertised(client + 1, Keys(both[:KEY_BYTES], both[KEY_BYTES:]))

@@ -1,0 +1,142 @@
+"""Buffered training by groups whose updates are masked: the plain sum up to rounding, with one staleness for each group."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import turnout as to
+from turnout import ConfigurationError
+from turnout.pieces.aggregation import PrivateSum, SecureSum
+from turnout.protocol.pace import Training
+from turnout.simulation import Simulation
+
+from ..laws.recipes import DATA, LOCAL
+
+FINE = SecureSum(bits=54, fraction_bits=36, largest=64.0, min_clients=2, threshold=0.51)
+UNEQUAL = to.speed.Speed(compute=to.delay.Constant(1.0), spread=1.0, per="task")
+GROUPS = to.pace.BufferedGroups(buffer_size=2, group_size=2)
+
+
+def run(algorithm, pace=GROUPS, rounds=8, population=None, **options):
+    population = population or to.Population(speed=UNEQUAL)
+    return to.Experiment(
+        DATA, to.models.Logistic(), algorithm, population, pace=pace, rounds=rounds, evaluate_every=4, **options
+    )
+
+
+def finished(experiment):
+    simulation = Simulation(experiment)
+    for _ in range(experiment.rounds):
+        simulation.round()
+    return simulation
+
+
+RECIPES = {
+    "fedbuff": lambda also: to.fedbuff(LOCAL, discount="polynomial", also=also),
+    "fedbuff, hinge": lambda also: to.fedbuff(LOCAL, discount="hinge", grace=0, also=also),
+    "fedbuff, exponential": lambda also: to.fedbuff(LOCAL, discount="exponential", also=also),
+    "fedau": lambda also: to.fedau(LOCAL, cutoff=None, also=also),
+    "fedau by staleness": lambda also: to.fedau(LOCAL, cutoff=None, also=(to.weighting.ByStaleness(), *also)),
+    "fedavg": lambda also: to.fedavg(LOCAL, also=also),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_sums_of_groups_are_the_plain_sums_up_to_rounding(name):
+    plain, secure = (finished(run(RECIPES[name](also))) for also in ((), (FINE,)))
+    assert plain.history.participation.equals(secure.history.participation)
+    staleness = secure.history.rounds["staleness_max"].to_pylist()
+    assert max(staleness) >= 2
+    assert plain.history.rounds["staleness_mean"].equals(secure.history.rounds["staleness_mean"])
+    assert torch.allclose(plain.state.params, secure.state.params, rtol=0, atol=1e-5)
+    assert not torch.equal(plain.state.params, finished(run(to.average_participating(LOCAL))).state.params)
+    np.testing.assert_allclose(
+        plain.history.rounds["weight_sum"].to_numpy(), secure.history.rounds["weight_sum"].to_numpy(), rtol=1e-12
+    )
+
+
+def test_a_group_of_all_is_a_round_of_all():
+    """The same weights, the same masks, the same bits."""
+    rounds = run(to.fedau(LOCAL, also=(FINE,)), to.pace.Rounds(deadline=1e6))
+    groups = run(to.fedau(LOCAL, also=(FINE,)), to.pace.BufferedGroups(buffer_size=1, group_size=8))
+    one, other = finished(rounds), finished(groups)
+    assert one.history.participation.equals(other.history.participation)
+    assert torch.equal(one.state.params, other.state.params)
+
+
+def test_a_run_that_was_interrupted_goes_on_as_if_nothing_had_happened(tmp_path):
+    """Its groups at work and in the buffer are in the checkpoint."""
+    population = to.Population(
+        to.availability.Bernoulli(mean=0.8), speed=UNEQUAL, dropout=to.behaviour.Dropout(0.05), seconds_per_round=2.0
+    )
+    experiment = run(RECIPES["fedau"]((FINE,)), rounds=12, population=population)
+    whole = experiment.run(folder=tmp_path / "whole")
+    for rounds in (3, 4, 7, 12):
+        part = replace(experiment, rounds=rounds).run(folder=tmp_path / "part", resume=True)
+    for name in ("bytes_up", "staleness_mean", "weight_sum", "num_unused", "simulated_seconds", "update_norm"):
+        assert part.rounds[name].to_pylist() == whole.rounds[name].to_pylist(), name
+    assert part.participation.equals(whole.participation)
+
+
+def test_clients_who_drop_out_come_back_and_every_group_has_at_most_its_size():
+    population = to.Population(
+        to.availability.Bernoulli(mean=0.8), speed=UNEQUAL, dropout=to.behaviour.Dropout(0.1), seconds_per_round=3.0
+    )
+    pace = to.pace.BufferedGroups(buffer_size=1, group_size=3, concurrency=2, deadline=20.0)
+    result = run(to.fedbuff(LOCAL, also=(FINE,)), pace, rounds=40, population=population).run()
+    sizes = np.array(result.rounds["num_participants"].to_pylist())
+    assert sizes.max() <= 3
+    assert {2, 3} <= set(sizes.tolist())  # who dropped out before it masked is not in the sum
+    assert 1 not in sizes  # of whom a sum is never opened
+    assert set(result.participation["client"].to_pylist()) == set(range(8))
+
+
+def test_weights_of_other_clients_participation_and_sums_that_are_clipped_are_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"Participation weighs a client by when others took part, .* group multiply"
+    ):
+        run(to.compose(LOCAL, to.weighting.Participation(groups=(0, 1) * 4), to.weighting.DivideByClients(), FINE))
+    private = PrivateSum(secure=FINE)
+    with pytest.raises(
+        ConfigurationError, match="PrivateSum with secure cannot share with BufferedGroups: clients clip"
+    ):
+        run(to.fedau(LOCAL, also=(private,)))
+    with pytest.raises(
+        ConfigurationError, match=r"SecureSum masks .* Rounds.., or BufferedGroups.., whose groups mask"
+    ):
+        run(to.fedau(LOCAL, also=(FINE,)), to.pace.Buffered(2))
+    with pytest.raises(ConfigurationError, match=r"StartGradient|measures before it chooses"):
+        run(to.fednu(LOCAL))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"buffer_size": 0}, "buffer_size"),
+        ({"group_size": 0}, "group_size"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"deadline": 0.0}, "deadline"),
+        ({"max_staleness": -1}, "max_staleness"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        to.pace.BufferedGroups(**options)
+
+
+def test_a_buffer_that_never_fills_and_phases_before_training_are_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"buffer_size: got 3 groups of 3 clients, .* there are 8 clients of 9"
+    ):
+        to.pace.BufferedGroups(3, 3).bind(8)
+    with pytest.raises(ConfigurationError, match="begins by training, it cannot measure"):
+        to.pace.BufferedGroups(2, 2).bind(8, Training(("measure", "train")))
+    with pytest.raises(ConfigurationError, match="begins by training, it cannot continue"):
+        to.pace.BufferedGroups(2, 2).bind(8, Training(continues=True))
+    bound = to.pace.BufferedGroups(2, 2).bind(8)
+    bound.start(0.0)
+    bound.chosen(0.0, [3, 4])
+    with pytest.raises(ConfigurationError, match="client 4 is in group 1: choose one that is idle"):
+        bound.chosen(0.0, [4, 5])
