@@ -81,17 +81,19 @@ def test_a_deployment_has_the_bits_of_a_simulation(world, monkeypatch, recipe, p
     assert torch.equal(replay(deployed.setting, deployed.folder).driver.params, driver.params)
 
 
-@pytest.mark.parametrize("checkpoint_every", [0.0, 1e9])
-def test_a_server_that_starts_again_in_the_midst_of_sums_goes_on(world, monkeypatch, checkpoint_every):
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_server_that_starts_again_in_the_midst_of_sums_goes_on(world, monkeypatch, saved):
     """From checkpoints, and from the journal alone: between any two reports of any phase."""
     experiment = run(RECIPES["fedau"], PACES["two of two"], rounds=4)
     simulation, order = simulated(experiment, monkeypatch)
-    deployed = world(experiment, checkpoint_every=checkpoint_every)
+    deployed = world(experiment, checkpoint_every=1e9)
     begin(deployed)
     phases = set()
     for number, client in enumerate(order):
         if number % 3 == 1:
             phases.add(deployed.host.driver.task_of(client).phase)
+            if saved:
+                deployed.host.driver.save()
             deployed.restart()
         answer(deployed, [client])
     assert phases == {"train", "share", "mask", "open"}

@@ -9,14 +9,14 @@ import torch
 import turnout as to
 from turnout import ConfigurationError
 from turnout.pieces.aggregation import PrivateSum, SecureSum
-from turnout.protocol.pace import Training
+from turnout.protocol.pace import Pace, Training
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL
 
 FINE = SecureSum(bits=54, fraction_bits=36, largest=64.0, min_clients=2, threshold=0.51)
 UNEQUAL = to.speed.Speed(compute=to.delay.Constant(1.0), spread=1.0, per="task")
-GROUPS = to.pace.BufferedGroups(buffer_size=2, group_size=2)
+GROUPS: Pace = to.pace.BufferedGroups(buffer_size=2, group_size=2)
 
 
 def run(algorithm, pace=GROUPS, rounds=8, population=None, **options):

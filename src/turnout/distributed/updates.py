@@ -213,14 +213,10 @@ class SumsOfGroups(OnlySums):
 
     def __init__(self, parts: Sequence[Summed], group: torch.Tensor, weights: torch.Tensor) -> None:
         self.parts, self.group, self.weights = parts, group, weights
+        self.fixed = weights
         first = parts[0]
         self.shape, self.dtype = torch.Size((len(weights), *first.shape[1:])), first.dtype
         self.device = first.device
-
-    @property
-    def fixed(self) -> torch.Tensor:
-        """The weights with which clients have multiplied their updates."""
-        return self.weights
 
     def take(self, index: torch.Tensor) -> SumsOfGroups:
         """Return all rows that count, once each, in another order."""

@@ -346,11 +346,11 @@ class Coordinator:
             self.influence.restore(own)
         self.scheduler.restore({name: as_arrays(group(f"schedule.{name}")) for name in self.scheduler.state()})
         self.attendances = {}
-        for group in sorted({int(name.split(".")[1]) for name in own if name.startswith("sum.")}):
-            extra = {name.split(".", 2)[2]: value for name, value in own.items() if name.startswith(f"sum.{group}.")}
-            attendance = self.algorithm.aggregation.attendance(self.federation.seed, group or self.state.version)
+        for number in sorted({int(name.split(".")[1]) for name in own if name.startswith("sum.")}):
+            extra = {name.split(".", 2)[2]: value for name, value in own.items() if name.startswith(f"sum.{number}.")}
+            attendance = self.algorithm.aggregation.attendance(self.federation.seed, number or self.state.version)
             attendance.restore(extra)
-            self.attendances[group] = attendance
+            self.attendances[number] = attendance
         self.measured = None
         if measured := group("measured"):
             self.measured = report_of_tensors(measured, device)

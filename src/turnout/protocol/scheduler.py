@@ -95,9 +95,11 @@ class Scheduler:
 
     def next(self, time: float) -> Told | None:
         """Return the next thing to do; None if nothing is to be done until something happens."""
-        while self._todo or (more := self.pace.more()):
+        while True:
             if not self._todo:
-                self._todo.extend(more)
+                self._todo.extend(self.pace.more())
+            if not self._todo:
+                return None
             self._free(self.pace.freed(), surely_there=False)
             action = self._todo.popleft()
             match action:
@@ -111,7 +113,6 @@ class Scheduler:
                 case Drop(clients=clients, reason=reason) if reason != "left":
                     self._free(clients)
             return action
-        return None
 
     def _answer(self, time: float, wanted: Choose) -> None:
         """Choose."""
