@@ -207,6 +207,10 @@ class BoundGroups(BoundPace):
         """Whether a client is in no group."""
         return client not in self._of
 
+    def ignores(self, client: int, comes: bool) -> bool:
+        """Whether there may be no further group, for a client that comes; whether a client that goes is in none."""
+        return not self._may_begin if comes else self.idle(client)
+
     def engaged(self) -> list[int]:
         """Everyone who is in a group."""
         return list(self._of)
@@ -309,9 +313,12 @@ class BoundGroups(BoundPace):
 
     def _refill(self) -> list[Action]:
         """Ask for a further group, if there may be one."""
-        most = self.options.concurrency
-        free = most is None or len(self.active) < most
-        return [Choose(self.options.group_size, least=self.options.group_size)] if free else []
+        return [Choose(self.options.group_size, least=self.options.group_size)] if self._may_begin else []
+
+    @property
+    def _may_begin(self) -> bool:
+        """Whether there may be a further group at work."""
+        return self.options.concurrency is None or len(self.active) < self.options.concurrency
 
     def _freed(self, time: float, clients: Sequence[int]) -> list[Action]:
         del time, clients
