@@ -19,7 +19,7 @@ UNEQUAL = to.speed.Speed(compute=to.delay.Constant(1.0), spread=1.0, per="task")
 GROUPS: Pace = to.pace.BufferedGroups(buffer_size=2, group_size=2)
 
 
-def run(algorithm, pace=GROUPS, rounds=8, population=None, **options):
+def run(algorithm, pace: Pace = GROUPS, rounds=8, population=None, **options):
     population = population or to.Population(speed=UNEQUAL)
     return to.Experiment(
         DATA, to.models.Logistic(), algorithm, population, pace=pace, rounds=rounds, evaluate_every=4, **options
