@@ -110,7 +110,7 @@ def card(
         tensors: the model's state dict.
         config: the run's configuration as plain values; None where it is not known.
         file: the name of the model's file.
-        format: of the file, ``"safetensors"`` or ``"onnx"``.
+        format: of the file, ``"safetensors"``, ``"onnx"`` or, of a folder, ``"peft"``.
         client: whose model it is; None is the shared one.
     """
     config = config or {}
@@ -169,6 +169,8 @@ def _loading(file: str, format: str) -> list[str]:
     if format == "onnx":
         code = ["import onnxruntime", "", f'session = onnxruntime.InferenceSession("{file}")']
         code += ['(output,) = session.run(None, {"input": x})  # x: a NumPy array [M, ...]']
+    elif format == "peft":
+        code = ["from peft import PeftModel", "", f'model = PeftModel.from_pretrained(base, "{file}")']
     else:
         code = ["from safetensors.torch import load_file", "", f'model.load_state_dict(load_file("{file}"))']
     return ["```python", *code, "```"]

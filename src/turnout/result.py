@@ -17,6 +17,7 @@ from turnout import model_files, models
 from turnout.core.checks import CheckpointError, ConfigurationError, counted, known_name, refuse
 from turnout.core.display import html_table
 from turnout.engine.adapters import add_offsets
+from turnout.models.peft_adapter import save_adapter
 from turnout.record import storage
 from turnout.record.query import History
 from turnout.reporting.plot import plot
@@ -144,10 +145,13 @@ class Result:
         has the whole model, with input ``input [M, ...]`` and output ``output [M, ...]`` for any M; onnxruntime has to
         compute what torch does before it is written.
 
+        An adapter of `peft` is a folder: ``peft.PeftModel.from_pretrained(base, path)``.
+
         Args:
-            path: the file.
+            path: the file or folder.
             client: whose model; None is the shared one.
-            format: ``"safetensors"`` or ``"onnx"``; None goes by the end of the file's name, safetensors unless ``.onnx``.
+            format: ``"safetensors"``, ``"onnx"`` or ``"peft"``; None goes by the end of the file's name, safetensors unless
+                ``.onnx``.
             example: inputs ``[M, ...]`` to trace an ONNX model with; needed of a module of one's own in a run folder.
             card: write ``model-card.md`` beside it: what was trained on what, how well it does, how to load it.
 
@@ -158,14 +162,17 @@ class Result:
         """
         target = Path(path)
         format = ("onnx" if target.suffix == ".onnx" else "safetensors") if format is None else format
-        known_name("format", format, ("safetensors", "onnx"))
-        content = self._onnx(client, example) if format == "onnx" else self._safetensors(client)
-        files = {target: content}
+        known_name("format", format, ("safetensors", "onnx", "peft"))
+        files = dict[Path, bytes]()
+        if format == "peft":
+            save_adapter(self._with(client), target)
+        else:
+            files[target] = self._onnx(client, example) if format == "onnx" else self._safetensors(client)
         if card:
             text = model_files.card(
                 self.name, self.history, self.state_dict(client), self.config, target.name, format, client
             )
-            files[target.with_name(model_files.CARD)] = text.encode()
+            files[(target if format == "peft" else target.parent) / model_files.CARD] = text.encode()
         for file, data in files.items():
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)

@@ -100,7 +100,11 @@ def test_the_data_bring_their_own_defaults() -> None:
     assert Settings.of({"data": {"name": "mnist", "num_clients": 7}}, {"data": "digits"}) == settings()
 
 
-NEEDED = {"table": ("data.path=a.csv", "data.label=y"), "declared": ("data.inputs=4", "data.classes=2")}
+NEEDED = {
+    "table": ("data.path=a.csv", "data.label=y"),
+    "declared": ("data.inputs=4", "data.classes=2"),
+    "instructions": ("data.path=a.jsonl",),
+}
 """Options without which a data set is none."""
 
 

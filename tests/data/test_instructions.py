@@ -1,6 +1,8 @@
 import json
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -42,6 +44,34 @@ def test_files_of_both_kinds(tmp_path):
 def test_prompts_that_leave_no_room_are_left_out_and_answers_are_cut():
     made = source(max_length=4)
     assert made.y.tolist() == [[-100, -100, ord("c")], [-100, ord("c"), 0]]
+
+
+def test_columns_of_a_table_are_fields(tmp_path):
+    path = tmp_path / "data.parquet"
+    pq.write_table(pa.Table.from_pylist(RECORDS), path)
+    assert source(path).y.tolist() == source().y.tolist()
+    assert source(path).client_names == ("x", "y")
+
+
+def test_a_source_by_name_has_a_token_for_each_byte(tmp_path):
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(RECORDS))
+    made = to.data.instructions(str(path), template="{instruction}?")
+    assert made.y.tolist() == source().y.tolist()
+    assert made.num_classes == 256
+
+
+def test_short_examples_of_a_client_share_a_row():
+    made = source(pack=True, max_length=9)
+    assert torch.equal(made.x, source().x)  # two of client x would be 12 tokens
+    made = source(pack=True, max_length=12)
+    assert made.client_ids is not None
+    assert made.client_ids.tolist() == [0, 1]
+    tokens = [*letters("ab?cd"), 0, *letters("abc?d"), 0]
+    assert made.x[0].tolist() == tokens[:-1]
+    assert made.y[0].tolist() == [-100, -100, *letters("cd"), 0, -100, -100, -100, -100, ord("d"), 0]
+    assert made.x[1, :3].tolist() == letters("a?c")
+    assert int((made.y >= 0).sum()) == int((source().y >= 0).sum())
 
 
 class Chat:
@@ -94,6 +124,7 @@ def test_the_template_that_suits_the_tokenizer():
         ),
         ({"answer": "answer"}, DataError, "record 0 has no field 'answer'"),
         ({"client_id": "owner"}, DataError, "record 0 has no field 'owner'"),
+        ({"pack": True}, ConfigurationError, "pack: rows need a length: write max_length=512"),
         ({"max_length": 1}, DataError, "of 3 records none has an answer within max_length=1 tokens"),
         ({"tokenizer": lambda text: {"input_ids": text}}, ConfigurationError, "tokenizer: got a mapping for a text"),
     ],

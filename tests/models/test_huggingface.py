@@ -16,7 +16,7 @@ from turnout.models import HuggingFace
 from turnout.simulation.simulation import Simulation
 
 transformers = pytest.importorskip("transformers", reason="an extra of 170 MB: pip install 'turnout[transformers]'")
-pytest.importorskip("peft", reason="an extra of 170 MB: pip install 'turnout[transformers]'")
+peft = pytest.importorskip("peft", reason="an extra of 170 MB: pip install 'turnout[transformers]'")
 
 GPT2 = {
     "model_type": "gpt2", "n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 30, "n_positions": 16,
@@ -267,6 +267,46 @@ def test_bases_that_cannot_be_are_refused(changes, message, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ConfigurationError, match=message):
         experiment_model(replace(LANGUAGE, **changes))
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # between the two packages
+@pytest.mark.parametrize("name", ["fedavg", "fedex_lora", "flora", "flexlora"])
+def test_an_exported_adapter_is_the_model_that_was_trained(name, tmp_path):
+    """Also where the algorithm has added to the frozen weights, of a base with transposed ones (GPT-2's Conv1D)."""
+    data_of_run = data(LANGUAGE)
+    local = to.AdamW(lr=0.05, steps=4, batch_size=8)
+    run = to.Experiment(data=data_of_run, model=LANGUAGE, algorithm=to.ALGORITHMS[name](local), rounds=3)
+    result = run.run(tmp_path / "run")
+    loaded = to.load(tmp_path / "run")
+    folder = loaded.export(tmp_path / "adapter", format="peft", card=True)
+    assert 'PeftModel.from_pretrained(base, "adapter")' in (folder / "model-card.md").read_text()
+    base = network_of(experiment_model(LANGUAGE)).unload()
+    tokens = torch.tensor([[1, 5, 9, 2], [3, 3, 4, 7]])
+    with torch.no_grad():
+        alone = base(input_ids=tokens).logits
+        expected = result.model(tokens)
+        found = peft.PeftModel.from_pretrained(base, folder).eval()(input_ids=tokens).logits
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert (found - alone).abs().max() > 1e-3
+    scored = run.data.test if run.data.test is not None else run.data.train
+    with torch.no_grad():
+        losses = cross_entropy(result.model(scored.x), scored.y)
+    assert float(losses.mean()) == pytest.approx(result.history.final("test_loss"), rel=1e-5)
+
+
+def test_only_adapters_are_exported_for_peft(tmp_path):
+    result = run(replace(LANGUAGE, lora=None), rounds=1)
+    with pytest.raises(ConfigurationError, match="format='peft': Transformer has no adapter of peft"):
+        result.export(tmp_path, format="peft")
+
+
+def test_perplexity_and_a_function_of_a_users_own_are_recorded():
+    def confident(outputs, targets):
+        return float(outputs.softmax(-1).amax(-1)[targets >= 0].mean())
+
+    result = run(LANGUAGE, metrics=("perplexity", confident))
+    assert result.history.final("test_perplexity") > 1
+    assert 0 < result.history.final("test_confident") <= 1
 
 
 def test_tokens_of_another_tokenizer_are_refused():

@@ -78,6 +78,11 @@ BY_DATA: Mapping[str, Table] = {
     "synthetic": _SYNTHETIC,
     "synthetic_iid": _SYNTHETIC,
     "table": {"data": _BY_ID, "model": {"name": "mlp"}},
+    "instructions": {
+        "data": {**_BY_ID, "test_fraction": 0.0, "client_test_fraction": 0.2},
+        "model": {"name": "huggingface"},
+        "local": {"solver": "adamw", "lr": 1e-3},
+    },
     "shakespeare": {
         "data": {"num_clients": 100, **_BY_ID, "stride": 20},
         "model": {"name": "char_lstm"},
@@ -109,7 +114,9 @@ NORMALISED: Mapping[str, tuple[str, Table]] = {"fedbn": ("mlp", {"batch_norm": T
 def availability(kind: Callable[..., object], given: Table, data: str) -> Table:
     """Participation that depends on labels, FedAU's setting, for every pattern that has rates and is not given them.
 
-    Not for text: all roles use the same letters, so their rates would differ by chance of the seed alone, all together.
+    Not for text, which has no labels. Those of Shakespeare are letters, which all roles use, so that rates would differ by
+    chance of the seed alone, all together.
     """
-    applies = "correlated_with_labels" in options_of(kind) and "rates" not in given and data != "shakespeare"
+    texts = ("shakespeare", "instructions")
+    applies = "correlated_with_labels" in options_of(kind) and "rates" not in given and data not in texts
     return {"correlated_with_labels": 0.1} if applies else {}

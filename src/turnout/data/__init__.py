@@ -13,7 +13,7 @@ from turnout.data.femnist import femnist
 from turnout.data.fetch import fetch
 from turnout.data.huggingface import from_huggingface
 from turnout.data.idx import fashion_mnist, mnist
-from turnout.data.instructions import from_instructions
+from turnout.data.instructions import from_instructions, instructions
 from turnout.data.leaf import leaf_characters, leaf_images, read_leaf_json
 from turnout.data.partition import (
     ById,
@@ -91,6 +91,7 @@ __all__ = [
     "from_pfl",
     "from_table",
     "from_tokens",
+    "instructions",
     "inventory",
     "leaf_characters",
     "leaf_images",

@@ -9,12 +9,63 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.checks import ConfigurationError, DataError, refuse
-from turnout.data.source import Source
+from turnout.core.extras import imported
+from turnout.data.reading import read_table_file
+from turnout.data.source import SOURCES, Source
 from turnout.data.targets import IGNORED
 from turnout.data.tokens import from_tokens
 
 Record = Mapping[str, Any]
 TEMPLATE = "### Instruction:\n{instruction}\n\n### Response:\n"
+BYTES = "bytes"
+"""The tokenizer of a source by name that has no files: the bytes of a text in UTF-8, 0 after the answer."""
+
+
+@SOURCES.register
+def instructions(
+    path: str,
+    tokenizer: str = BYTES,
+    *,
+    template: str | None = None,
+    answer: str = "output",
+    client: str = "client",
+    max_length: int | None = None,
+    pack: bool = False,
+    test: str | None = None,
+) -> Source:
+    """Instructions and answers in a JSON or Parquet file, for language models; see `from_instructions`.
+
+    Args:
+        path: the file.
+        tokenizer: a folder with a tokenizer of Hugging Face, or a name on the Hub; ``"bytes"`` has a token for each byte.
+        template, answer, max_length, pack, test: as `from_instructions` has them.
+        client: the field that says whose example it is.
+
+    Raises:
+        ConfigurationError: for a tokenizer that is not there.
+    """
+    made, end, size = (_bytes, 0, 256) if tokenizer == BYTES else (_pretrained(tokenizer), None, None)
+    return from_instructions(
+        path, made, template=template, answer=answer, client_id=client, end=end, test=test, max_length=max_length,
+        num_classes=size, pack=pack,
+    )  # fmt: skip
+
+
+def _bytes(text: str) -> list[int]:
+    """Return the bytes of a text."""
+    return list(text.encode())
+
+
+def _pretrained(name: str) -> Any:
+    """Return a tokenizer of Hugging Face."""
+    transformers = imported("transformers", f"data.tokenizer={name}", "turnout[transformers]")
+    try:
+        return transformers.AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigurationError(
+            f"tokenizer: got {name!r}, needed 'bytes', or a folder or a name on the Hub with a tokenizer: {reason}"
+        ) from error
 
 
 def from_instructions(
@@ -28,6 +79,7 @@ def from_instructions(
     test: str | PathLike[str] | Iterable[Record] | None = None,
     max_length: int | None = None,
     num_classes: int | None = None,
+    pack: bool = False,
     name: str = "instructions",
 ) -> Source:
     """Return a source of prompts and answers, in which the tokens of answers count and those of prompts do not.
@@ -38,7 +90,8 @@ def from_instructions(
     A tokenizer of Hugging Face with a chat template writes the prompt as the turn of a user.
 
     Args:
-        records: a JSON file with a list of objects, a file with one object a line (``.jsonl``), or the objects themselves.
+        records: a JSON file with a list of objects, a file with one object a line (``.jsonl``), a Parquet, Feather or CSV
+            file with a column for each field, or the objects themselves.
         tokenizer: of Hugging Face, or a function from a text to its token numbers.
         template: of the prompt, with fields of a record in braces; None is ``"{instruction}"`` for a chat template, and
             Alpaca's headings (`TEMPLATE`) without one.
@@ -48,11 +101,14 @@ def from_instructions(
         test: other records, the official test split.
         max_length: the number of tokens after which texts are cut; examples whose prompts are as long are left out.
         num_classes: size of the vocabulary; None is the tokenizer's, or one more than the largest token there is.
+        pack: put examples of a client one after the other into rows of up to `max_length` tokens, so that fewer are padding.
+            Rows are the examples then, and their answers' tokens count alike. A token also sees what is before its example in
+            the row, as in pre-training: neither attention nor positions begin anew.
         name: what reports call the data.
 
     Raises:
-        ConfigurationError: for a template without fields.
-        DataError: for a file that is no JSON, records without one of the fields, or none whose answer fits.
+        ConfigurationError: for a template without fields, and `pack` without `max_length`.
+        DataError: for a file that cannot be read, records without one of the fields, or none whose answer fits.
 
     Example:
         >>> records = [{"instruction": "Add 1 to 2", "output": "3", "client": "a"}]
@@ -61,6 +117,8 @@ def from_instructions(
         >>> source.y[0].tolist()[-3:], [chr(token) for token in source.x[0, -2:]]
         ([-100, 51, 0], ['=', '3'])
     """
+    if pack and max_length is None:
+        raise ConfigurationError("pack: rows need a length: write max_length=512")
     is_chat = getattr(tokenizer, "chat_template", None) is not None
     template = ("{instruction}" if is_chat else TEMPLATE) if template is None else template
     if "{" not in template:
@@ -72,6 +130,8 @@ def from_instructions(
         None if given is None else _columns(_records(given), tokenizer, template, answer, client_id, ends, max_length)
         for given in (records, test)
     ]
+    if pack:
+        columns = [None if each is None else _packed(each, client_id, max_length or 0) for each in columns]
     return from_tokens(
         columns[0],
         client_id=client_id,
@@ -87,12 +147,16 @@ def _records(given: str | PathLike[str] | Iterable[Record]) -> list[Record]:
     if not isinstance(given, str | PathLike):
         return list(given)
     path = Path(given)
+    if path.suffix in (".parquet", ".feather", ".arrow", ".csv", ".tsv"):
+        return read_table_file(path, "instructions").to_pylist()
     try:
         text = path.read_text(encoding="utf-8")
         lines = path.suffix == ".jsonl"
         found = [json.loads(line) for line in text.splitlines() if line.strip()] if lines else json.loads(text)
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: needed a JSON list of objects, or .jsonl with one a line: {error}") from error
+        raise DataError(
+            f"{path}: needed a JSON list of objects, .jsonl with one a line, or .parquet: {error}"
+        ) from error
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise DataError(f"{path} holds no list of objects: needed fields of an instruction in each")
     return found
@@ -129,6 +193,22 @@ def _columns(
     if not columns["input_ids"]:
         raise DataError(f"of {len(records)} records none has an answer within max_length={max_length} tokens")
     return columns
+
+
+def _packed(columns: Mapping[str, list[Any]], client_id: str | None, length: int) -> dict[str, list[Any]]:
+    """Return rows of up to so many tokens, each of whole examples of one client in their order."""
+    owners = columns[client_id] if client_id else [None] * len(columns["input_ids"])
+    found: dict[str, list[Any]] = {name: [] for name in columns}
+    last: dict[Any, int] = {}  # the row that is being filled, by client
+    for tokens, labels, owner in zip(columns["input_ids"], columns["labels"], owners, strict=True):
+        row = last.get(owner)
+        if row is None or len(found["input_ids"][row]) + len(tokens) > length:
+            row = last[owner] = len(found["input_ids"])
+            for name in found:
+                found[name].append([] if name != client_id else owner)
+        found["input_ids"][row] += tokens[:length]
+        found["labels"][row] += labels[:length]
+    return found
 
 
 def _prompt(tokenizer: Any, text: str) -> list[int]:

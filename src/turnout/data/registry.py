@@ -147,6 +147,7 @@ REMOTE: dict[str, tuple[RemoteFile, ...]] = {
 ELSEWHERE: dict[str, str] = {
     "declared": "with clients: data.inputs=SHAPE data.classes=C say what a server needs",
     "digits": "inside scikit-learn: pip install 'turnout[digits]'",
+    "instructions": "a file of your own: data.path=FILE data.client=FIELD",
     "femnist": "written by LEAF's data/femnist/preprocess.sh",
     "sent140": "written by LEAF's data/sent140/preprocess.sh",
     "digits_binary": "inside scikit-learn: pip install 'turnout[digits]'",

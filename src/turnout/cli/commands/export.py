@@ -1,4 +1,4 @@
-"""``turnout export``: the trained model of a run as a safetensors or ONNX file, with a model card."""
+"""``turnout export``: the trained model of a run as a safetensors or ONNX file or an adapter, with a model card."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ turnout export runs/fedavg_p-digits-0 client-3.safetensors --client 3
 
 turnout export runs/fedau-digits-0 model.onnx --card
 
+turnout export runs/fedex_lora-instructions-0 adapter --format peft
+
 [bold]In Python, without turnout[/bold]
 
 from safetensors.torch import load_file
@@ -35,11 +37,13 @@ def export(
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option("--format", "-f", metavar="safetensors|onnx", help="(default: by the end of the file's name)"),
+        typer.Option(
+            "--format", "-f", metavar="safetensors|onnx|peft", help="(default: by the end of the file's name)"
+        ),
     ] = None,
     card: Annotated[bool, typer.Option("--card", help="Write model-card.md beside the file.")] = False,
 ) -> None:
-    """Write the model of a run to a safetensors file that torch loads, or to an ONNX file that is checked."""
+    """Write the model of a run to a safetensors file that torch loads, a checked ONNX file, or an adapter for peft."""
     from turnout.result import load
 
     result = load(folder)

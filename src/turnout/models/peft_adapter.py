@@ -1,0 +1,65 @@
+"""Write the adapter of a model as a folder that `peft` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from turnout.core.checks import CheckpointError, ConfigurationError
+
+
+def save_adapter(model: nn.Module, folder: Path) -> None:
+    """Write a folder that ``PeftModel.from_pretrained(base, folder)`` reads.
+
+    What an algorithm has added to the frozen weights goes into the adapter, whose rank grows: of ``R + s B A`` the singular
+    values above rounding are written.
+
+    Raises:
+        ConfigurationError: for a model without an adapter of `peft`.
+        CheckpointError: where the folder cannot be written.
+    """
+    network: Any = getattr(model, "network", None)
+    if not hasattr(network, "peft_config"):
+        raise ConfigurationError(
+            f"format='peft': {type(model).__name__} has no adapter of peft: export it to safetensors, or train "
+            "models.HuggingFace(lora=8)"
+        )
+    layers = [layer for layer in network.modules() if hasattr(layer, "base_offset")]
+    if layers:
+        _enlarge(layers, network)
+    try:
+        network.save_pretrained(folder)
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be written: {error}. Give another folder") from error
+
+
+@torch.no_grad()
+def _enlarge(layers: list[Any], network: Any) -> None:
+    """Write what was added to the frozen weights into the factors, all layers with one rank and scale 1."""
+    (name,) = network.peft_config
+    found = []
+    for layer in layers:
+        up, down = layer.lora_B[name].weight, layer.lora_A[name].weight
+        total = layer.base_offset.double() + layer.scaling[name] * up.double() @ down.double()
+        u, s, v = torch.linalg.svd(total, full_matrices=False)
+        found.append((u * s, v, int((s > s[0] * torch.finfo(up.dtype).eps).sum())))
+    rank = max(1, *(each for _, _, each in found))
+    for layer, (up, down, _) in zip(layers, found, strict=True):
+        for factors, value in ((layer.lora_A, _padded(down[:rank], (rank, down.shape[1]))),
+                               (layer.lora_B, _padded(up[:, :rank], (len(up), rank)))):  # fmt: skip
+            linear = nn.Linear(value.shape[1], value.shape[0], bias=False)
+            linear.weight.copy_(value)
+            factors[name] = linear
+        layer.r[name], layer.lora_alpha[name], layer.scaling[name] = rank, rank, 1.0
+        layer.base_offset.zero_()
+    config = network.peft_config[name]
+    config.r, config.lora_alpha = rank, rank
+
+
+def _padded(values: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+    """Return a matrix with zeros below and to the right."""
+    missing = shape[1] - values.shape[1], shape[0] - values.shape[0]
+    return nn.functional.pad(values, (0, missing[0], 0, missing[1]))
