@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from turnout.record.schema import less_is_better
 from turnout.reporting import RunRecord
 from turnout.reporting.formats import markdown
 from turnout.reporting.table import comparison
+from turnout.simulation.simulation import Simulation
 
 
 def examples(num_classes: int, n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
@@ -172,3 +174,25 @@ def test_a_metric_that_gives_no_number_is_named() -> None:
         ConfigurationError, match=r"(?s)metric no_number: got .* needed a number for all examples together"
     ):
         metrics.measured({"no_number": no_number}, *examples(2))  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("algorithm", [to.fedavg(), to.ditto(cohort_size=5)], ids=["shared", "personal"])
+def test_an_evaluation_runs_the_model_once(algorithm: to.Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With metrics, as many examples go through the model as there are: at evaluations, and for the table of clients."""
+    data = to.data.digits().split(to.partition.Iid(), 5, client_test_fraction=0.2, test_fraction=0.0)
+    run = to.Experiment(data=data, model=to.models.Logistic(), algorithm=algorithm, metrics=("auc", "f1"))
+    simulation, seen = Simulation(run), []
+    outputs = simulation.objective.network.outputs
+
+    def counted(params: torch.Tensor, x: torch.Tensor, *more: Any) -> Any:
+        seen.append(len(x))
+        return outputs(params, x, *more)
+
+    monkeypatch.setattr(simulation.objective.network, "outputs", counted)
+    plain = Simulation(replace(run, metrics=()))
+    row = simulation.evaluate()
+    assert sum(seen) == 1797
+    assert {name: row[name] for name in plain.evaluate()} == pytest.approx(plain.evaluate(), abs=1e-12)
+    seen.clear()
+    simulation.judge.by_client(data)
+    assert sum(seen) == 1797

@@ -73,26 +73,27 @@ class Forward:
         return torch.cat(losses), torch.cat(scores)
 
     @torch.no_grad()
-    def outputs(
+    def judged(
         self, params: torch.Tensor, batches: Iterator[tuple[torch.Tensor, torch.Tensor]]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the outputs and targets of all examples at one vector, in evaluation mode.
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return what `evaluate` does, and the outputs and targets of all examples.
 
         Raises:
             ConfigurationError: for a model whose outputs are no tensor.
         """
 
-        def of_batch(batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        def of_batch(batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, ...]:
             self.network.mode(training=False)
-            outputs = self.network.outputs(params, self._in_order(batch[0]))
+            x, y = batch
+            outputs = self.network.outputs(params, self._in_order(x))
             if not isinstance(outputs, torch.Tensor):
                 raise ConfigurationError(
                     f"metrics: the model gives {type(outputs).__name__}, and metrics need one tensor: leave them out"
                 )
-            return outputs, batch[1]
+            return self.loss(outputs, y).double(), score(outputs, y), outputs, y
 
-        outputs, targets = zip(*self.threads.map(of_batch, batches), strict=True)
-        return torch.cat(outputs), torch.cat(targets)
+        loss, scores, outputs, targets = map(torch.cat, zip(*self.threads.map(of_batch, batches), strict=True))
+        return loss, scores, outputs, targets
 
     @torch.no_grad()
     def scores(self, params: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -28,6 +28,7 @@ class Scores:
         offsets: which examples are a client's, ``[N + 1]``.
         metric: ``"accuracy"``, or ``"rmse"`` of numbers.
         weights: how much each example counts in the weighted means; None where there are no such.
+        outputs, targets: of all examples, where they were asked for.
     """
 
     loss: np.ndarray
@@ -35,6 +36,17 @@ class Scores:
     offsets: np.ndarray
     metric: str = "accuracy"
     weights: np.ndarray | None = None
+    outputs: torch.Tensor | None = None
+    targets: torch.Tensor | None = None
+
+    @property
+    def pairs(self) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+        """Outputs and targets by client, of clients with examples."""
+        assert self.outputs is not None
+        assert self.targets is not None
+        sizes = np.diff(self.offsets)
+        parts = zip(self.outputs.split(sizes.tolist()), self.targets.split(sizes.tolist()), strict=True)
+        return {k: pair for k, pair in enumerate(parts) if sizes[k]}
 
     def mean(self) -> dict[str, float]:
         """Mean loss, and the metric, over all examples; with weights, the weighted means too."""
@@ -85,13 +97,23 @@ def by_labels(scores: Scores, labels: np.ndarray, groups: tuple[tuple[int, ...],
 
 
 def evaluate(
-    objective: Objective, params: torch.Tensor, shards: Shards, transforms: tuple[Transform, ...] = ()
+    objective: Objective,
+    params: torch.Tensor,
+    shards: Shards,
+    transforms: tuple[Transform, ...] = (),
+    *,
+    outputs: bool = False,
 ) -> Scores:
     """Score the model at `params` on all examples of `shards`, without dropout and random transforms.
 
-    Of several processes each has its share of the batches, and all have the scores.
+    Of several processes each has its share of the batches, and all have the scores; with `outputs`, which are also returned
+    then, each has all batches.
     """
-    number = len(shards.x)
+    number, weights = len(shards.x), None if shards.weights is None else shards.weights.cpu().numpy()
+    if outputs:
+        *scores, found, targets = objective.judged(params, _batches(shards, slice(None), transforms))
+        loss, score = (each.cpu().numpy() for each in scores)
+        return Scores(loss, score, shards.offsets, metric_of(shards.y), weights, found, targets)
     mine = collectives.share(-(-number // _BATCH))
     own = slice(mine.start * _BATCH, min(mine.stop * _BATCH, number))
     scores = torch.zeros((0, 2), dtype=torch.float64, device=params.device)
@@ -102,15 +124,7 @@ def evaluate(
             scores, torch.arange(own.start, own.start + len(scores), device=scores.device), number
         )
     loss, score = scores.T.contiguous().cpu().numpy()
-    weights = None if shards.weights is None else shards.weights.cpu().numpy()
     return Scores(loss, score, shards.offsets, metric_of(shards.y), weights)
-
-
-def outputs_of(
-    objective: Objective, params: torch.Tensor, shards: Shards, transforms: tuple[Transform, ...] = ()
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the outputs of the model at `params` on all examples of `shards`, and their targets, in every process."""
-    return objective.outputs(params, _batches(shards, slice(None), transforms))
 
 
 def _batches(

@@ -10,10 +10,10 @@ import torch
 
 from turnout.core.types import Federation, ServerState, Task
 from turnout.data.federated import FederatedData, Shards
-from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, outputs_of, thinned
+from turnout.evaluation.evaluate import Scores, by_labels, columns, evaluate, thinned
 from turnout.evaluation.gradients import gradient_figures
 from turnout.evaluation.metrics import Metric, measured
-from turnout.evaluation.own import OwnScores, evaluate_own
+from turnout.evaluation.own import OwnScores, evaluate_own, evaluate_own_with_outputs
 from turnout.pieces.base import KnownInAdvance
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.simulation.client_groups import ClientGroup
@@ -36,9 +36,11 @@ class Judge:
 
     def scores(self, shards: Shards) -> Scores | OwnScores:
         """Return how whoever holds these examples does, all with the shared model, or each with its own."""
-        space, models = self._workspace, self._models
+        space, models, outputs = self._workspace, self._models, bool(self._metrics)
         if models.personal is None:
-            return evaluate(space.objective, models.params, shards, space.data.transforms)
+            return evaluate(space.objective, models.params, shards, space.data.transforms, outputs=outputs)
+        if outputs:
+            return evaluate_own_with_outputs(space.objective, models.serving, shards, space.data.transforms)
         clients = partial(space.clients, shards=shards)
         return evaluate_own(models.serving, clients, shards, space.lanes)
 
@@ -57,7 +59,7 @@ class Judge:
             if shards is not None and len(shards.x):
                 some = thinned(shards, most) if most else shards
                 scores = self.scores(some)
-                row |= columns(scores.mean() | self._measured(some), name)
+                row |= columns(scores.mean() | self._measured(scores), name)
                 if groups and isinstance(scores, Scores):
                     of_groups = by_labels(scores, some.y.cpu().numpy(), groups)
                     row |= {f"{name}_{metric}": value for metric, value in of_groups.items()}
@@ -84,44 +86,26 @@ class Judge:
         here = self._workspace.data
         for name, shards in (("train", here.train), ("validation", here.client_validation), ("test", own_test)):
             if shards is not None:
-                scores = self.scores(shards).by_client()
-                by_client |= {f"{name}_{figure}": values for figure, values in scores.items()}
-                by_client |= {f"{name}_{metric}": values for metric, values in self._measured_by_client(shards).items()}
+                scores = self.scores(shards)
+                figures = scores.by_client() | self._measured_by_client(scores, shards.num_clients)
+                by_client |= {f"{name}_{figure}": values for figure, values in figures.items()}
         return by_client
 
-    def _measured(self, shards: Shards) -> dict[str, float]:
+    def _measured(self, scores: Scores | OwnScores) -> dict[str, float]:
         """Return the metrics over all examples."""
         if not self._metrics:
             return {}
-        if self._models.personal is None:
-            return measured(self._metrics, *self._outputs(self._models.params, shards))
-        pairs = list(zip(*self._by_client(shards).values(), strict=True))
-        return measured(self._metrics, *(torch.cat(parts) for parts in pairs))
+        if isinstance(scores, Scores) and scores.outputs is not None and scores.targets is not None:
+            return measured(self._metrics, scores.outputs, scores.targets)
+        return measured(self._metrics, *map(torch.cat, zip(*scores.pairs.values(), strict=True)))
 
-    def _measured_by_client(self, shards: Shards) -> dict[str, np.ndarray]:
+    def _measured_by_client(self, scores: Scores | OwnScores, num_clients: int) -> dict[str, np.ndarray]:
         """Return the metrics of each client, float64 ``[N]``; NaN for a client without examples."""
-        if not self._metrics:
-            return {}
-        table = {name: np.full(shards.num_clients, np.nan) for name in self._metrics}
-        for client, (outputs, targets) in self._by_client(shards).items():
-            for name, value in measured(self._metrics, outputs, targets).items():
+        table = {name: np.full(num_clients, np.nan) for name in self._metrics}
+        for client, pair in scores.pairs.items() if self._metrics else ():
+            for name, value in measured(self._metrics, *pair).items():
                 table[name][client] = value
         return table
-
-    def _by_client(self, shards: Shards) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
-        """Return the outputs of each client's model on its examples, and their targets, of clients with examples."""
-        holders = np.flatnonzero(shards.sizes).tolist()
-        if self._models.personal is None:
-            outputs, targets = self._outputs(self._models.params, shards)
-            parts = [slice(*shards.offsets[k : k + 2].tolist()) for k in holders]
-            return {k: (outputs[part], targets[part]) for k, part in zip(holders, parts, strict=True)}
-        return {
-            k: self._outputs(self._models.serving(np.array([k]))[0], Shards.pooled(*shards.client(k))) for k in holders
-        }
-
-    def _outputs(self, params: torch.Tensor, shards: Shards) -> tuple[torch.Tensor, torch.Tensor]:
-        space = self._workspace
-        return outputs_of(space.objective, params, shards, space.data.transforms)
 
 
 def client_weights(algorithm: Algorithm, state: ServerState, federation: Federation) -> np.ndarray | None:

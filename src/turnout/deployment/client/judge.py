@@ -14,7 +14,7 @@ from turnout.data.federated import Shards
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores
 from turnout.evaluation.appeal import content
-from turnout.evaluation.evaluate import evaluate, outputs_of
+from turnout.evaluation.evaluate import evaluate
 from turnout.evaluation.sums import SumsForm, metric_sums, scored
 from turnout.pieces.base import Personalization
 from turnout.population.requirement import BoundRequirement
@@ -48,9 +48,10 @@ def answer(
         first = personal.first(objective.initial, len(params))
         shared = evaluate(objective, personal.newcomer(params, first), held, transforms)
         sums |= {"shared_loss": float(shared.loss.sum()), "shared_score": float(shared.score.sum())}
-    sums |= scored(evaluate(objective, model, held, transforms), held.y.cpu().numpy(), form.groups)
+    scores = evaluate(objective, model, held, transforms, outputs=bool(form.metrics))
+    sums |= scored(scores, held.y.cpu().numpy(), form.groups)
     if form.metrics:
-        sums |= metric_sums(form.metrics, *outputs_of(objective, model, held, transforms))
+        sums |= metric_sums(form.metrics, *scores.pairs[0])
     if form.appeal:
         assert required is not None
         sums |= _appeal(form, client, test, model, required)

@@ -161,7 +161,7 @@ class Setting(RunSetting):
         measures = bool(algorithm.measurements or algorithm.selection.measurements)
         x, y = try_model(computer.clients(0, 0), getattr(algorithm.local, "batch_size", 16), measures)
         if experiment.metrics:
-            metric_sums(experiment.named_metrics(), *objective.outputs(objective.initial, iter([(x, y)])))
+            metric_sums(experiment.named_metrics(), *objective.judged(objective.initial, iter([(x, y)]))[2:])
         initial = objective.initial[: objective.layout.num_shared].clone()
         if max_norm == "auto":
             max_norm = 100.0 * max(initial.double().norm().item(), math.sqrt(len(initial)))
