@@ -7,7 +7,8 @@ from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.pieces.personalization import Personal
 
-PERSONAL = ("fedavg_p", "scaffold_p", "fedsim", "fedalt", "fedrep", "fedper", "fedbn", "ditto")
+PERSONAL = ("fedavg_p", "scaffold_p", "fedsim", "fedalt", "fedrep", "fedper", "fedbn", "ditto", "apfl", "pfedme")
+WHOLE = ("ditto", "apfl", "pfedme")  # a model of one's own beside the shared one
 
 
 def shares(settings):
@@ -46,7 +47,7 @@ def test_what_is_compared_is_judged_alike():
 @pytest.mark.parametrize("name", PERSONAL)
 def test_the_model_in_two_parts_says_which_is_personal(name):
     algorithm = Settings.of({"algorithm": name, "data": "digits_binary"}).algorithm()
-    assert getattr(algorithm.personal, "parameters", None) == (None if name == "ditto" else "personal")
+    assert getattr(algorithm.personal, "parameters", None) == (None if name in WHOLE else "personal")
 
 
 def test_what_is_written_of_the_model_in_two_parts_goes_before():

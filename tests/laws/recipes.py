@@ -112,6 +112,8 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedper": lambda local: fedper(local, cohort_size=3),
     "fedbn": lambda local: fedbn(local, personal="head"),
     "ditto": lambda local: ditto(local, proximal=0.5, cohort_size=3),
+    "apfl": lambda local: ALGORITHMS["apfl"](local, alpha=0.4, cohort_size=3),
+    "pfedme": lambda local: ALGORITHMS["pfedme"](local, proximal=2.0, inner_steps=2, cohort_size=3),
     "scaffold": lambda local: scaffold(local, cohort_size=3),
     "maxfl": lambda local: maxfl(local, cohort_size=3),
     "qffl": lambda local: qffl(local, q=2.0, cohort_size=3),
@@ -202,6 +204,9 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "oort of slow clients": lambda local: ALGORITHMS["oort"](
         local, cohort_size=2, durations=tuple(np.arange(1.0, N + 1)), preferred=3.0, also=(Scaffold(),)
     ),
+    "apfl that adapts, clipped": lambda local: ALGORITHMS["apfl"](
+        local, adaptive=True, cohort_size=3, also=(Clip(0.3),)
+    ),
     "feddyn of a cohort with a personal head, clipped": lambda local: ALGORITHMS["feddyn"](
         local, also=(Uniform(3), Personal(), Clip(0.3))
     ),
@@ -287,7 +292,7 @@ def experiment(name: str, *, local: Sgd = LOCAL, rounds: int = 10, **options: An
 
 def standard(name: str, **options: Any) -> Experiment:
     """Six rounds with dropout and, where the local rule allows it, momentum: the run that most laws are about."""
-    without = name in ("fednova", "fedalt", "fedrep")
+    without = name in ("fednova", "fedalt", "fedrep") or name.startswith(("apfl", "pfedme"))
     local = LOCAL if without else replace(LOCAL, momentum=0.5)
     return experiment(name, **{"local": local, "model": MODEL, "rounds": 6, "engine": "vectorised", **options})
 

@@ -43,6 +43,8 @@ def test_every_recipe_has_an_oracle():
     elsewhere |= cached.METHODS.keys() | {"rennala", "ringmaster"}
     elsewhere |= {
         "fedawe",
+        "pfedme",
+        "apfl",
         "feddyn",
         "power_of_choice",
         "oort",

@@ -3,6 +3,7 @@
 from turnout.algorithms.ace import ace
 from turnout.algorithms.aced import aced
 from turnout.algorithms.amplified_scaffold import amplified_scaffold
+from turnout.algorithms.apfl import apfl
 from turnout.algorithms.area import area
 from turnout.algorithms.average_all import average_all
 from turnout.algorithms.average_participating import average_participating
@@ -46,6 +47,7 @@ from turnout.algorithms.mifa import mifa
 from turnout.algorithms.mw_fed import mw_fed
 from turnout.algorithms.oort import oort
 from turnout.algorithms.perfedavg import perfedavg
+from turnout.algorithms.pfedme import pfedme
 from turnout.algorithms.power_of_choice import power_of_choice
 from turnout.algorithms.qffl import qffl
 from turnout.algorithms.raflora import raflora
@@ -61,6 +63,7 @@ __all__ = [
     "ace",
     "aced",
     "amplified_scaffold",
+    "apfl",
     "area",
     "average_all",
     "average_participating",
@@ -106,6 +109,7 @@ __all__ = [
     "mw_fed",
     "oort",
     "perfedavg",
+    "pfedme",
     "power_of_choice",
     "qffl",
     "raflora",

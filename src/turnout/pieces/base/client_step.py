@@ -28,7 +28,7 @@ def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Client
         update = own.beside(algorithm.local, task, memory, clients, algorithm.corrections)
     report, memory = _PHASES[task.phase](algorithm, joined, memory, clients)
     if own is not None:
-        report, part = own.split(report, clients.objective.layout.num_shared)
+        report, part = own.split(report, clients.objective.layout.num_shared, joined.params, before["personal"])
         update = part if update is None else update
     for guard in algorithm.guard:
         report = guard.apply(report, task, memory, clients)

@@ -53,8 +53,17 @@ class Personalization(Piece, ABC):
         """Return the model ``[P]`` that a client who never trained begins with."""
 
     @abstractmethod
-    def split(self, report: Report, num_shared: int) -> tuple[Report, torch.Tensor | None]:
-        """Return the report without anything personal, and the update of the row, if it is in the report."""
+    def split(
+        self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
+    ) -> tuple[Report, torch.Tensor | None]:
+        """Return the report without anything personal, and the update of the row, if it is in the report.
+
+        Args:
+            report: of what `join` made.
+            num_shared: parameters that are shared.
+            start: what `join` made, ``[B, P]``, or ``[P]`` for all.
+            row: of each client before the task, ``[B, P_v]``.
+        """
 
     def beside(
         self, local: Local, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]

@@ -7,6 +7,7 @@ from turnout.pieces.local.dynamic import DynamicRegularizer
 from turnout.pieces.local.measurements import AppealGap, GradientNorm, Inexactness, LossRms, StartGradient, StartLoss
 from turnout.pieces.local.meta import Meta
 from turnout.pieces.local.noise import GradientNoise
+from turnout.pieces.local.pairs import MixtureSteps, MoreauSteps
 from turnout.pieces.local.periodic_scaffold import PeriodicScaffold
 from turnout.pieces.local.prox import Prox
 from turnout.pieces.local.scaffold import Scaffold
@@ -27,6 +28,8 @@ __all__ = [
     "Inexactness",
     "LossRms",
     "Meta",
+    "MixtureSteps",
+    "MoreauSteps",
     "PeriodicScaffold",
     "Prox",
     "Scaffold",

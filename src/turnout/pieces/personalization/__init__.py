@@ -2,8 +2,9 @@
 
 from turnout.core.registry import lookup
 from turnout.pieces.personalization.ditto import Ditto
+from turnout.pieces.personalization.pairs import Mixture, MoreauModel
 from turnout.pieces.personalization.partial import Personal
 
-__all__ = ["Ditto", "Personal"]
+__all__ = ["Ditto", "Mixture", "MoreauModel", "Personal"]
 
 __getattr__ = lookup(__name__)

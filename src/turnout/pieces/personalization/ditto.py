@@ -78,9 +78,11 @@ class Ditto(Personalization, name="ditto"):
         del first
         return params
 
-    def split(self, report: Report, num_shared: int) -> tuple[Report, torch.Tensor | None]:
+    def split(
+        self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
+    ) -> tuple[Report, torch.Tensor | None]:
         """All of the report is about the shared model."""
-        del num_shared
+        del num_shared, start, row
         return report, None
 
     def beside(

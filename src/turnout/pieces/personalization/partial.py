@@ -131,8 +131,11 @@ class Personal(Personalization, name="personal"):
         """Return the shared part and the first own one."""
         return torch.cat([params, first.to(params.device)])
 
-    def split(self, report: Report, num_shared: int) -> tuple[Report, torch.Tensor]:
+    def split(
+        self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
+    ) -> tuple[Report, torch.Tensor]:
         """Return the report without anything personal, and the update of the personal part, ``[B, P_v]``."""
+        del start, row
         seen = {name: value[:, :num_shared] if value.dim() > 1 else value for name, value in report.seen.items()}
         return replace(report, delta=report.delta[:, :num_shared], seen=seen), report.delta[:, num_shared:]
 

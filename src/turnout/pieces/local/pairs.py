@@ -1,0 +1,160 @@
+"""Local steps that move the shared model and a model of the client's own at once: those of APFL and of pFedMe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+import torch
+
+from turnout.core.checks import ConfigurationError, count, positive
+from turnout.core.schedule import Schedule
+from turnout.engine.cohort import Clients
+from turnout.pieces.base import Slots
+from turnout.pieces.local.local_step import Direction, GradientAt
+from turnout.pieces.local.sgd import Sgd
+from turnout.pieces.local.solver import Solver
+
+
+@dataclass(frozen=True)
+class _Pair(Sgd):
+    """Local SGD whose parameters are those of the shared model w, and behind them what a client keeps."""
+
+    refuses_batch_norm: ClassVar[str | None] = "a step is of two models at once, and running statistics are of one"
+
+    @classmethod
+    def of(cls, local: Solver, **options: Any) -> Self:
+        """Return the same steps and minibatches, of a pair.
+
+        Raises:
+            ConfigurationError: for steps that are not those of plain SGD.
+        """
+        if type(local) is not Sgd or local.momentum or local.weight_decay or local.max_norm is not None:
+            raise ConfigurationError(
+                f"{cls.__name__}: got {local}, needed plain steps, which act on each number by itself: use Sgd without "
+                "momentum, weight decay and max_norm"
+            )
+        own = {field.name: getattr(local, field.name) for field in fields(Sgd)}
+        return cls(**own, **options)
+
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse to be without what clients keep."""
+        if getattr(algorithm.personal, "steps", None) is not type(self):
+            needed = {"MixtureSteps": "Mixture()", "MoreauSteps": "MoreauModel()"}[type(self).__name__]
+            raise ConfigurationError(f"a step of {type(self).__name__} is of two models: add {needed} to the pieces")
+
+    def alone(self, steps: int) -> Sgd:
+        """Return plain steps of one model."""
+        return Sgd(**{field.name: getattr(self, field.name) for field in fields(Sgd)}).alone(steps)
+
+    def _known(self, clients: Clients) -> None:
+        """Know nothing: the first gradient is not the direction of the first step."""
+        del clients
+
+    def _constant_lr(self, why: str) -> float:
+        """Return the step size; refuse a schedule."""
+        if isinstance(self.lr, Schedule):
+            raise ConfigurationError(f"{type(self).__name__}: got {self.lr}, needed one step size lr, {why}")
+        return float(self.lr)
+
+
+@dataclass(frozen=True)
+class MixtureSteps(_Pair):
+    """APFL's local steps on w, v and a, with ``m = a v + (1 - a) w`` (APFL, Algorithm 1), on one minibatch::
+
+        w <- w - lr grad F_k(w)
+        v <- v - lr a grad F_k(m)
+        a <- clip(a - lr <grad F_k(m), v - w>, 0, 1)        if `adaptive`
+
+    Args:
+        adaptive: whether the share a moves, in every local step.
+
+    Raises:
+        ConfigurationError: with `adaptive`, for a step size that is a schedule.
+    """
+
+    adaptive: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.adaptive:
+            self._constant_lr("because the share is clipped after each step")
+
+    @property
+    def _direction(self) -> Direction:
+        return _Mixture(float(self.lr) if self.adaptive else None)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    """A direction that equals another one of the same options. `lr` is None where the share stays."""
+
+    lr: float | None
+
+    def __call__(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of w, and the direction of w, v and the share."""
+        size = params.shape[1] // 2
+        shared, own, share = params.split([size, size, 1], dim=1)
+        loss, of_shared = gradient(shared, 0)
+        of_mixture = gradient(own * share + shared * (1 - share), 0)[1]
+        of_share = torch.zeros_like(share)
+        if self.lr is not None:
+            slope = (of_mixture * (own - shared)).sum(dim=1, keepdim=True)
+            of_share = (share - (share - self.lr * slope).clamp(0.0, 1.0)) / self.lr
+        return loss, torch.cat([of_shared, share * of_mixture, of_share], dim=1)
+
+
+@dataclass(frozen=True)
+class MoreauSteps(_Pair):
+    """pFedMe's local steps on w, and the personal model theta that each of them finds (pFedMe, Algorithm 1)::
+
+        theta <- theta - inner_lr (grad F_k(theta) + lambda (theta - w))        K times, on one minibatch
+        w <- w - lr lambda (w - theta)
+
+    The gradient of the Moreau envelope ``min_theta F_k(theta) + lambda/2 ||theta - w||^2`` is ``lambda (w - theta)`` at its
+    minimiser. theta begins at the model received and goes on from one local step to the next, as in the authors' code; the
+    paper leaves the method of the inner problem open.
+
+    Args:
+        proximal: lambda.
+        inner_steps: K.
+        inner_lr: step size of the inner problem.
+
+    Raises:
+        ConfigurationError: for numbers out of range, and a step size that is a schedule.
+    """
+
+    proximal: float = 15.0
+    inner_steps: int = 5
+    inner_lr: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("proximal", self.proximal)
+        positive("inner_lr", self.inner_lr)
+        count("inner_steps", self.inner_steps)
+        self._constant_lr("by which the personal model's step is divided")
+
+    @property
+    def _direction(self) -> Direction:
+        return _Moreau(float(self.lr), self.proximal, self.inner_steps, self.inner_lr)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class _Moreau:
+    """A direction that equals another one of the same options."""
+
+    lr: float
+    proximal: float
+    inner_steps: int
+    inner_lr: float
+
+    def __call__(self, params: torch.Tensor, gradient: GradientAt) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of theta before the step, and the direction of w and theta."""
+        shared, first = params.chunk(2, dim=1)
+        own, losses = first, []
+        for _ in range(self.inner_steps):
+            loss, slope = gradient(own, 0)
+            losses.append(loss)
+            own = own - self.inner_lr * (slope + self.proximal * (own - shared))
+        return losses[0], torch.cat([self.proximal * (shared - own), (first - own) / self.lr], dim=1)

@@ -1,0 +1,138 @@
+"""A whole model of one's own that is trained in the same local steps as the shared one: APFL and pFedMe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from turnout.core.checks import ConfigurationError, probability
+from turnout.core.device import to_device
+from turnout.core.types import Report, State
+from turnout.pieces.base import Local, Personalization, Slots
+from turnout.pieces.local.pairs import MixtureSteps, MoreauSteps
+from turnout.pieces.personalization.base import check_steps
+
+
+class _Pair(Personalization):
+    """The row of a client is trained behind the shared model, in parameters that are twice as many."""
+
+    steps: type[Local]
+
+    def __post_init__(self) -> None:
+        check_steps(self.adaptation_steps)
+
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse other local steps, and pieces that are about one model."""
+        name, steps = type(self).__name__, self.steps.__name__
+        if type(algorithm.local) is not self.steps:
+            raise ConfigurationError(f"{name} goes with {steps}, got {algorithm.local}: write {steps}.of(Sgd(...))")
+        for piece in (*algorithm.corrections, *algorithm.measurements, *algorithm.selection.measurements):
+            raise ConfigurationError(
+                f"{type(piece).__name__} is about the gradient of one model, and a local step of {name} is of two: leave it "
+                "out"
+            )
+
+    def chosen(self, module: nn.Module) -> frozenset[str]:
+        """No part of the model is left out of what is shared."""
+        del module
+        return frozenset()
+
+    def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
+        """Return the model's first parameters, ``[P]``."""
+        del num_shared
+        return initial
+
+    def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """Return the model of each client, ``[B, P]``: its own."""
+        return to_device(memory["personal"], params.device)
+
+    def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        """Return the shared model, from which a client that never trained begins."""
+        del first
+        return params
+
+    def split(
+        self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
+    ) -> tuple[Report, torch.Tensor]:
+        """Return the report on the shared model, and the update of the row."""
+        moved = start[:, num_shared:] + report.delta[:, num_shared:]
+        return replace(report, delta=report.delta[:, :num_shared]), moved - to_device(row, moved.device)
+
+    def adapting(self, local: Local, steps: int) -> Local:
+        """Return plain steps from the shared model."""
+        return local.tuning(steps)
+
+
+@dataclass(frozen=True)
+class Mixture(_Pair, name="mixture"):
+    """APFL: a client is served by ``a_k v_k + (1 - a_k) w``, and trains its own v_k within this mixture.
+
+    `MixtureSteps` has the steps. v_k begins at the model's first parameters; v_k and a_k never leave the client.
+
+    The paper's `alpha` is fixed or moves by a gradient step. The code that its authors point to mixes the outputs of two
+    networks in place of their parameters, and adds ``0.02 a`` to the slope of a; here parameters are mixed, as in the
+    paper, without this term.
+
+    Args:
+        alpha: a at first; 0 is the shared model alone, 1 a model that knows nothing of the others.
+        adaptation_steps: plain local steps from the shared model that clients who never trained may do before they are
+            judged; of several numbers each is judged by itself.
+
+    Raises:
+        ConfigurationError: for numbers out of range, and, of an algorithm, for other local steps, corrections of gradients
+            and measurements.
+
+    Reference: Deng, Kamani and Mahdavi, "Adaptive personalized federated learning", 2020 (arXiv 2003.13461).
+    """
+
+    steps = MixtureSteps
+
+    alpha: float = 0.5
+    adaptation_steps: int | tuple[int, ...] = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        probability("alpha", self.alpha)
+
+    def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
+        """Return the model's first parameters and the share, ``[P + 1]``."""
+        del num_shared
+        return torch.cat([initial, initial.new_tensor([self.alpha])])
+
+    def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """Return w, v and the share of each client, ``[B, 2 P + 1]``."""
+        own = to_device(memory["personal"], params.device)
+        return torch.cat([params.expand(len(own), -1), own], dim=1)
+
+    def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """Return the mixture of each client, ``[B, P]``."""
+        own = to_device(memory["personal"], params.device)
+        return torch.lerp(params.expand(len(own), -1), own[:, :-1], own[:, -1:])
+
+
+@dataclass(frozen=True)
+class MoreauModel(_Pair, name="moreau"):
+    """pFedMe: a client is served by the theta_k that its last local step found, see `MoreauSteps`.
+
+    theta_k never leaves the client, and begins anew from the shared model in every round that it takes part in.
+
+    Args:
+        adaptation_steps: as in `Mixture`.
+
+    Raises:
+        ConfigurationError: as in `Mixture`.
+
+    Reference: Dinh, Tran and Nguyen, "Personalized federated learning with Moreau envelopes", NeurIPS 2020 (arXiv
+    2006.08848).
+    """
+
+    steps = MoreauSteps
+
+    adaptation_steps: int | tuple[int, ...] = 5
+
+    def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """Return w twice for each client, ``[B, 2 P]``."""
+        rows = params.expand(len(memory["personal"]), -1)
+        return torch.cat([rows, rows], dim=1)
