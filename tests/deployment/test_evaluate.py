@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from turnout import AppealMetrics, Experiment, Population, Sgd, ditto, fedavg_p, fedrep, maxfl, models
+from turnout import AppealMetrics, Experiment, Population, Sgd, ditto, fedau, fedavg_p, fedrep, maxfl, models
 from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData, Shards
 from turnout.deployment.client.worker import Worker
@@ -18,6 +18,8 @@ from turnout.evaluation.fairness import fairness
 from turnout.evaluation.sums import SumsForm
 from turnout.population.availability import Everyone
 from turnout.record.query import History
+from turnout.reporting import RunRecord, comparison, write_report
+from turnout.reporting.table import cells
 from turnout.simulation import Simulation
 
 from ..tiny import SIZES, classification
@@ -224,3 +226,30 @@ def test_answers_that_no_examples_have_are_refused(wrong, said):
     more = {name: [1, 1] if name == "group_examples" else 0.0 for name in form.shapes if name not in GOOD}
     with pytest.raises(WireError, match=said):
         SumsFormat.of_evaluation(form).read(sums_body(GOOD | more | wrong))
+
+
+def test_reports_say_how_many_clients_answered(world):
+    """Tables and pages show mean, worst tenth and spread over clients, and never without the number who answered."""
+    run = experiment(fedau(LOCAL), held_out(range(6)), rounds=2)
+    deployed = world(run).run()
+    deployed.host.service.finish()
+    record = RunRecord("fedau", 0, History.load(deployed.folder))
+    (row,) = comparison([record])
+    assert (row.figures["evaluation_asked"].mean, row.figures["evaluation_answered"].mean) == (8.0, 6.0)
+    keys, _ = cells([row])
+    assert {"client_test_worst", "client_test_spread", "evaluation_asked", "evaluation_answered"} <= set(keys)
+    page = write_report([record], deployed.folder / "report.html").read_text()
+    assert "clients who answered the last evaluation" in page
+    assert "test accuracy, worst 10 % of clients (%)" in page
+
+
+def test_clients_that_were_never_in_a_step_are_judged_by_themselves(world):
+    """With a cohort of three, whoever has not been drawn by the first evaluation has not been seen."""
+    deployed = world(experiment(maxfl(LOCAL, cohort_size=3), rounds=1, label_groups=((0,),))).run()
+    history = deployed.host.driver.ledger.history
+    drawn = set(history.participation["client"].to_pylist())
+    answers = history.evaluations.answers(0)
+    assert {client for client, seen in zip(answers.clients.tolist(), answers.seen, strict=True) if seen} == drawn
+    unseen = [row for row, client in enumerate(answers.clients.tolist()) if client not in drawn]
+    right, number = answers.sums["score"][unseen].sum(), answers.sums["num_examples"][unseen].sum()
+    assert history.column("unseen_test_accuracy")[1].tolist() == [right / number]

@@ -169,7 +169,8 @@ class Scheduler:
             self._choice.restore(dict(state["choice"]))
         own = state["scheduler"]
         first, self.cohort = own["first"].tolist(), own["cohort"]
-        wanted = zip(own["wanted"].tolist(), own["phase"].tolist(), own["of"].tolist(), strict=True)
+        of = own.get("of", np.zeros((len(own["phase"]), 2), dtype=np.int64))  # earlier versions had no groups
+        wanted = zip(own["wanted"].tolist(), own["phase"].tolist(), of.tolist(), strict=True)
         self._todo = deque(
             Choose(None if most < 0 else int(most), first, factor, self._phases[phase], group, least)
             for (most, factor), phase, (group, least) in wanted

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from turnout.evaluation.sums import ClientSums
 from turnout.record import storage
-from turnout.record.schema import EVALUATION_COLUMNS
+from turnout.record.schema import ANSWERED, EVALUATION_COLUMNS
 from turnout.record.tables import build, damaged, read, write
 
 FOLDER = "evaluations"
@@ -51,7 +51,7 @@ class Evaluations:
         row |= {f"lost_{reason.replace(' ', '_')}": count for reason, count in facts["lost"].items()}
         self._rows[number], self._answers[number] = row | figures, answers
         of_round = {name: value for name, value in figures.items() if not name.startswith("client_test_")}
-        of_round |= {"evaluation_asked": float(asked), "evaluation_answered": float(len(answers.clients))}
+        of_round |= dict(zip(ANSWERED, (float(asked), float(len(answers.clients))), strict=True))
         self.by_round[facts["version"]] = of_round
         return of_round
 

@@ -19,6 +19,7 @@ from turnout.record.evaluations import Evaluations
 from turnout.record.log import FILE as LOG
 from turnout.record.log import Log, Rounds
 from turnout.record.schema import (
+    ANSWERED,
     CLIENT_COLUMNS,
     COSTS,
     METRICS,
@@ -30,7 +31,7 @@ from turnout.record.schema import (
 from turnout.record.tables import build, concatenated, damaged, read, schema_of, write
 
 _ROUNDS, _CLIENTS, _PARTICIPATION = "rounds.parquet", "clients.parquet", "participation.parquet"
-_LAST = ("epsilon", "poisson_rate", "fixed_size_rate")
+_LAST = ("epsilon", "poisson_rate", "fixed_size_rate", *ANSWERED)
 """Columns whose last value is that of all rounds."""
 _EVALUATIONS = tuple(f"{split}_{figure}" for split in ("train", "validation", "test") for figure in ("loss", *METRICS))
 
@@ -335,7 +336,8 @@ class History:
 
         ``rounds``, totals of ``seconds``, ``bytes_up``, ``bytes_down`` and ``num_dropped``, mean ``num_participants``, the
         most that the server kept (``server_bytes``), the ``epsilon`` of all rounds and by which sampling it was counted
-        (``poisson_rate`` or ``fixed_size_rate``),
+        (``poisson_rate`` or ``fixed_size_rate``), how many clients of a server were asked in its last evaluation and have
+        answered (``evaluation_asked``, ``evaluation_answered``),
         final losses and accuracies (of numbers to predict root-mean-square errors), and ``fairness`` over clients, of
         their test accuracy or, if no client has any, of
         their training accuracy.

@@ -56,6 +56,9 @@ EVALUATION_COLUMNS: Mapping[str, pa.DataType] = {
 }
 """The columns every table of evaluations by clients has, and their types; figures follow, as float64."""
 
+ANSWERED = ("evaluation_asked", "evaluation_answered")
+"""The columns of the table of rounds that say of an evaluation by clients how many were asked, and how many answered."""
+
 METRICS = ("accuracy", "rmse")
 """How well a model predicts, beside its loss: labels, or numbers."""
 

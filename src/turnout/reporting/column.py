@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from turnout.record.schema import APPEAL_COLUMNS, JUDGED, less_is_better
+from turnout.record.schema import ANSWERED, APPEAL_COLUMNS, JUDGED, less_is_better
 from turnout.reporting.student import quantile
 from turnout.reporting.style import label, label_ranges, name_of, scale_of
 
@@ -155,6 +155,9 @@ COLUMNS = {
     "server_bytes": Column(
         "memory of the server (MB)", "server MB", scale=1e-6, decimals=2, spread=False, differing=True
     ),
+    "unseen_test_accuracy": Column("test accuracy of unseen clients (%)", "unseen\ntest %", **_PERCENT),
+    "evaluation_asked": Column("clients asked in the last evaluation", "asked", decimals=0, spread=False),
+    "evaluation_answered": Column("clients who answered the last evaluation", "answered", decimals=0, spread=False),
     "num_dropped": Column("updates dropped (NaN or infinity)", "dropped", spread=False, decimals=0, exceptional=True),
     "seconds": Column("time (s)", "seconds", spread=False),
     "staleness": Column("mean staleness (steps)", "staleness", decimals=2),
@@ -176,6 +179,7 @@ RESULTS = (
     "test_rmse",
     "test_loss",
     *(f"client_{split}_{figure}" for split in ("test", "train") for figure in ("spread", "worst")),
+    *ANSWERED,
     "num_dropped",
     "server_bytes",
     "seconds",

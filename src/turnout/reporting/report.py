@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turnout.core.checks import counted
-from turnout.record.schema import METRICS, less_is_better
+from turnout.record.schema import ANSWERED, METRICS, less_is_better
 from turnout.reporting.column import COLUMNS, GAP, INFLUENCE, RESULTS, column_of
 from turnout.reporting.drawings import cost, curves, holdings, influence, of_clients, of_labels, split_name, standing
 from turnout.reporting.influence import client_table
@@ -29,10 +29,14 @@ from turnout.reporting.target import accuracy_target, cost_cells, costs
 if TYPE_CHECKING:
     from turnout.data.federated import FederatedData
 
-CLIENTS = tuple(
-    f"client_{split}_{figure}"
-    for split in ("test", "train")
-    for figure in ("mean", "spread", "worst", "jain", "missing")
+CLIENTS = (
+    *(
+        f"client_{split}_{figure}"
+        for split in ("test", "train")
+        for figure in ("mean", "spread", "worst", "jain", "missing")
+    ),
+    "unseen_test_accuracy",
+    *ANSWERED,
 )
 COMMUNICATION = ("bytes_up", "bytes_down", "server_bytes", "num_participants", "num_dropped")
 

@@ -137,7 +137,8 @@ def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, flo
     fair = figures.pop("fairness", {"of": None})
     if fair["of"] == f"{split}_accuracy":
         figures |= {f"client_{split}_{name}": value for name, value in fair.items()}
-    figures |= influence_figures(record) | _finals(record, itertools.chain(*APPEAL.values()), window)
+    judged = itertools.chain(*APPEAL.values(), ("unseen_test_accuracy",))
+    figures |= influence_figures(record) | _finals(record, judged, window)
     metrics = {key: figures[key] for key in figures if key not in COLUMNS and is_metric(key)}
     return {key: figures[key] for key in COLUMNS if key in figures} | metrics | _of_groups(record, window)
 
