@@ -1,58 +1,256 @@
 """What a server keeps and deletes, and what becomes of those who come after it was restored from a copy."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 import torch
 
+import turnout as to
 from turnout import Experiment, Population, fedau
-from turnout.core.checks import CheckpointError
+from turnout.core.checks import CheckpointError, ConfigurationError
+from turnout.deployment.server import retention, writer
+from turnout.deployment.server import store as stores
+from turnout.deployment.server.database import TASKS
+from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.replay import replay
+from turnout.deployment.server.retention import FOLDER, anchors
+from turnout.deployment.server.service import Service
+from turnout.deployment.server.store import Store, StoreUnavailable
 from turnout.models import Mlp
+from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.population.availability import Everyone
-from turnout.protocol.pace import Rounds
-from turnout.record import storage
+from turnout.protocol.pace import Buffered, Rounds
+from turnout.record import checkpoint, storage
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL
 from .test_hostile import put, waiting
+from .test_network import cli
+from .world import Killed
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=5, evaluate_every=5)
 
 
+LONG = replace(RUN, rounds=20)
+
+
+def kept(deployed):
+    """Files of reports, rows of the journal that are no starts, rows of tasks, and anchors."""
+    store = deployed.host.store
+    with store.engine.begin() as connection:
+        tasks = connection.execute(sa.select(sa.func.count()).select_from(TASKS)).scalar()
+    rows = sum(entry.kind not in ("start", "restart") for entry in store.entries())
+    return len(list(store.reports.iterdir())), rows, tasks, len(anchors(deployed.folder))
+
+
 @pytest.mark.parametrize("restarts", [False, True])
-def test_reports_are_discarded(world, restarts):
-    """Two checkpoints hold what became of them; a server goes on without, and says why there is no replay."""
-    simulation = Simulation(RUN)
-    for _ in range(RUN.rounds):
+def test_what_is_kept_of_a_long_run_does_not_grow(world, restarts):
+    """Three steps at least, seven at most; the model is the undisturbed one, and so is that of a replay from the oldest."""
+    simulation = Simulation(LONG)
+    for _ in range(LONG.rounds):
         simulation.round()
-    deployed = world(RUN, discard=True, checkpoint_every=0.0)
-    most = 0
-    for _ in range(20):
+    deployed, most = world(LONG, keep_reports=3, checkpoint_every=0.0), (0, 0, 0, 0)
+    while not all(home.over for home in deployed.homes):
         deployed.round()
-        most = max(most, len(list(deployed.host.store.reports.iterdir())))
+        most = tuple(map(max, most, kept(deployed)))
         if restarts:
             deployed.restart()
-    assert all(home.over for home in deployed.homes)
-    assert most <= 3 * 8
+        if (version := deployed.host.driver.version) > 4:
+            again = replay(deployed.setting, deployed.folder)
+            assert version - 7 <= again.begins <= max(0, version - 3)
+            assert again.same is True
+            assert torch.equal(again.driver.params, deployed.host.driver.params)
+    assert most[0] <= 8 * 8
+    assert most[1] <= 8 * 9 + 16
+    assert most[2] <= 8 * 8
+    assert most[3] == 2
     assert torch.equal(deployed.host.driver.params, simulation.state.params)
-    with pytest.raises(
-        CheckpointError, match=r"cannot be read.*told to discard reports, and goes on from its checkpoints"
-    ):
-        replay(deployed.setting, deployed.folder)
+    result = to.load(deployed.folder)
+    assert len(result.history) == 20  # the tables have all steps
 
 
-def test_a_report_that_a_checkpoint_needs_is_kept(world):
-    """Killed behind a damaged checkpoint, the server goes on from the one before and the reports since."""
-    deployed = world(RUN, discard=True, checkpoint_every=0.0)
-    for _ in range(3):
+def test_a_client_that_was_away_for_long_is_told_what_became_of_its_report(world):
+    """It may have sent it and got no answer: what became of the last task of each client is kept."""
+    deployed = world(LONG, keep_reports=1, checkpoint_every=0.0)
+    while deployed.host.driver.version < 2:
+        deployed.round()
+    task, home = deployed.host.driver.task_of(0).task, deployed.homes[0]
+    home.train(deployed.host)
+    home.step(deployed.host)
+    digest = home.state.pending.digest if home.state.pending else None
+    deployed.host.service.leave(0)
+    deployed.homes = deployed.homes[1:]
+    deployed.run()
+    deployed.restart()
+    found = deployed.host.service.state_of(0, task).body
+    assert (found["state"], digest) == ("taken", None)
+    assert kept(deployed)[2] <= 4 * 8
+
+
+RUNS = {
+    "buffered": replace(LONG, algorithm=to.fedstaleweight(LOCAL), pace=Buffered(3)),
+    "secure": replace(LONG, algorithm=fedau(LOCAL, also=(SecureSum(largest=64.0),)), rounds=8),
+    "private": replace(LONG, algorithm=fedau(LOCAL, also=(PrivateSum(noise_multiplier=2.0),)), rounds=8),
+    "two phases": replace(LONG, algorithm=to.folb(LOCAL, cohort_size=4), rounds=8),
+    "tables": replace(LONG, algorithm=to.mifa(LOCAL), rounds=8),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_replay_from_the_oldest_anchor(world, name):
+    """With reports that wait in a buffer, phases after training, secrets of the noise, and tables of clients."""
+    deployed, turns = world(RUNS[name], keep_reports=2, checkpoint_every=1e9), 0
+    for _ in range(6):
+        for home in deployed.homes:
+            home.train(deployed.host)
+            home.step(deployed.host)  # a report, if it has one
+            turns += 1
+            if turns % 4 == 0:
+                deployed.host.service.finish()  # also with reports that wait for others
+                again = replay(deployed.setting, deployed.folder)
+                assert torch.equal(again.driver.params, deployed.host.driver.params)
+        deployed.clock.now += 1.0
+    deployed.options["checkpoint_every"] = 0.0
+    deployed.restart()
+    deployed.run()
+    deployed.restart()
+    assert deployed.host.driver.version == RUNS[name].rounds
+    deployed.host.service.finish()
+    again = replay(deployed.setting, deployed.folder)
+    assert 0 < again.begins < RUNS[name].rounds
+    assert again.same is True
+
+
+def test_a_server_goes_on_from_an_anchor(world):
+    """Both checkpoints are damaged: the last anchor is as good; without any whole one it says what to do."""
+    deployed = world(LONG, keep_reports=2, checkpoint_every=0.0)
+    while deployed.host.driver.version < 9:
         deployed.round()
     before, version = deployed.host.driver.params, deployed.host.driver.version
-    assert 0 < version < RUN.rounds
-    (deployed.folder / "checkpoint.safetensors").write_bytes(b"damaged")
+    for path in deployed.folder.glob("checkpoint*"):
+        path.unlink()
+        path.write_bytes(b"damaged")
     deployed.restart()
     assert deployed.host.driver.version == version
     assert torch.equal(deployed.host.driver.params, before)
+    for anchor in anchors(deployed.folder):
+        (anchor.path / checkpoint.FILE).write_bytes(b"damaged")
+    with pytest.raises(
+        CheckpointError, match=r"journal of .* begins at entry .*, and no checkpoint from there on is whole"
+    ):
+        deployed.restart()
+    with pytest.raises(CheckpointError, match="is damaged"):
+        replay(deployed.setting, deployed.folder)
+    shutil.rmtree(deployed.folder / FOLDER)
+    with pytest.raises(CheckpointError, match=r"anchors holds no checkpoint from there: restore it from a copy"):
+        replay(deployed.setting, deployed.folder)
+
+
+STEPS = {
+    "the anchor's file": (retention, "_link"),
+    "its digests": (storage, "_list_digests"),
+    "the journal": (Store, "compact"),
+    "the reports": (Store, "keep_reports"),
+    "earlier anchors": (retention.shutil, "rmtree"),
+    "a transaction": (stores, "upsert_of"),
+    "the checkpoint": (checkpoint, "save"),
+}
+"""Everything that writes or deletes while a server saves."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    simulation = Simulation(replace(LONG, rounds=8))
+    for _ in range(8):
+        simulation.round()
+    return simulation.state.params
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_kill_while_something_is_deleted_loses_nothing(world, monkeypatch, undisturbed, step, after):
+    """The process ends before or after each write, again and again: the same model, and a replay that leads to it."""
+    owner, name = STEPS[step]
+    write, left, kills = getattr(owner, name), [2], 0
+
+    def killed(*arguments, **options):
+        left[0] -= 1
+        if left[0] == 0 and not after:
+            raise Killed
+        result = write(*arguments, **options)
+        if left[0] == 0 and after:
+            raise Killed
+        return result
+
+    deployed, acts = world(replace(LONG, rounds=8), keep_reports=1, checkpoint_every=0.0), ["round"]
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, killed)
+        for _ in range(60):
+            try:
+                getattr(deployed, acts[-1])()
+                if acts[-1] == "restart":
+                    again = replay(deployed.setting, deployed.folder)
+                    assert torch.equal(again.driver.params, deployed.host.driver.params)
+                acts.append("round")
+            except Killed:
+                kills += 1
+                left[0] = 2 + kills
+                acts.append("restart")
+            if all(home.over for home in deployed.homes):
+                break
+    assert kills > 1
+    deployed.run()
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+    deployed.host.service.finish()
+    again = replay(deployed.setting, deployed.folder)
+    assert again.same is True
+    assert again.begins > 0
+
+
+def test_a_disk_on_which_nothing_can_be_deleted_is_told(world, monkeypatch, caplog):
+    """The run goes on, and everything is kept until the next time."""
+    deployed = world(LONG, keep_reports=1, checkpoint_every=0.0)
+
+    def full(*_):
+        raise StoreUnavailable("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "compact", full)
+        while deployed.host.driver.version < 6:
+            deployed.round()
+    assert any(each.message == "nothing is deleted" for each in caplog.records)
+    assert kept(deployed)[0] >= 6 * 8
+    deployed.run()
+    assert kept(deployed)[0] <= 4 * 8
+
+
+def test_a_trace_needs_all_of_a_journal(world, monkeypatch):
+    deployed = world(LONG, keep_reports=4, checkpoint_every=0.0)
+    deployed.run()
+    deployed.host.service.finish()
+    begins = replay(deployed.setting, deployed.folder).begins
+    with pytest.raises(CheckpointError, match=rf"begins at step {begins}, .*--keep-reports\): a trace needs all of it"):
+        replay(deployed.setting, deployed.folder, whole=True)
+    monkeypatch.setattr("turnout.cli.deployed.settings_in", lambda *_: (deployed.experiment, None))
+    said = cli("replay", deployed.folder)
+    assert f"from step {begins} on, the oldest that the server has kept (--keep-reports)" in said
+    assert "the same model as in the checkpoint, bit for bit" in said
+    for bad in (0, -1):
+        with pytest.raises(ConfigurationError, match=f"keep_reports: got {bad}"):
+            Service(deployed.host.driver, deployed.host.store, keep_reports=bad)
+
+
+def test_a_restart_takes_no_longer_without_steps(world, monkeypatch):
+    """Whatever happens without a step is in a checkpoint after so many entries."""
+    monkeypatch.setattr(writer, "_MOST_ENTRIES", 50)
+    deployed = world(LONG, min_clients=9, checkpoint_every=0.0)
+    for number in range(500):
+        deployed.host.service._put(Happening("fail", number % 8, 7))
+        deployed.host.pump()
+        assert deployed.host.driver.applied - deployed.host.service._saved[2] <= 50
+    assert checkpoint.facts(deployed.folder)["journal"] > 450
 
 
 def test_a_server_whose_folder_is_removed_ends_with_the_reason(world, tmp_path):

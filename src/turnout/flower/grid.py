@@ -64,7 +64,7 @@ class GridServer(Writer):
         driver: Driver,
         last: Entry | None,
     ) -> None:
-        super().__init__(driver, driver.store, last, None, checkpoint_every=60.0, discard=False, max_empty_steps=10)
+        super().__init__(driver, driver.store, last, None, checkpoint_every=60.0, keep_reports=None, max_empty_steps=10)
         self._rule, self._grid, self._arrays, self._timeout, self._configs = rule, grid, arrays, timeout, configs
         self._clients, self._most = driver.store.clients(), driver.setting.check_clients(rule.min_nodes, None)
         self._node: dict[int, int] = {}  # of each client that was seen

@@ -62,6 +62,15 @@ def version(folder: Path) -> int | None:
     return None
 
 
+def facts(folder: Path) -> dict[str, Any]:
+    """Return the facts of the checkpoint of `folder`, without its tensors.
+
+    Raises:
+        CheckpointError: where there is none, or it is damaged.
+    """
+    return _read(folder / FILE, tensors=False)[1]
+
+
 def load(folder: Path, or_previous: bool = False) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Read the checkpoint of `folder`: tensors and facts.
 

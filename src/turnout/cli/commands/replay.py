@@ -44,8 +44,10 @@ def replay(
     from turnout.deployment.server.setting import Setting
 
     experiment, settings = settings_in(folder, code or ())
-    found = again(Setting.of(experiment), folder, database)
+    found = again(Setting.of(experiment), folder, database, whole=as_trace is not None)
     version = found.driver.version
+    if found.begins:
+        typer.echo(f"from step {found.begins} on, the oldest that the server has kept (--keep-reports)")
     typer.echo(f"{found.entries:,} entries, {version} steps, {found.seconds:,.1f} seconds, model {found.driver.digest}")
     if as_trace is not None:
         tables, population = write_trace(found, as_trace, seconds_per_round)

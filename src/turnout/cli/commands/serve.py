@@ -163,14 +163,14 @@ def serve(
     linger: Annotated[
         float, typer.Option(metavar="SECONDS", help="Go on to answer when the run is over.", rich_help_panel=NETWORK)
     ] = 30.0,
-    discard: Annotated[
-        bool,
+    keep_reports: Annotated[
+        int | None,
         typer.Option(
-            "--discard-reports",
-            help="Delete reports when two checkpoints hold what became of them; there is no replay then.",
+            metavar="N",
+            help="Keep the reports of N steps or a few more, from which a replay begins (default: of all).",
             rich_help_panel=flags.OUTCOME,
         ),
-    ] = False,
+    ] = None,
     page: Annotated[
         bool,
         typer.Option(
@@ -204,7 +204,7 @@ def serve(
     target = folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")
     leases = Leases(heartbeat=heartbeat, task_deadline=task_seconds(task_deadline, experiment.pace))
     options = Options(
-        host, port, database, least, max_clients, enrolment, leases, certificate, key, client_ca, rate, linger, discard,
+        host, port, database, least, max_clients, enrolment, leases, certificate, key, client_ca, rate, linger, keep_reports,
         Limits(connections, per_address, upload_rate=upload_rate), norm_bound(max_norm), max_empty_steps, page=page,
     )  # fmt: skip
     try:

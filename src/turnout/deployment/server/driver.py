@@ -72,7 +72,6 @@ class Driver:
         self._first_shared: State = {name: torch.zeros_like(initial) for name in setting.algorithm.keeps}
         self._time, self._applied = 0.0, Applied()
         self._noise = Noise()
-        self._saved: tuple[int, list[str]] = 0, []  # entries and reports of the last checkpoint
 
     @property
     def started(self) -> bool:
@@ -292,12 +291,8 @@ class Driver:
             return self.publication.publish(self.version, params, shared, needed | self.surveys.models())
         return self.publication.publish(0, self.setting.initial, self._first_shared, self.surveys.models())
 
-    def save(self, discard: bool = False) -> None:
-        """Save tables and a checkpoint.
-
-        Args:
-            discard: delete the reports that neither this checkpoint nor the one before needs to go on.
-        """
+    def save(self) -> None:
+        """Save tables and a checkpoint."""
         if self.ledger is None:
             return
         run, (model_groups, model) = self.run, self.setting.trained.saved()
@@ -310,6 +305,7 @@ class Driver:
             "noise": vars(self.noise),
             "over": self.trained,
             "surveys": self.surveys.facts(),
+            "unused": [] if run is None else run.unused(),
             "num_clients": self.presence.num_clients,
             "names": {str(client): name for client, name in self.names.items() if name},
             "ledger": self.ledger.facts(),
@@ -320,9 +316,6 @@ class Driver:
         if self.trained is not None:
             self.ledger.set_clients(self.presence.num_clients, self.names)
         save_run(self.ledger.folder, self.ledger.history, tensors, facts, finished=self.trained is not None)
-        if discard:
-            self.store.keep_reports(*self._saved)
-        self._saved = self.applied, [] if run is None else run.unused()
 
     def restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, Any], folder: Path) -> None:
         """Restore a checkpoint.
@@ -347,7 +340,6 @@ class Driver:
         self.surveys.restore(facts.get("surveys", {}))
         if self.run is not None:
             self._publish()
-        self._saved = self.applied, [] if self.run is None else self.run.unused()
         if self.ledger is not None:
             self.ledger.restore(self.version, facts["ledger"])
 

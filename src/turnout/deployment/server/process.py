@@ -53,7 +53,7 @@ class Options:
         client_ca: a file with the certificate of who signs those of clients; None asks for none.
         rate: requests a second of one client; 0 is no limit.
         linger: seconds that the server goes on to answer when the run is over.
-        discard: delete reports that no checkpoint needs any more; there is no replay then.
+        keep_reports: server steps whose reports are kept at least; None keeps all.
         limits: what is read, waited for and held of anybody.
         max_norm: greatest norm of an update, and of each other vector of a report; ``"auto"`` is 100 times that of the first
             model, or of a vector of ones where that is larger. None takes any.
@@ -73,7 +73,7 @@ class Options:
     client_ca: Path | None = None
     rate: float = 50.0
     linger: float = 30.0
-    discard: bool = False
+    keep_reports: int | None = None
     limits: Limits = field(default_factory=Limits)
     max_norm: float | Literal["auto"] | None = "auto"
     max_empty_steps: int = 10
@@ -137,7 +137,7 @@ class Server:
                 min_clients=self.options.min_clients,
                 max_clients=self.max_clients,
                 needs_code=self.options.enrolment == "codes",
-                discard=self.options.discard,
+                keep_reports=self.options.keep_reports,
                 max_empty_steps=self.options.max_empty_steps,
             )
         except BaseException:

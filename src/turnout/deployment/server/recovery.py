@@ -12,6 +12,7 @@ from typing import Any
 from turnout.core.checks import CheckpointError, counted
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.noise import Releases, fresh
+from turnout.deployment.server.retention import anchors
 from turnout.deployment.server.store import Entry, Store
 from turnout.record import checkpoint
 from turnout.record.describe import differences
@@ -79,20 +80,34 @@ def _fresh_noise(driver: Driver, releases: Releases, last: Entry | None, goes_on
 
 
 def _restore(driver: Driver, store: Store, folder: Path) -> None:
-    """Take over the last whole checkpoint, if there is one."""
-    if not checkpoint.exists(folder):
-        return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of going back to the one before, which does no harm here
-        try:
-            tensors, facts = checkpoint.load(folder, or_previous=True)
-        except CheckpointError as error:
-            log.warning("no whole checkpoint: all of the journal is applied", extra={"reason": str(error)})
-        else:
-            if _of_this_journal(facts, store):
-                driver.restore(tensors, facts, folder)
-            else:
-                log.warning("the checkpoint is of another copy of the journal: all of the journal is applied")
+    """Take over the last whole checkpoint, or else the last anchor, if there is one.
+
+    Raises:
+        CheckpointError: where none is whole, and the journal before was deleted.
+    """
+    found = False
+    for place in (folder, *(anchor.path for anchor in reversed(anchors(folder, store.begins)))):
+        if not checkpoint.exists(place):
+            continue
+        found = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of going back to the one before, which does no harm here
+            try:
+                tensors, facts = checkpoint.load(place, or_previous=True)
+            except CheckpointError as error:
+                log.warning("a checkpoint is not whole", extra={"reason": str(error)})
+                continue
+        if _of_this_journal(facts, store):
+            driver.restore(tensors, facts, folder)
+            return
+        log.warning("a checkpoint is of another copy of the journal", extra={"folder": str(place)})
+    if store.begins:
+        raise CheckpointError(
+            f"the journal of {folder} begins at entry {store.begins:,}, and no checkpoint from there on is whole: restore "
+            "the folder from a copy"
+        )
+    if found:
+        log.warning("no whole checkpoint: all of the journal is applied")
 
 
 def _of_this_journal(facts: dict[str, Any], store: Store) -> bool:

@@ -14,6 +14,7 @@ import torch
 
 from turnout.core.checks import CheckpointError, positive
 from turnout.deployment.server.driver import OVER, Applied, Driver
+from turnout.deployment.server.retention import whole_from
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import SQLITE, Entry, Store
 from turnout.protocol.pace import BoundRounds
@@ -46,7 +47,7 @@ class Recorded(Store):
             CheckpointError: always.
         """
         del task
-        raise CheckpointError(reason + self.discarded)
+        raise CheckpointError(reason)
 
 
 @dataclass
@@ -104,6 +105,7 @@ class Replayed:
         seconds: of the server, from the first entry to the last.
         same: whether the run's own last checkpoint holds the same model; None where it is of another version.
         surveys: what came of evaluations and queries, in the order in which they ended.
+        begins: the step from which it was recomputed: 0, or that of the oldest checkpoint that the server has kept.
     """
 
     driver: Driver
@@ -112,25 +114,42 @@ class Replayed:
     seconds: float
     same: bool | None
     surveys: list[Closed]
+    begins: int = 0
 
 
-def replay(setting: Setting, folder: Path, database: str | None = None) -> Replayed:
+def replay(setting: Setting, folder: Path, database: str | None = None, whole: bool = False) -> Replayed:
     """Recompute a run from its journal and the reports that it speaks of.
+
+    Args:
+        setting: what was run.
+        folder: of the server.
+        database: where its journal is, if not in the folder.
+        whole: whether to refuse a run of which the server has deleted the beginning.
 
     Raises:
         CheckpointError: for a folder without journal, or where reports are missing.
     """
     store = Recorded(folder, database)
     try:
-        driver, visits, first, last = Driver(setting, store), Visits(), 0.0, 0.0
+        driver, visits, first, last = Driver(setting, store), Visits(), None, 0.0
         driver.stepped, driver.surveyed = (lambda at: _compare(at, folder, found)), (closed := list[Closed]()).append
         found: dict[str, bool] = {}
-        for entry in store.entries():
+        if (anchor := whole_from(folder, store)) is not None:
+            if whole:
+                raise CheckpointError(
+                    f"the journal of {folder} begins at step {anchor.version}, for the server was told to keep no more "
+                    "(--keep-reports): a trace needs all of it"
+                )
+            driver.restore(*checkpoint.load(anchor.path), folder)
+            _compare(driver, folder, found)
+        begins, applied = driver.version, driver.applied
+        for entry in store.entries(applied):
             version, running = driver.version, _running(driver)
             visits.note(driver, entry, driver.apply(entry), version, running)
-            first, last = (entry.time if entry.number == 1 else first), entry.time
+            first, last = entry.time if first is None else first, entry.time
         visits.end(driver, last)
-        return Replayed(driver, visits, driver.applied, last - first, found.get("same"), closed)
+        seconds = last - (first or 0.0)
+        return Replayed(driver, visits, driver.applied - applied, seconds, found.get("same"), closed, begins)
     finally:
         store.close()
 

@@ -45,7 +45,7 @@ class Service(Writer):
         needs_code: whether enrolment takes a one-time code.
         clock: seconds that the server has run; for tests.
         checkpoint_every: seconds between two checkpoints, if there was a step in between.
-        discard: delete reports that no checkpoint needs any more; there is no replay then.
+        keep_reports: server steps whose reports are kept at least; None keeps all.
         max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
     """
 
@@ -61,11 +61,11 @@ class Service(Writer):
         needs_code: bool = False,
         clock: Callable[[], float] | None = None,
         checkpoint_every: float = 60.0,
-        discard: bool = False,
+        keep_reports: int | None = None,
         max_empty_steps: int = 10,
     ) -> None:
         count("min_clients", min_clients)
-        super().__init__(driver, store, last, clock, checkpoint_every, discard, max_empty_steps)
+        super().__init__(driver, store, last, clock, checkpoint_every, keep_reports, max_empty_steps)
         self.leases, self.min_clients, self.run = leases or Leases(), min_clients, store.run
         self.enrolment = Enrolment(store, max_clients, needs_code, lambda: self.driver.over)
         self._attendance = Attendance(self.clock)

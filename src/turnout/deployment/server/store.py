@@ -38,8 +38,10 @@ from turnout.deployment.server.database import (
     first_line,
     upsert_of,
 )
+from turnout.protocol.survey import FIRST_TASK
 
 SQLITE = "journal.sqlite"
+_BEGINS = "begins"  # the fact that says from which entry on the journal is whole
 _LOST = "lost "  # begins the fact that says why the report of a task was lost
 _WRITERS = 16  # files that are brought to the disk at a time: the disk does them together
 
@@ -162,10 +164,9 @@ class Store:
         return found
 
     @property
-    def discarded(self) -> str:
-        """A word on reports that may be gone, where a server has deleted some."""
-        gone = self.fact("discards") is not None
-        return ". The server was told to discard reports, and goes on from its checkpoints alone" if gone else ""
+    def begins(self) -> int:
+        """The entry from which on the journal is whole; 0 where nothing was deleted."""
+        return int(self.fact(_BEGINS) or 0)
 
     def clients(self) -> dict[str, int]:
         """Return all clients by the hash of their token."""
@@ -268,6 +269,26 @@ class Store:
         kept = {*digests, *(entry.digest for entry in self.entries(after) if entry.kind == "report")}
         _delete_all_but(self.reports, kept)
 
+    def compact(self, before: int) -> None:
+        """Delete the journal before an entry, and what became of all tasks but the last ones of each client.
+
+        Starts remain, for they hold what noise is made of.
+
+        Raises:
+            StoreUnavailable: where this is impossible now; nothing was deleted then.
+        """
+        last = sa.select(sa.func.max(TASKS.c.task)).group_by(TASKS.c.client, TASKS.c.task >= FIRST_TASK)
+        with self._transaction() as connection:
+            if self._claim is not None:
+                self._claim.verify(connection)
+            begins = upsert_of(self.engine)(FACTS).values(name=_BEGINS, value=str(before))
+            connection.execute(
+                begins.on_conflict_do_update(index_elements=["name"], set_={"value": begins.excluded.value})
+            )
+            old = (JOURNAL.c.number < before) & JOURNAL.c.kind.not_in(("start", "restart"))
+            connection.execute(JOURNAL.delete().where(old))
+            connection.execute(TASKS.delete().where(TASKS.c.task.not_in(last)))
+
     def read_report(self, digest: str) -> bytes:
         """Read a report and verify its digest.
 
@@ -295,10 +316,10 @@ class Store:
         """Note that the report of a task was not used, so that whoever applies the journal again leaves it out, too.
 
         Raises:
-            CheckpointError: where reports were deleted, or the folder of reports is empty: only a copy helps then.
+            CheckpointError: where the folder of reports is empty: only a copy helps then.
         """
-        if self.discarded or not any(self.reports.iterdir()):
-            raise CheckpointError(reason + self.discarded)
+        if not any(self.reports.iterdir()):
+            raise CheckpointError(reason)
         self.until_done(lambda: self.fact(f"{_LOST}{task}", reason))
 
     def until_done(self, write: Callable[[], object]) -> None:

@@ -20,9 +20,12 @@ from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.figures import snapshot
 from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.leases import RunClock
+from turnout.deployment.server.retention import Retention
 from turnout.deployment.server.store import Entry, Outcome, Store, StoreLost, StoreUnavailable
 from turnout.deployment.server.verdicts import Verdict
 from turnout.record.storage import FolderGone, create
+
+_MOST_ENTRIES = 20_000  # without a step, for which a restart has to apply the journal
 
 log = logging.getLogger("turnout.server")
 
@@ -36,7 +39,7 @@ class Writer(ABC):
         last: the last entry of the journal; None where it is empty.
         clock: seconds that the server has run; None is a clock that goes on behind the last entry.
         checkpoint_every: seconds between two checkpoints, if there was a step in between.
-        discard: delete reports that no checkpoint needs any more; there is no replay then.
+        keep_reports: server steps whose reports are kept at least; None keeps all.
         max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
 
     Attributes:
@@ -56,7 +59,7 @@ class Writer(ABC):
         last: Entry | None,
         clock: Callable[[], float] | None,
         checkpoint_every: float,
-        discard: bool,
+        keep_reports: int | None,
         max_empty_steps: int,
     ) -> None:
         self.driver, self.store = driver, store
@@ -71,14 +74,13 @@ class Writer(ABC):
         self._lock, self._queue = threading.Condition(), list[Happening]()
         self._outcomes: list[Outcome] = []
         self._thread: threading.Thread | None = None
-        self._saved, self._every, self._discard = (time.monotonic(), driver.progress), checkpoint_every, discard
+        self._saved, self._every = (time.monotonic(), driver.progress, driver.applied), checkpoint_every
+        self._retention = Retention(store, keep_reports)
         count("max_empty_steps", max_empty_steps, least=0)
         self._max_empty_steps = max_empty_steps
         self._failures = 0  # writes in a row that failed
         driver.forgive()  # those of an earlier process ended that one, and this one is a new attempt
         store.wait = self._wait
-        if discard:
-            store.fact("discards", "since the first start with --discard-reports")
 
     @abstractmethod
     def tick(self) -> float:
@@ -131,14 +133,24 @@ class Writer(ABC):
         try:
             self.store.commit([], outcomes=self._outcomes)
             self._outcomes = []
-            self.driver.save(self._discard)
+            self.driver.save()
             self.unsaved = None
+            self._retain()
         except (FolderGone, StoreLost):
             raise
         except CheckpointError as error:
             log.error("no checkpoint", extra={"reason": str(error)})
             self.unsaved = str(error)
-        self._saved = time.monotonic(), self.driver.progress
+        self._saved = time.monotonic(), self.driver.progress, self.driver.applied
+
+    def _retain(self) -> None:
+        """Delete what is not to be kept; where that fails, it is for the next time."""
+        try:
+            self._retention.saved(self.driver)
+        except (FolderGone, StoreLost):
+            raise
+        except (CheckpointError, OSError) as error:
+            log.error("nothing is deleted", extra={"reason": str(error)})
 
     def flush(self) -> bool:
         """Write, apply and answer all that waits; return whether there was anything.
@@ -165,11 +177,17 @@ class Writer(ABC):
         self.figures = snapshot(self.driver, self.figures)
         if woken or self.driver.over is not None:
             self.woken(woken)
-        then, before = self._saved
-        if self.driver.progress > before and (self.driver.over or time.monotonic() - then >= self._every):
-            self.finish()
+        self._save_if_due()
         self.check_progress()
         return True
+
+    def _save_if_due(self) -> None:
+        """Save a checkpoint from time to time, so that a restart takes no longer however long a run is."""
+        then, progress, applied = self._saved
+        went_on, waited = self.driver.progress > progress, time.monotonic() - then >= self._every
+        many = self.driver.applied - applied >= _MOST_ENTRIES
+        if (went_on and (waited or self.driver.over)) or (waited and many):
+            self.finish()
 
     def _write(self, admitted: list[Happening]) -> list[int]:
         """Write happenings to the journal, apply them, and answer; return whose question for work can be answered now."""
