@@ -32,6 +32,7 @@ from turnout.data.shakespeare import shakespeare
 from turnout.data.source import Source
 from turnout.data.split import split_source
 from turnout.data.standardise import standardised
+from turnout.data.store import store, stored
 from turnout.data.synthetic import synthetic, synthetic_iid
 from turnout.data.table import from_table, table
 from turnout.data.tokens import from_tokens
@@ -104,6 +105,8 @@ __all__ = [
     "shakespeare",
     "split_source",
     "standardised",
+    "store",
+    "stored",
     "synthetic",
     "synthetic_iid",
     "table",

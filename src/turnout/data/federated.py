@@ -33,6 +33,7 @@ class Shards:
         y: targets ``[n, ...]``: int64 class labels ``[n]``, or floating-point numbers to predict.
         offsets: int64 NumPy array ``[N + 1]``, ascending from 0 to n.
         weights: how much each example counts, floating point ``[n]``, > 0; None is equally.
+        mapped: whether `x` is a file, of which only what is used is to be read; see `turnout.data.store`.
 
     Raises:
         DataError: where shapes disagree, offsets do not ascend from 0 to n, inputs hold NaN or infinity, or a weight is
@@ -43,6 +44,7 @@ class Shards:
     y: torch.Tensor
     offsets: np.ndarray
     weights: torch.Tensor | None = None
+    mapped: bool = False
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -52,7 +54,7 @@ class Shards:
             raise DataError(f"offsets must run from 0 to the number of examples, {len(self.x)}")
         if (np.diff(offsets) < 0).any():
             raise DataError("offsets must ascend")
-        if not _all_finite(self.x):
+        if not self.mapped and not _all_finite(self.x):
             row = int((~torch.isfinite(self.x.reshape(len(self.x), -1)).all(dim=1)).nonzero()[0])
             raise DataError(f"inputs hold NaN or infinity, first in example {row}: clean or impute it before training")
         check_weights("weights", self.weights, len(self.x))

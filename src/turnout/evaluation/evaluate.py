@@ -141,5 +141,5 @@ def thinned(shards: Shards, most: int) -> Shards:
         return shards
     rows = torch.linspace(0, len(shards.x) - 1, most, dtype=torch.float64).round().long()
     offsets = np.searchsorted(rows.numpy(), shards.offsets)
-    rows = rows.to(shards.x.device)
+    rows = rows.to(shards.x.device)  # and then the inputs are in memory
     return Shards(shards.x[rows], shards.y[rows], offsets, None if shards.weights is None else shards.weights[rows])

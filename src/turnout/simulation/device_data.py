@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
+from turnout.core.checks import ConfigurationError
 from turnout.data.federated import FederatedData, Shards
 from turnout.data.transforms import Transform, bake
 from turnout.data.weights import ClassWeights, ExampleWeights
@@ -35,6 +38,7 @@ class DeviceData:
         class_weights: ClassWeights | None = None,
     ) -> None:
         self._first, self._device = data.transforms, device
+        self._mapped = any(shards.mapped for shards in data.splits.values())
         self._weights = ExampleWeights.of(data.train.y, data.train.weights, data.num_classes, class_weights)
         self.train, self.transforms = self._place(data.train)
         self._on_device = {data.train: self.train}
@@ -51,5 +55,12 @@ class DeviceData:
         return self._on_device[shards]
 
     def _place(self, shards: Shards) -> tuple[Shards, tuple[Transform, ...]]:
+        weights = self._weights(shards.y, shards.weights)
+        if self._mapped:  # what is done once and for all would be a copy of all inputs
+            if self._device.type != "cpu":
+                raise ConfigurationError(
+                    f"device: {self._device} cannot read a stored federation: write to.data.stored(folder, mapped=False)"
+                )
+            return replace(shards, weights=weights), self._first
         x, later = bake(self._first, shards.x)
-        return Shards(x, shards.y, shards.offsets, self._weights(shards.y, shards.weights)).to(self._device), later
+        return Shards(x, shards.y, shards.offsets, weights).to(self._device), later

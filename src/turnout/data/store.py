@@ -1,0 +1,177 @@
+"""Federations on the disk, client after client, mapped into memory: only examples that are used are read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError, known_name
+from turnout.core.system import move
+from turnout.data.federated import FederatedData, Shards
+from turnout.data.transforms import Transform
+
+INDEX = "index.json"
+SPLITS = ("train", "validation", "client_test", "test", "unseen_validation", "unseen_train", "unseen_test")
+
+_FORMAT = 1
+_TYPES = ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64")
+
+Client = tuple[Any, Any]
+"""Inputs ``[n, ...]`` and targets ``[n, ...]`` of one client."""
+
+
+def store(
+    folder: str | os.PathLike[str],
+    clients: FederatedData | Mapping[str, Iterable[Client]],
+    *,
+    name: str = "store",
+    num_classes: int | None = None,
+    client_names: Sequence[str] | None = None,
+) -> None:
+    """Write a federation into a folder for `stored`, a client at a time.
+
+    Args:
+        folder: where to; it is created.
+        clients: a federation, or for each split (``"train"``, ``"validation"``, ``"client_test"``, ``"test"``, ...) its
+            clients one after another, as a generator may yield them. ``"test"`` has one holder.
+        name: what reports call the data; a federation has its own, as it has the two that follow.
+        num_classes: C; None is one more than the largest label.
+        client_names: of the training clients.
+
+    Raises:
+        ConfigurationError: for a split that does not exist, or no training clients.
+        DataError: where shapes or types of two clients differ, or inputs hold NaN or infinity, with the client.
+
+    Example:
+        >>> import tempfile, torch
+        >>> clients = ((torch.rand(3, 2), torch.tensor([0, 1, k % 2])) for k in range(100))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     store(folder, {"train": clients})
+        ...     stored(folder).num_clients
+        100
+    """
+    if isinstance(clients, FederatedData):
+        if clients.train.weights is not None:
+            raise ConfigurationError("store: weights of examples are not stored: leave them out")
+        name, num_classes, client_names = clients.name, clients.num_classes, clients.client_names
+        clients = {split: map(shards.client, range(shards.num_clients)) for split, shards in clients.splits.items()}
+    if "train" not in clients:
+        raise ConfigurationError("store: there are no training clients: give {'train': ...}")
+    for split in clients:
+        known_name("split", split, SPLITS)
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    index = {
+        "format": _FORMAT,
+        "name": name,
+        "num_classes": num_classes,
+        "client_names": None if client_names is None else list(client_names),
+        "splits": {split: _write(path, split, several) for split, several in clients.items()},
+    }
+    part = path / f"{INDEX}.part"
+    part.write_text(json.dumps(index), encoding="utf-8")
+    move(part, path / INDEX)
+
+
+def stored(
+    folder: str | os.PathLike[str], *, transforms: Sequence[Transform] = (), mapped: bool = True
+) -> FederatedData:
+    """Return the federation that `store` has written.
+
+    Args:
+        folder: with the files.
+        transforms: what minibatches go through. uint8 images become numbers in [0, 1] and then normalised by ``Normalise``.
+        mapped: leave inputs on the disk and read those of a minibatch when it is needed; the system keeps in memory what
+            fits. The folder must stay as it is meanwhile. False reads everything now, which a GPU needs.
+
+    Raises:
+        DataError: for a folder that holds no federation or whose files are not as long as the index says.
+    """
+    path = Path(folder)
+    try:
+        index = json.loads((path / INDEX).read_text(encoding="utf-8"))
+        if index["format"] != _FORMAT:
+            raise DataError(
+                f"{path} has format {index['format']} of stores, and this version reads {_FORMAT}: write it anew"
+            )
+        splits = {split: _read(path, split, facts, mapped) for split, facts in index["splits"].items()}
+        names = index["client_names"]
+        return FederatedData(
+            name=index["name"],
+            num_classes=index["num_classes"],
+            transforms=tuple(transforms),
+            client_names=None if names is None else tuple(names),
+            recipe={"source": "store", "name": index["name"]},
+            **splits,
+        )
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{path} holds no stored federation ({error.filename}): write one with to.data.store"
+        ) from error
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError, OSError) as error:
+        raise DataError(f"{path} is damaged ({error}): write it anew with to.data.store") from error
+
+
+def _write(path: Path, split: str, clients: Iterable[Client]) -> dict[str, Any]:
+    """Write the clients of a split, and return what its files hold."""
+    facts: dict[str, Any] = {}
+    sizes: list[int] = []
+    with ExitStack() as stack:
+        files = {part: stack.enter_context((path / f"{split}.{part}.bin").open("wb")) for part in ("x", "y")}
+        for k, (x, y) in enumerate(clients):
+            tensors = {"x": torch.as_tensor(x), "y": torch.as_tensor(y)}
+            if len(tensors["x"]) != len(tensors["y"]):
+                raise DataError(
+                    f"store: client {k} of {split} has {len(tensors['x'])} inputs and {len(tensors['y'])} targets"
+                )
+            for part, tensor in tensors.items():
+                kind = {"type": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape[1:])}
+                if facts.setdefault(part, kind) != kind:
+                    raise DataError(f"store: {part} of client {k} of {split} is {kind}, of those before {facts[part]}")
+                _append(files[part], tensor, f"client {k} of {split}")
+            sizes.append(len(tensors["x"]))
+    np.asarray(np.cumsum([0, *sizes]), dtype=np.int64).tofile(path / f"{split}.offsets.bin")
+    if not sizes:
+        raise ConfigurationError(f"store: {split} has no clients: leave it out")
+    return facts | {"clients": len(sizes), "examples": sum(sizes)}
+
+
+def _append(file: IO[bytes], tensor: torch.Tensor, whose: str) -> None:
+    """Append a tensor to a file."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    known_name("type", name, _TYPES)
+    if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        raise DataError(f"store: {whose} holds NaN or infinity: clean or impute it before")
+    file.write(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+
+def _read(path: Path, split: str, facts: Mapping[str, Any], mapped: bool) -> Shards:
+    """Return the shards of a split."""
+    known_name("split", split, SPLITS)
+    x, y = (_tensor(path / f"{split}.{part}.bin", facts["examples"], facts[part]) for part in ("x", "y"))
+    offsets = np.fromfile(path / f"{split}.offsets.bin", dtype=np.int64)
+    if len(offsets) != facts["clients"] + 1:
+        raise DataError(f"{path} is damaged ({split}.offsets.bin has {len(offsets)} numbers): write it anew")
+    # Targets are few, and are looked through more often than inputs.
+    return Shards(x if mapped else x.clone(), y.clone(), offsets, mapped=mapped)
+
+
+def _tensor(path: Path, number: int, kind: Mapping[str, Any]) -> torch.Tensor:
+    """Return a file as a tensor, which reads it where it is used and never writes it."""
+    dtype = getattr(torch, known_name("type", kind["type"], _TYPES))
+    shape = [number, *map(int, kind["shape"])]
+    size = int(np.prod(shape, dtype=np.int64))
+    if path.stat().st_size != size * dtype.itemsize:
+        raise DataError(
+            f"{path} is damaged ({path.stat().st_size:,} bytes, needed {size * dtype.itemsize:,}): write it anew"
+        )
+    if size == 0:
+        return torch.empty(shape, dtype=dtype)
+    return torch.from_file(str(path), shared=False, size=size, dtype=dtype).reshape(shape)
