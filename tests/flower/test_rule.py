@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -157,6 +162,30 @@ def test_a_server_app_that_is_killed_goes_on(name, after, tmp_path):
     other = ArrayRecord({name: Array(np.zeros_like(array.numpy())) for name, array in first().items()})
     result = run.start(OneProcess(NODES, app()), other, num_rounds=6)
     assert torch.equal(vector(result.arrays), Alone(algorithm, pace, 6).run())
+
+
+_CHILD = """
+import os, signal, sys
+import turnout as to
+from turnout.flower import Rule
+from tests.flower.grids import OneProcess, app, first
+
+looks, grid = [], OneProcess({11: 0, 22: 1, 33: 2, 44: 3}, app())
+def kill():
+    looks.append(1)
+    if len(looks) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+grid.pulls = kill
+Rule(to.fedau(), folder=sys.argv[1], min_nodes=4, poll=0.01).start(grid, first(), num_rounds=6)
+"""
+
+
+def test_a_process_that_is_killed_goes_on(tmp_path):
+    place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    died = subprocess.run([sys.executable, "-c", _CHILD, str(tmp_path / "run")], env=place, check=False)
+    assert died.returncode == -signal.SIGKILL
+    result = rule(tmp_path, to.fedau()).start(OneProcess(NODES, app()), first(), num_rounds=6)
+    assert torch.equal(vector(result.arrays), Alone(to.fedau(), to.pace.Rounds(), 6).run())
 
 
 def test_a_run_that_is_over_is_not_taken_further(tmp_path):

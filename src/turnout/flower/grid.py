@@ -111,11 +111,9 @@ class GridServer(Writer):
         """Note which nodes came and went."""
         there = {client for node in sorted(self._grid.get_node_ids()) if (client := self._client_of(node)) is not None}
         present = set(self.driver.present())
-        for client in sorted(there - present):
+        for client in sorted(there ^ present):
             if self._away.get(client, now) <= now:
-                self._put(Happening("join", client))
-        for client in sorted(present - there):
-            self._put(Happening("leave", client))
+                self._put(Happening("join" if client in there else "leave", client))
 
     def _client_of(self, node: int) -> int | None:
         """Return the number of a node, which is enrolled when it is seen first; None where there are too many."""
