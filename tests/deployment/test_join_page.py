@@ -62,7 +62,7 @@ def test_a_browser_draws_examples_trains_and_reports(folder, tmp_path):
             page.close()
         assert made.service.num_clients == 1
         assert made.driver.version == experiment.rounds
-    assert made.driver.names == {0: "browser"}
+    assert made.driver.roster.names == {0: "browser"}
 
 
 def test_the_page_says_why_browsers_cannot_take_part(folder, tmp_path):

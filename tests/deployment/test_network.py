@@ -142,7 +142,7 @@ def test_join_over_tls_with_certificates_and_codes(folder, certificates, tmp_pat
             httpx2.get(f"{url}/v1/status", verify=ssl.create_default_context(cafile=certificates / "ca.pem"))
     assert {path.name for path in Path("state").iterdir()} >= {"identity.json"}
     assert Path("state/identity.json").stat().st_mode & 0o077 == 0
-    assert made.driver.names == {0: "first"}
+    assert made.driver.roster.names == {0: "first"}
 
 
 def test_large_models_come_in_pieces(folder):

@@ -12,6 +12,7 @@ import turnout
 from turnout import Experiment, Sgd, fedau, fednu, fedper
 from turnout.deployment.client.session import MOST_JSON, MOST_SECONDS
 from turnout.deployment.client.worker import Computer
+from turnout.deployment.server import roster
 from turnout.deployment.server.driver import OVER
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.limits import Limits
@@ -130,7 +131,7 @@ def test_the_page_has_every_status_and_no_other():
 def test_the_page_has_every_phase_reason_field_and_limit():
     found = sections()
     assert set(re.findall(r"`(\w+)`", found["Phases"])) >= set(PHASES)
-    reasons = {*REASONS, "unusable", OVER}
+    reasons = {*REASONS, *roster.REASONS.values(), "unusable", OVER}
     assert set(re.findall(r"^\| `([a-z ]+)` \|", found["States"], flags=re.MULTILINE)) == reasons
     assert [
         name for name in SCHEMAS["Work"]["oneOf"][0]["properties"]["task"]["properties"] if f"`{name}`" not in PAGE

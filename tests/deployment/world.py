@@ -1,6 +1,7 @@
 """A server and its clients in one thread, without sockets: requests go straight to the ASGI application."""
 
 import asyncio
+import json
 import random
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from turnout.deployment.server.process import recover
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Store
+from turnout.deployment.server.verdicts import hashed
 
 from . import agreement
 
@@ -22,6 +24,8 @@ ANNOUNCEMENT = {
     "protocol": 2, "run": "r", "algorithm": "a", "engine": None, "settings": None, "describes": {}, "num_classes": None,
     "input_shape": [1], "enrolment": "open", "sees": [], "training": {"reason": "nobody asks"},
 }  # fmt: skip
+
+ADMINISTRATOR = "administrator-" + "x" * 30
 
 
 class Killed(BaseException):
@@ -53,7 +57,7 @@ class Host:
         except BaseException:
             self.close()
             raise
-        self.http = Http(self.service, ANNOUNCEMENT, rate=0)
+        self.http = Http(self.service, ANNOUNCEMENT, rate=0, administrator=hashed(ADMINISTRATOR))
         self.app = self.http.app()
 
     def close(self):
@@ -115,6 +119,10 @@ class Host:
         await task
         agreement.check(path, got["status"], got["headers"], got["body"])
         return Answer(got["status"], got["body"], got["headers"])
+
+    def administer(self, method, path, token=ADMINISTRATOR, **body):
+        """One request of an administrator."""
+        return self.send(method, f"/v1/admin/{path}", json.dumps(body).encode(), {"authorization": f"Bearer {token}"})
 
     def call(self, call: Call):
         content, headers = call.content

@@ -9,6 +9,7 @@ import typer
 from turnout.cli import errors
 from turnout.cli.commands import (
     bench,
+    clients,
     compare,
     conform,
     data,
@@ -101,6 +102,7 @@ app.command(epilog=join.EPILOG)(join.join)
 app.command(epilog=swarm.EPILOG)(swarm.swarm)
 app.command(epilog=conform.EPILOG)(conform.conform)
 app.command(epilog=status.EPILOG)(status.status)
+app.command(epilog=clients.EPILOG)(clients.clients)
 app.command(epilog=replay.EPILOG)(replay.replay)
 app.command("list", epilog=listing.EPILOG)(listing.listing)
 _data.command("list", epilog=data.LIST_EPILOG)(data.catalogue)

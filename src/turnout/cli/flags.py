@@ -163,6 +163,14 @@ DryRun = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.", rich_help_panel=OUTCOME)]
 Ca = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of who signed the server's.")]
 Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="This client's own certificate.")]
+AdminToken = Annotated[
+    Path | None,
+    typer.Option(
+        "--token",
+        metavar="FILE",
+        help="The administrator's token (default: TURNOUT_ADMIN_TOKEN, or admin.token in the folder).",
+    ),
+]
 Key = Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")]
 Overrides = Annotated[
     list[str] | None,

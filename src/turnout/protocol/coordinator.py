@@ -342,7 +342,7 @@ class Coordinator:
         self._trained.restore(own)
         self._took_part.restore(own)
         self._enrolled = int(own["enrolled"])
-        if self.influence is not None:
+        if self.influence is not None and "contributions" in own:  # checkpoints of earlier versions may lack it
             self.influence.restore(own)
         self.scheduler.restore({name: as_arrays(group(f"schedule.{name}")) for name in self.scheduler.state()})
         self.attendances = {}

@@ -15,12 +15,23 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from turnout.deployment.server.administration import MOST_CODES, Administration
 from turnout.deployment.server.current import CurrentModel
 from turnout.deployment.server.downloads import download
 from turnout.deployment.server.limits import Limits
 from turnout.deployment.server.long_polls import LongPolls
 from turnout.deployment.server.openapi import document
-from turnout.deployment.server.requests import DIGEST, Gate, body_of, digest_of, header, repr_digest, task_of
+from turnout.deployment.server.requests import (
+    DIGEST,
+    Gate,
+    body_of,
+    client_in_path,
+    digest_of,
+    header,
+    query_number,
+    repr_digest,
+    task_of,
+)
 from turnout.deployment.server.requests import answer as answer_with
 from turnout.deployment.server.routes import PAGE_ROUTES, ROUTES
 from turnout.deployment.server.service import Service
@@ -60,6 +71,7 @@ class Http:
         limits: of bodies; `sockets` applies those of connections and headers.
         patience: seconds that an answer may take to be written.
         page: whether there is a page in which a browser becomes a client.
+        administrator: the hash of the administrator's token; ``""`` is nobody's.
     """
 
     def __init__(
@@ -71,10 +83,12 @@ class Http:
         limits: Limits | None = None,
         patience: float = 30.0,
         page: bool = False,
+        administrator: str = "",
     ) -> None:
         self.service, self._announcement = service, announcement
         self._limits, self._patience = limits or Limits(), patience
-        self._gate, self._uploads = Gate(service, rate), Uploads(service, self._limits)
+        self._gate, self._uploads = Gate(service, rate, administrator), Uploads(service, self._limits)
+        self._administration = Administration(service)
         store, driver = service.store, service.driver
         self._current_model = CurrentModel(store.folder / "exports", driver.publication, driver.setting.trained)
         self._waiting, self._routes = LongPolls(), ROUTES + (PAGE_ROUTES if page else ())
@@ -238,6 +252,34 @@ class Http:
         self._gate.stranger(request)
         headers = {"x-content-type-options": "nosniff", "cache-control": "no-cache"}
         return Response(client_file("turnout.js"), headers=headers, media_type="text/javascript")
+
+    # What an administrator asks.
+
+    async def _clients(self, request: Request) -> Response:
+        self._gate.administrator(request)
+        return JSONResponse(self._administration.clients(query_number(request, "first", 0)))
+
+    async def _client(self, request: Request) -> Response:
+        self._gate.administrator(request)
+        client, body = client_in_path(request), await body_of(request, self._limits.body_seconds)
+        change = text(body, "change") or ""
+        return answer_with(await self._answered(self._administration.change(client, change, text(body, "text") or "")))
+
+    async def _codes(self, request: Request) -> Response:
+        self._gate.administrator(request)
+        return JSONResponse(self._administration.codes())
+
+    async def _add_codes(self, request: Request) -> Response:
+        self._gate.administrator(request)
+        body = await body_of(request, self._limits.body_seconds)
+        codes, written = self._administration.add_codes(whole(body, "number", 1, MOST_CODES, default=1))
+        await self._answered(written)
+        return JSONResponse({"codes": codes})
+
+    async def _withdraw_codes(self, request: Request) -> Response:
+        self._gate.administrator(request)
+        body = await body_of(request, self._limits.body_seconds)
+        return answer_with(await self._answered(self._administration.withdraw(text(body, "code"))))
 
     # What the service's thread and this one tell each other.
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from turnout.core.checks import CheckpointError
@@ -20,6 +21,7 @@ from turnout.deployment.server.noise import Noise
 from turnout.deployment.server.presence import Presence
 from turnout.deployment.server.publication import Publication, Published
 from turnout.deployment.server.reports import is_of_the_machine
+from turnout.deployment.server.roster import REASONS, Roster
 from turnout.deployment.server.served import OVER, Applied, ServedRun
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Store
@@ -49,7 +51,7 @@ class Driver:
 
     Attributes:
         presence: who has enrolled, and who is there.
-        names: what clients call themselves.
+        roster: what clients are called, and which ones are banned or removed.
         run: the run, from its first task on; None before.
         applied: the number of the last entry that was applied.
         surveys: evaluations and queries.
@@ -61,7 +63,7 @@ class Driver:
     def __init__(self, setting: RunSetting, store: Store, ledger: Ledger | None = None) -> None:
         self.setting, self.store, self.ledger = setting, store, ledger
         self.presence = Presence()
-        self.names: dict[int, str] = {}
+        self.roster = Roster()
         self.run: ServedRun | None = None
         self.applied = 0
         self.stepped: Callable[[Driver], None] = lambda _: None
@@ -139,6 +141,12 @@ class Driver:
         """Server steps in a row that had no report, or none that could be used; since this process started."""
         return 0 if self.run is None else self.run.empty_steps
 
+    def heard(self) -> dict[str, np.ndarray]:
+        """Return what each client has contributed to server steps so far, ``{name: [N]}``."""
+        if self.run is None or self.run.coordinator.influence is None:
+            return {}
+        return {name: column.copy() for name, column in self.run.coordinator.influence.columns().items()}
+
     def forgive(self) -> None:
         """Count empty steps from here on."""
         if self.run is not None:
@@ -191,6 +199,7 @@ class Driver:
             raise CheckpointError(f"the journal has a gap: entry {entry.number} follows {self.applied}")
         self.applied = entry.number
         self._time, self._applied = entry.time, (applied := Applied())
+        self.roster.note(entry)
         try:
             self._happen(entry, applied)
         except Exception as error:
@@ -209,7 +218,7 @@ class Driver:
         """Tell presence and the run what happened."""
         match entry.kind:
             case "enrol":
-                self.names[self.presence.enrol()] = str(entry.data.get("name") or "")
+                self.roster.names[self.presence.enrol()] = str(entry.data.get("name") or "")
                 if self.run is not None:
                     self.run.coordinator.enrol()
             case "start":
@@ -218,11 +227,12 @@ class Driver:
                 self._restart(entry)
             case "join" | "leave":
                 assert entry.client is not None
-                applied.left = entry.data.get("reason", applied.left)
-                self.presence.set(entry.client, entry.kind == "join")
-                if self.run is not None:
-                    self.run.come_or_go(entry.time, entry.client, entry.kind == "join")
-                self.surveys.come_or_go(entry.client, entry.kind == "join", applied)
+                self._come_or_go(entry, entry.client, entry.data.get("reason", applied.left), applied)
+            case "name" | "ban" | "unban" | "remove":
+                assert entry.client is not None
+                self.roster.change(entry.client, entry.kind, entry.data.get("text", ""))
+                if entry.kind in REASONS:
+                    self._come_or_go(entry, entry.client, REASONS[entry.kind], applied)
             case "survey":
                 self._survey(**entry.data)
             case "timer" if entry.data["timer"] < 0:
@@ -231,6 +241,17 @@ class Driver:
                 self.surveys.of_task(entry, applied)
             case "report" | "fail" | "timer" if self.run is not None and self.run.over is None:
                 _of_task(self.run, entry, applied)
+
+    def _come_or_go(self, entry: Entry, client: int, reason: str, applied: Applied) -> None:
+        """Note that a client came or went away, for a reason; one that is banned does not come."""
+        comes = entry.kind == "join"
+        if comes and client in self.roster.bans:
+            return
+        applied.left = reason
+        self.presence.set(client, comes)
+        if self.run is not None:
+            self.run.come_or_go(entry.time, client, comes)
+        self.surveys.come_or_go(client, comes, applied)
 
     def _start(self, entry: Entry) -> None:
         """Begin the run with the clients who are enrolled by now."""
@@ -307,14 +328,14 @@ class Driver:
             "surveys": self.surveys.facts(),
             "unused": [] if run is None else run.unused(),
             "num_clients": self.presence.num_clients,
-            "names": {str(client): name for client, name in self.names.items() if name},
+            **self.roster.facts(),
             "ledger": self.ledger.facts(),
             **({} if run is None else run.facts()),
         }
         groups = {"model": {"params": self.setting.initial}} if run is None else run.coordinator.state_groups()
         tensors = checkpoint.flatten(groups | model_groups) | {"presence": torch.from_numpy(self.presence.there())}
         if self.trained is not None:
-            self.ledger.set_clients(self.presence.num_clients, self.names)
+            self.ledger.set_clients(self.presence.num_clients, self.roster.names)
         save_run(self.ledger.folder, self.ledger.history, tensors, facts, finished=self.trained is not None)
 
     def restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, Any], folder: Path) -> None:
@@ -332,7 +353,7 @@ class Driver:
             self.presence.enrol()
         for client in tensors["presence"].tolist():
             self.presence.set(client, True)
-        self.names = {int(client): name for client, name in facts["names"].items()}
+        self.roster.restore(facts)
         self._noise = Noise(**{**facts["noise"], "lost": tuple(map(tuple, facts["noise"]["lost"]))})
         if facts["started"]:
             self.run = self._begun(facts["started"])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from turnout.deployment.server.happening import Happening
-from turnout.deployment.server.store import Entry, Store
+from turnout.deployment.server.store import Entry, Store, forgotten
 from turnout.deployment.server.verdicts import Verdict, hashed
 
 
@@ -17,10 +17,19 @@ class Enrolment:
         max_clients: no more are enrolled.
         needs_code: whether enrolment takes a one-time code.
         over: why the run has ended; None while it has not.
+        bans: why clients may take part no more; None bans nobody.
     """
 
-    def __init__(self, store: Store, max_clients: int, needs_code: bool, over: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        max_clients: int,
+        needs_code: bool,
+        over: Callable[[], str | None],
+        bans: Mapping[int, str] | None = None,
+    ) -> None:
         self.max_clients, self.needs_code, self._over, self._run = max_clients, needs_code, over, store.run
+        self._bans = {} if bans is None else bans
         self._clients, self._codes = store.clients(), store.codes()
 
     def __len__(self) -> int:
@@ -43,8 +52,12 @@ class Enrolment:
         """
         token, code = asks.digest, asks.data.get("code")
         assert token is not None
+        if asks.client is not None:  # it was admitted before, and the journal could not be written then
+            codes.update(() if code is None else (code,))
+            return None
         if (known := self._clients.get(token)) is not None:
-            return self.verdict(known, new=False)
+            ban = self._bans.get(known)
+            return self.verdict(known, new=False) if ban is None else Verdict(403, {"reason": banned(ban)})
         if (over := self._over()) is not None:
             return Verdict(410, {"reason": over})
         if len(self) >= self.max_clients:
@@ -60,8 +73,47 @@ class Enrolment:
         return None
 
     def written(self, entry: Entry) -> Verdict:
-        """Take note that an enrolment is in the journal, and return the answer."""
+        """Take note of an enrolment that is in the journal, and return the answer."""
         if (code := entry.data.get("code")) is not None:
             self._codes[code] = entry.client
         assert entry.client is not None
         return self.verdict(entry.client, new=True)
+
+    def admit_change(self, asks: Happening, codes: set[str]) -> Verdict | None:
+        """Return the answer to a change of codes where there is nothing to be written.
+
+        Args:
+            asks: what to add or to withdraw.
+            codes: one-time codes that others use at this moment; those that are withdrawn are added.
+        """
+        if "withdraw" not in asks.data:
+            return None
+        free = {code for code, client in self._codes.items() if client is None and code not in codes}
+        wanted = free if asks.data["withdraw"] is None else free & {asks.data["withdraw"]}
+        codes |= wanted
+        return None if wanted else Verdict(404, {"reason": "there is no such code that nobody has used"})
+
+    def changed(self, entry: Entry) -> Verdict:
+        """Take note of a change of codes that is in the journal, and return the answer."""
+        self._codes |= dict.fromkeys(entry.data.get("add", ()))
+        only = entry.data.get("withdraw")
+        withdrawn = [code for code, client in self._codes.items() if client is None and only in (None, code)]
+        if "withdraw" in entry.data:
+            self._codes = {code: client for code, client in self._codes.items() if code not in withdrawn}
+        return Verdict(200, {**self.counts(), "withdrawn": len(withdrawn)})
+
+    def counts(self) -> dict[str, int]:
+        """Return how many codes were used, and how many were not."""
+        clients = list(self._codes.values())
+        unused = clients.count(None)
+        return {"used": len(clients) - unused, "unused": unused}
+
+    def forget(self, client: int) -> None:
+        """Forget the token of a client; its number is nobody else's."""
+        token = next(token for token, number in self._clients.items() if number == client)
+        self._clients = {(forgotten(client) if t == token else t): number for t, number in self._clients.items()}
+
+
+def banned(reason: str) -> str:
+    """Return what a client is told that may take part no more."""
+    return f"this client is banned: {reason}"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from turnout.deployment.server.curves import Curve
 from turnout.deployment.server.driver import Driver
+
+_CLIENTS_OF_A_VERSION = 10_000
 
 
 class Figures(NamedTuple):
@@ -20,6 +24,7 @@ class Figures(NamedTuple):
         dropped: tasks that ended without being used, by reason.
         barred: clients that take part in no secure sum any more, and why.
         curves: figures by version.
+        heard: what each client contributed to server steps, ``{name: [N]}`` as `Influence.columns` has it, at a version.
     """
 
     version: int
@@ -30,6 +35,12 @@ class Figures(NamedTuple):
     dropped: dict[str, int]
     barred: dict[int, str]
     curves: dict[str, Curve]
+    heard: tuple[int, dict[str, np.ndarray]]
+
+    def reports_of(self, client: int) -> int:
+        """Return how many reports of a client were in a server step."""
+        contributions = self.heard[1].get("contributions", ())
+        return int(contributions[client]) if client < len(contributions) else 0
 
 
 def snapshot(driver: Driver, before: Figures | None = None) -> Figures:
@@ -44,6 +55,9 @@ def snapshot(driver: Driver, before: Figures | None = None) -> Figures:
         curves = before.curves
     elif driver.ledger is not None:
         curves = driver.ledger.curves.thinned()
+    heard = (0, {}) if before is None else before.heard
+    if _due(driver, heard[0], len(heard[1].get("contributions", ()))):
+        heard = driver.version, driver.heard()
     return Figures(
         driver.version,
         "over" if driver.over else "training" if driver.started else "waiting for clients",
@@ -53,4 +67,14 @@ def snapshot(driver: Driver, before: Figures | None = None) -> Figures:
         {} if driver.ledger is None else dict(driver.ledger.dropped),
         dict(driver.barred),
         curves,
+        heard,
     )
+
+
+def _due(driver: Driver, version: int, num_clients: int) -> bool:
+    """Return whether to read again what each client contributed.
+
+    That costs what all clients cost. With many, it is done every few versions, so that a version costs what its cohort costs.
+    """
+    passed = driver.version - version
+    return passed > 0 and (passed * _CLIENTS_OF_A_VERSION >= num_clients or driver.over is not None)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Kind = Literal["start", "enrol", "join", "leave", "report", "fail", "timer", "survey"]
+Kind = Literal[
+    "start", "enrol", "join", "leave", "report", "fail", "timer", "survey", "name", "ban", "unban", "remove", "codes"
+]
 
 
 _INT64 = range(-(1 << 63), 1 << 63)

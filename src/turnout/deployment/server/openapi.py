@@ -105,6 +105,34 @@ SCHEMAS: dict[str, Schema] = {
     },
     "TaskState": _object("state", state=_STATES, digest=_DIGEST, reason=_text(), offset=_whole(0, _BIG)),
     "Fail": _object(reason=_PRINTABLE),
+    "Clients": _object(
+        "clients next version",
+        clients={
+            "type": "array",
+            "items": _object(
+                "client name state reason seen reports participation",
+                client=_whole(0, _BIG),
+                name=_text(),
+                state={"enum": ["there", "away", "at work", "banned", "removed"]},
+                reason=_nullable(_text()),
+                seen=_nullable(_NUMBER),
+                reports=_whole(0, _BIG),
+                participation=_NUMBER,
+            ),
+        },
+        next=_nullable(_whole(0, _BIG)),
+        version=_whole(0, _BIG),
+    ),
+    "Change": _object(
+        "change",
+        change={"enum": ["name", "ban", "unban", "remove"]},
+        text=_PRINTABLE,
+    ),
+    "Changed": _object("client state", client=_whole(0, _BIG), state=_text()),
+    "Number": _object(number=_whole(1, 50)),
+    "NewCodes": _object("codes", codes={"type": "array", "items": _text()}),
+    "Code": _object(code=_PRINTABLE),
+    "Codes": _object("used unused", used=_whole(0, _BIG), unused=_whole(0, _BIG), withdrawn=_whole(0, _BIG)),
     "Status": _object(
         "run algorithm pace version rounds state enrolled there at_work",
         run=_text(),
@@ -121,7 +149,11 @@ SCHEMAS: dict[str, Schema] = {
 }
 """The JSON documents of the protocol by name."""
 
-_PARAMETERS: dict[str, Schema] = {"digest": _DIGEST, "task": _text(pattern="^[0-9]{1,15}$")}
+_PARAMETERS: dict[str, Schema] = {
+    "digest": _DIGEST,
+    "task": _text(pattern="^[0-9]{1,15}$"),
+    "client": _text(pattern="^[0-9]{1,15}$"),
+}
 
 
 def document(routes: tuple[Route, ...] = ROUTES) -> dict[str, Any]:
@@ -145,7 +177,10 @@ def document(routes: tuple[Route, ...] = ROUTES) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": SCHEMAS,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                name: {"type": "http", "scheme": "bearer", "description": whose}
+                for name, whose in {"token": "A client's.", "administrator": "The administrator's."}.items()
+            },
         },
     }
 
@@ -157,7 +192,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "summary": route.summary,
         "parameters": list(_parameters(route)),
         "responses": {str(status): _response(route, status, what) for status, what in route.statuses.items()},
-        "security": [{"token": []}] if route.token else [],
+        "security": [] if route.security is None else [{route.security: []}],
     }
     if route.body == BINARY:
         operation["requestBody"] = {"required": True, "content": {BINARY: {}}}
@@ -173,6 +208,8 @@ def _parameters(route: Route) -> Iterable[dict[str, Any]]:
     """Yield the parameters of a route: of its path, and its headers."""
     for name in re.findall(r"{(\w+)}", route.path):
         yield {"name": name, "in": "path", "required": True, "schema": _PARAMETERS[name]}
+    for name in route.query:
+        yield {"name": name, "in": "query", "required": False, "schema": _whole(0, 10**15 - 1)}
     for name, (pattern, required) in route.headers.items():
         yield {"name": name, "in": "header", "required": required, "schema": _text(pattern=pattern)}
 

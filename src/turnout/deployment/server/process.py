@@ -30,6 +30,7 @@ from turnout.deployment.server.sockets import PlainUvicorn, bounded
 from turnout.deployment.server.store import Store, StoreLost
 from turnout.deployment.server.training import training
 from turnout.deployment.server.verdicts import hashed
+from turnout.deployment.wire.administrator import ADDRESS_FILE, server_token
 from turnout.deployment.wire.format import PROTOCOL
 from turnout.deployment.wire.surveys import manifest_of
 from turnout.record import storage
@@ -128,6 +129,7 @@ class Server:
             last = recover(self.driver, self.store, folder)
             if not self.driver.started:
                 experiment.check_budget()
+            administrator = hashed(server_token(folder))
             self.new_codes = self._codes()
             self.service = Service(
                 self.driver,
@@ -149,6 +151,7 @@ class Server:
             rate=self.options.rate,
             limits=self.options.limits,
             page=self.options.page,
+            administrator=administrator,
         )
 
     def announcement(self, settings: dict[str, Any] | None) -> dict[str, Any]:
@@ -200,6 +203,7 @@ class Server:
         while not server.started and thread.is_alive():
             time.sleep(0.01)
         try:
+            self._note_address(self.url(server))
             yield self.url(server)
         finally:
             self.service.draining = server.should_exit = True
@@ -216,6 +220,7 @@ class Server:
             while not server.started and not task.done():
                 await asyncio.sleep(0.01)
             if server.started:
+                self._note_address(self.url(server))
                 ready(self.url(server))
             over: float | None = None
             while not task.done():
@@ -258,7 +263,13 @@ class Server:
     def url(self, server: uvicorn.Server) -> str:
         """Return the address at which it listens."""
         host, port = server.servers[0].sockets[0].getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host
         return f"{'http' if self.options.certificate is None else 'https'}://{host}:{port}"
+
+    def _note_address(self, url: str) -> None:
+        """Write into the folder where the server is, as this machine reaches it, for its administrator's commands."""
+        url = url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        self.store.until_done(lambda: (self.folder / ADDRESS_FILE).write_text(f"{url}\n", encoding="utf-8"))
 
     def _config(self) -> uvicorn.Config:
         options = self.options

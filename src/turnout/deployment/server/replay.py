@@ -15,6 +15,7 @@ import torch
 from turnout.core.checks import CheckpointError, positive
 from turnout.deployment.server.driver import OVER, Applied, Driver
 from turnout.deployment.server.retention import whole_from
+from turnout.deployment.server.roster import REASONS
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import SQLITE, Entry, Store
 from turnout.protocol.pace import BoundRounds
@@ -72,9 +73,11 @@ class Visits:
         """Take note of an entry that was applied, and of the version and whether its cohort was chosen before."""
         trained = [each for each in applied.outcomes if each.task < FIRST_TASK]
         self.lost |= {(each.client, version) for each in trained if each.outcome not in _OF_THE_PACE}
-        if entry.kind == "join" and entry.client is not None:
+        if entry.kind == "join" and entry.client is not None and entry.client not in driver.roster.bans:
             self._here[entry.client] = entry.time, version + running
         if entry.kind == "leave" and entry.client is not None:
+            self._leave(entry.client, entry.time, driver.version)
+        if entry.kind in REASONS and entry.client in self._here:
             self._leave(entry.client, entry.time, driver.version)
         if entry.kind == "report" and entry.client is not None and (entry.task or 0) < FIRST_TASK:
             taken = any(each.task == entry.task and each.outcome == "taken" for each in trained)

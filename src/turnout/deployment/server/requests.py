@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import hmac
 import re
 from typing import Any
 
@@ -13,13 +14,13 @@ from starlette.responses import JSONResponse, Response
 
 from turnout.deployment.server.limits import RateLimit, network_of
 from turnout.deployment.server.service import Service
-from turnout.deployment.server.verdicts import Refused, Verdict
+from turnout.deployment.server.verdicts import Refused, Verdict, hashed
+from turnout.deployment.wire.administrator import TOKEN
 from turnout.deployment.wire.edge import read_object
 
 CHUNK = 256 * 1024
 DIGEST = re.compile(r"[0-9a-f]{64}")
 _JSON = 16 * 1024  # bytes of the largest JSON body
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{32,200}")
 _TASK = re.compile(r"[0-9]{1,15}")
 
 
@@ -29,10 +30,11 @@ class Gate:
     Args:
         service: which knows the clients.
         rate: requests a second of each client, and a fifth of that of each address without a token; 0 is no limit.
+        administrator: the hash of the administrator's token; ``""`` is nobody's.
     """
 
-    def __init__(self, service: Service, rate: float) -> None:
-        self._service = service
+    def __init__(self, service: Service, rate: float, administrator: str = "") -> None:
+        self._service, self._administrator = service, administrator
         self._limit, self._strangers = RateLimit(rate, 4 * rate), RateLimit(rate / 5, 2 * rate)
 
     def client(self, request: Request) -> int:
@@ -48,6 +50,20 @@ class Gate:
         self._slow_down(self._limit, client)
         return client
 
+    def administrator(self, request: Request) -> None:
+        """Admit the administrator.
+
+        Raises:
+            Refused: where the token is missing, or another one; and where the address sends wrong ones too often.
+        """
+        token = self.token(request)
+        if hmac.compare_digest(hashed(token), self._administrator):  # in a time that tells nothing of the token
+            return
+        self.stranger(request)
+        if self._service.client_of(token) is not None:
+            raise Refused(403, "this takes the administrator's token, not a client's")
+        raise Refused(401, "this takes the administrator's token, and this is another one")
+
     def token(self, request: Request) -> str:
         """Return the token of a request.
 
@@ -55,7 +71,7 @@ class Gate:
             Refused: where it has none.
         """
         kind, _, token = (header(request, "authorization") or "").partition(" ")
-        if kind.lower() != "bearer" or not _TOKEN.fullmatch(token):
+        if kind.lower() != "bearer" or not TOKEN.fullmatch(token):
             self.stranger(request)
             raise Refused(
                 401, "this takes a token of 32 to 200 letters, digits or ._~+/=-: Authorization: Bearer TOKEN"
@@ -119,6 +135,30 @@ def task_of(request: Request) -> int:
     digits = request.path_params["task"]
     if not _TASK.fullmatch(digits):
         raise Refused(404, "there is no such task")
+    return int(digits)
+
+
+def client_in_path(request: Request) -> int:
+    """Return the number of the client that a request is about.
+
+    Raises:
+        Refused: for a number that no client can have.
+    """
+    digits = request.path_params["client"]
+    if not _TASK.fullmatch(digits):
+        raise Refused(404, "there is no such client")
+    return int(digits)
+
+
+def query_number(request: Request, name: str, default: int) -> int:
+    """Return a whole number of the query of a request.
+
+    Raises:
+        Refused: for anything else.
+    """
+    digits = request.query_params.get(name, str(default))
+    if not _TASK.fullmatch(digits):
+        raise Refused(400, f"{name} is a whole number of at most 15 digits")
     return int(digits)
 
 

@@ -18,9 +18,17 @@ _ANY = {
 }
 """Answers that every route can give."""
 
-_TOKEN = {401: "The token is missing, or nobody is enrolled with it."}
+_TOKEN = {
+    401: "The token is missing, or nobody is enrolled with it.",
+    403: "An administrator has banned the client; `reason` says why.",
+}
+_ADMINISTRATOR = {
+    401: "The token is missing, or is not the administrator's.",
+    403: "The token is a client's.",
+}
 _JSON_BODY = {408: "The body did not come in time.", 413: "The body is too large."}
 _TASK = {404: "The client has no such task."}
+_OPEN = {409: "Anyone may enrol at this server: there are no codes."}
 
 
 @dataclass(frozen=True)
@@ -33,10 +41,11 @@ class Route:
         summary: one sentence.
         answers: what each status means, beside those that every route can give.
         returns: the schema of the body of each status that has one other than `Reason`, or its media type.
-        token: whether the request carries the client's token.
+        token: whether the request carries a token: the client's, or for paths below ``/v1/admin/`` the administrator's.
         body: the schema of a JSON body; None where there is none.
         headers: the request's headers beside the token, with a pattern of their values, and whether they are required.
         sends: headers of an answer with a file.
+        query: names in the query, whose values are whole numbers; none is required.
     """
 
     path: str
@@ -49,11 +58,20 @@ class Route:
     body: str | None = None
     headers: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
     sends: tuple[str, ...] = ()
+    query: tuple[str, ...] = ()
+
+    @property
+    def security(self) -> str | None:
+        """Return whose token the request carries: ``"token"`` is a client's, ``"administrator"`` or None."""
+        if self.path.startswith("/v1/admin/"):
+            return "administrator"
+        return "token" if self.token else None
 
     @property
     def statuses(self) -> dict[int, str]:
         """Return every status that the route can answer with, and what it means."""
-        return dict(sorted({**_ANY, **(_TOKEN if self.token else {}), **self.answers}.items()))
+        access = {"token": _TOKEN, "administrator": _ADMINISTRATOR, None: {}}[self.security]
+        return dict(sorted({**_ANY, **access, **self.answers}.items()))
 
 
 ROUTES = (
@@ -74,7 +92,7 @@ ROUTES = (
         {
             200: "The token's bearer was a client before.",
             201: "The token's bearer is a client now.",
-            403: "The run takes no more clients, or needs a one-time code that nobody has used.",
+            403: "The run takes no more clients, needs a one-time code that nobody has used, or has banned this client.",
             410: "The run is over.",
             426: "The server speaks another version of the protocol.",
             **_JSON_BODY,
@@ -178,6 +196,59 @@ ROUTES = (
         {200: "The task has ended.", **_JSON_BODY, **_TASK},
         {200: "Nothing"},
         body="Fail",
+    ),
+    Route(
+        "/v1/admin/clients",
+        "GET",
+        "clients",
+        "List clients, a thousand at a time.",
+        {200: "The clients from number `first` on, and the number from which the next page goes on."},
+        {200: "Clients"},
+        query=("first",),
+    ),
+    Route(
+        "/v1/admin/clients/{client}",
+        "POST",
+        "client",
+        "Name a client, ban it, admit it again, or remove it.",
+        {
+            200: "The change is in the journal.",
+            404: "There is no such client.",
+            409: "The client was removed.",
+            **_JSON_BODY,
+        },
+        {200: "Changed"},
+        body="Change",
+    ),
+    Route(
+        "/v1/admin/codes",
+        "GET",
+        "codes",
+        "Count the one-time codes.",
+        {200: "How many were used, and how many were not.", **_OPEN},
+        {200: "Codes"},
+    ),
+    Route(
+        "/v1/admin/codes/add",
+        "POST",
+        "add_codes",
+        "Draw one-time codes.",
+        {
+            200: "The codes. The server keeps hashes of them alone, so that they are shown this once.",
+            **_OPEN,
+            **_JSON_BODY,
+        },
+        {200: "NewCodes"},
+        body="Number",
+    ),
+    Route(
+        "/v1/admin/codes/withdraw",
+        "POST",
+        "withdraw_codes",
+        "Withdraw a one-time code that nobody has used, or all of them.",
+        {200: "They can no longer be used.", 404: "There is no such unused code.", **_OPEN, **_JSON_BODY},
+        {200: "Codes"},
+        body="Code",
     ),
     Route("/v1/status", "GET", "status", "Give the figures of the run.", {200: "The figures."}, {200: "Status"}, False),
     Route(

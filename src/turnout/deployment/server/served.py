@@ -104,7 +104,9 @@ class ServedRun:
         cohorts = SelectedCohorts(algorithm.selection, candidates, presence.there)
         self.scheduler = Scheduler(pace, cohorts, self._choice, patient=True)
         federation, initial = setting.federation(num_clients), setting.initial.clone()
-        self.coordinator = Coordinator(algorithm, initial, federation, self.scheduler, rounds=setting.rounds)
+        self.coordinator = Coordinator(
+            algorithm, initial, federation, self.scheduler, rounds=setting.rounds, records_influence=True
+        )
         self._time, self._applied, self._next_noise = 0.0, Applied(), noise
         self.renew(noise)
 

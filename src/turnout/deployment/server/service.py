@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
@@ -15,9 +16,10 @@ from typing import Any
 from turnout.core.checks import count
 from turnout.deployment.server import noise
 from turnout.deployment.server.driver import Applied, Driver
-from turnout.deployment.server.enrolment import Enrolment
-from turnout.deployment.server.happening import Happening
+from turnout.deployment.server.enrolment import Enrolment, banned
+from turnout.deployment.server.happening import Happening, Kind
 from turnout.deployment.server.leases import Attendance, Leases
+from turnout.deployment.server.roster import REASONS
 from turnout.deployment.server.store import Entry, Outcome, Store
 from turnout.deployment.server.verdicts import Refused, Verdict, answer_of, hashed
 from turnout.deployment.server.visits import LostTasks, UnwrittenVisits
@@ -47,6 +49,10 @@ class Service(Writer):
         checkpoint_every: seconds between two checkpoints, if there was a step in between.
         keep_reports: server steps whose reports are kept at least; None keeps all.
         max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
+
+    Attributes:
+        enrolment: who is a client, and who may become one.
+        seen: when each client last sent a request, in seconds since 1970; since this process started.
     """
 
     def __init__(
@@ -67,7 +73,8 @@ class Service(Writer):
         count("min_clients", min_clients)
         super().__init__(driver, store, last, clock, checkpoint_every, keep_reports, max_empty_steps)
         self.leases, self.min_clients, self.run = leases or Leases(), min_clients, store.run
-        self.enrolment = Enrolment(store, max_clients, needs_code, lambda: self.driver.over)
+        self.enrolment = Enrolment(store, max_clients, needs_code, lambda: self.driver.over, driver.roster.bans)
+        self.seen: dict[int, float] = {}
         self._attendance = Attendance(self.clock)
         self._timers: list[tuple[float, int]] = []
         self._deadlines: list[tuple[float, int, int]] = []  # of tasks: a heap of (time, client, task)
@@ -85,8 +92,37 @@ class Service(Writer):
     # What clients ask. Each of these may be called by any thread.
 
     def client_of(self, token: str) -> int | None:
-        """Return whose token this is."""
-        return self.enrolment.client_of(token)
+        """Return whose token this is.
+
+        Raises:
+            Refused: where it is that of a client that is banned.
+        """
+        client = self.enrolment.client_of(token)
+        if client is not None:
+            self._check_ban(client)
+            self.seen[client] = time.time()
+        return client
+
+    def standing(self, client: int) -> str:
+        """Return what a client is to the server: ``"there"``, ``"away"``, ``"at work"``, ``"banned"`` or ``"removed"``."""
+        roster, presence = self.driver.roster, self.driver.presence
+        if client in roster.bans:
+            return "removed" if client in roster.removed else "banned"
+        if self.driver.task_of(client) is not None:
+            return "at work"
+        return "there" if presence.is_there(client) else "away"
+
+    def change(self, kind: Kind, client: int, text: str) -> Future[Verdict]:
+        """Name, ban, admit again or remove a client."""
+        return self._put(Happening(kind, client, data={"text": text}))
+
+    def change_codes(self, data: dict[str, Any]) -> Future[Verdict]:
+        """Add one-time codes (``add``, their hashes), or withdraw one or all (``withdraw``, a hash or None)."""
+        return self._put(Happening("codes", data=data))
+
+    def _check_ban(self, client: int) -> None:
+        if (reason := self.driver.roster.bans.get(client)) is not None:
+            raise Refused(403, banned(reason))
 
     @property
     def num_clients(self) -> int:
@@ -111,7 +147,11 @@ class Service(Writer):
         Args:
             wait: seconds that the client is going to wait for an answer.
             after: the client wants no model of this version, or of an earlier one.
+
+        Raises:
+            Refused: where the client is banned.
         """
+        self._check_ban(client)
         if self.driver.over is not None:
             return {"over": self.driver.over, "model": self.driver.digest}
         if after >= self.driver.version:
@@ -251,9 +291,13 @@ class Service(Writer):
 
     def _admit(self, waiting: Happening, codes: set[str]) -> bool:
         """Return whether something is to be written; if not, it is answered."""
-        if waiting.kind != "enrol" or waiting.client is not None:
-            return True
-        verdict = self.enrolment.admit(waiting, codes)
+        match waiting.kind:
+            case "enrol":
+                verdict = self.enrolment.admit(waiting, codes)
+            case "codes":
+                verdict = self.enrolment.admit_change(waiting, codes)
+            case _:
+                return True
         if verdict is not None:
             waiting.answer(verdict)
         return verdict is None
@@ -272,8 +316,11 @@ class Service(Writer):
         self._note(applied)
         if applied.error is not None:
             waiting.fail(applied.error)
-        elif entry.kind == "enrol":
-            waiting.answer(self.enrolment.written(entry))
+        elif entry.kind in ("enrol", "codes"):
+            waiting.answer(self.enrolment.written(entry) if entry.kind == "enrol" else self.enrolment.changed(entry))
+        elif entry.kind in ("name", "ban", "unban", "remove"):
+            assert entry.client is not None
+            return [*applied.asked, *self._changed(entry.kind, entry.client, waiting)]
         elif entry.kind == "survey":
             waiting.answer(self.driver.surveys.number - 1)
         elif entry.kind == "report":
@@ -288,6 +335,13 @@ class Service(Writer):
         else:
             waiting.answer(None)
         return applied.asked + applied.surveyed
+
+    def _changed(self, kind: str, client: int, waiting: Happening) -> list[int]:
+        """Take note of what an administrator changed of a client, and answer; return whose question for work ends by it."""
+        if kind == "remove":
+            self.enrolment.forget(client)
+        waiting.answer(Verdict(200, {"client": client, "state": self.standing(client)}))
+        return [client] if kind in REASONS and self._attendance.leaves(client) else []
 
     def _note(self, applied: Applied) -> None:
         """Take up what the driver says has followed."""

@@ -55,7 +55,8 @@ class Entry:
         time: seconds that the server has run until then, those before a restart included.
         wall: the clock on the wall, for people.
         kind: ``"start"``, ``"restart"``, ``"enrol"``, ``"join"``, ``"leave"``, ``"report"``, ``"fail"``, ``"timer"`` or
-            ``"survey"``.
+            ``"survey"``; of an
+            administrator ``"name"``, ``"ban"``, ``"unban"``, ``"remove"`` or ``"codes"``.
         client: whom it is about.
         task: which task.
         digest: of a report, or of a client's token.
@@ -207,7 +208,8 @@ class Store:
                     self._claim.verify(connection)
                 if entries:
                     connection.execute(JOURNAL.insert(), [_row(entry) for entry in entries])
-                self._enrol(connection, [entry for entry in entries if entry.kind == "enrol"])
+                for entry in entries:
+                    _tabulate(connection, entry)
                 if outcomes:
                     rows = {each.task: vars(each) for each in outcomes}
                     insert = upsert_of(self.engine)(TASKS)
@@ -355,17 +357,35 @@ class Store:
         for directory in {path.parent for _, path in waiting}:
             sync(directory)
 
-    @staticmethod
-    def _enrol(connection: sa.Connection, entries: Sequence[Entry]) -> None:
-        """Add the clients that were enrolled, and note which codes they used."""
-        for entry in entries:
-            row = {"client": entry.client, "token": entry.digest, "name": entry.data.get("name")}
-            connection.execute(CLIENTS.insert().values(row))
-            if (code := entry.data.get("code")) is not None:
-                connection.execute(CODES.update().where(CODES.c.code == code).values(client=entry.client))
-
     def _transaction(self) -> Transaction:
         return Transaction(self.engine)
+
+
+def forgotten(client: int) -> str:
+    """Return what takes the place of a removed client's token: the hash of no token."""
+    return f"removed {client}"
+
+
+def _tabulate(connection: sa.Connection, entry: Entry) -> None:
+    """Change the tables of clients and of one-time codes as an entry says."""
+    client, data = CLIENTS.c.client == entry.client, entry.data
+    match entry.kind:
+        case "enrol":
+            row = {"client": entry.client, "token": entry.digest, "name": data.get("name")}
+            connection.execute(CLIENTS.insert().values(row))
+            if (code := data.get("code")) is not None:
+                connection.execute(CODES.update().where(CODES.c.code == code).values(client=entry.client))
+        case "name":
+            connection.execute(CLIENTS.update().where(client).values(name=data["text"]))
+        case "remove":
+            assert entry.client is not None
+            connection.execute(CLIENTS.update().where(client).values(token=forgotten(entry.client), name=None))
+        case "codes" if "add" in data:
+            connection.execute(CODES.insert(), [{"code": code} for code in data["add"]])
+        case "codes":
+            free = CODES.c.client.is_(None)
+            only = sa.true() if data["withdraw"] is None else CODES.c.code == data["withdraw"]
+            connection.execute(CODES.delete().where(free, only))
 
 
 def _refuse(error: Exception) -> None:

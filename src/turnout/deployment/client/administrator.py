@@ -1,0 +1,45 @@
+"""What an administrator asks of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnout.core.checks import TurnoutError
+from turnout.deployment.client.join import Connection, send
+from turnout.deployment.client.session import Call
+
+
+class AdministrationFailed(TurnoutError):
+    """The server has not done what its administrator asked for; the message says why."""
+
+
+@dataclass(frozen=True)
+class Administrator:
+    """Send requests with the administrator's token.
+
+    Attributes:
+        connection: where the server is.
+        token: of its administrator.
+    """
+
+    connection: Connection
+    token: str = field(repr=False)
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Send a request and return the answer, a JSON object.
+
+        Args:
+            method, path: of HTTP; paths begin with ``/v1/admin/``.
+            body: plain values; None sends no body.
+
+        Raises:
+            AdministrationFailed: where the server does not answer, or refuses.
+        """
+        call = Call(method, path, body, headers={"authorization": f"Bearer {self.token}"})
+        with self.connection.client() as http:
+            answer = send(http, call)
+        if answer.status not in (200, 201):
+            raise AdministrationFailed(f"{self.connection.url}: {answer.headers.get('error') or answer.reason}")
+        return answer.table()

@@ -1,0 +1,112 @@
+"""What an administrator asks of a server while a run goes on: lists of clients, changes of them, and one-time codes."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from concurrent.futures import Future
+from typing import Any
+
+from turnout.deployment.server.service import Service
+from turnout.deployment.server.verdicts import Refused, Verdict, hashed
+
+CHANGES = ("name", "ban", "unban", "remove")
+MOST_CLIENTS = 1000
+"""Clients of one page of the list."""
+MOST_CODES = 50
+"""One-time codes of one request: more would be too long for an entry of the journal."""
+
+
+class Administration:
+    """Answer an administrator.
+
+    Args:
+        service: a federation that is asked by clients.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def clients(self, first: int = 0, most: int = MOST_CLIENTS) -> dict[str, Any]:
+        """Return a page of the list of clients.
+
+        Args:
+            first: the number of its first client.
+            most: how many clients it has.
+
+        Returns:
+            ``clients``, ``next`` (the number from which the next page goes on, or None), ``version``.
+        """
+        service = self._service
+        behind = min(first + most, service.num_clients)
+        rows = [self._row(client, time.time()) for client in range(first, behind)]
+        following = behind if behind < service.num_clients else None
+        return {"clients": rows, "next": following, "version": service.figures.version}
+
+    def _row(self, client: int, now: float) -> dict[str, Any]:
+        """Return what is known of a client."""
+        service, roster = self._service, self._service.driver.roster
+        reports, steps = service.figures.reports_of(client), service.figures.version
+        seen = max(roster.seen.get(client, 0.0), service.seen.get(client, 0.0))
+        return {
+            "client": client,
+            "name": roster.names.get(client, ""),
+            "state": service.standing(client),
+            "reason": roster.bans.get(client),
+            "seen": round(max(0.0, now - seen), 1) if seen else None,
+            "reports": reports,
+            "participation": reports / steps if steps else 0.0,
+        }
+
+    def change(self, client: int, change: str, text: str) -> Future[Verdict]:
+        """Name, ban, admit again or remove a client.
+
+        Args:
+            client: its number.
+            change: one of `CHANGES`.
+            text: the name, or the reason of a ban; a ban needs one.
+
+        Raises:
+            Refused: for a client or a change that there is not, a ban without a reason, and a client that was removed.
+        """
+        if not 0 <= client < self._service.num_clients:
+            raise Refused(404, f"there is no client {client}")
+        if client in self._service.driver.roster.removed:
+            raise Refused(409, f"client {client} was removed")
+        if change not in CHANGES:
+            raise Refused(400, f"change is one of {', '.join(CHANGES)}")
+        if change == "ban" and not text:
+            raise Refused(400, "a ban needs a reason, which the client is told: give it as text")
+        return self._service.change(change, client, text)
+
+    def add_codes(self, number: int) -> tuple[list[str], Future[Verdict]]:
+        """Draw one-time codes; they can be used once the journal has them.
+
+        Raises:
+            Refused: where enrolment takes no codes.
+        """
+        self._check_codes()
+        codes = [secrets.token_urlsafe(12) for _ in range(number)]
+        return codes, self._service.change_codes({"add": [hashed(code) for code in codes]})
+
+    def withdraw(self, code: str | None) -> Future[Verdict]:
+        """Withdraw a one-time code that nobody has used; None withdraws all of them.
+
+        Raises:
+            Refused: where enrolment takes no codes.
+        """
+        self._check_codes()
+        return self._service.change_codes({"withdraw": None if code is None else hashed(code)})
+
+    def codes(self) -> dict[str, int]:
+        """Return how many one-time codes were used, and how many were not.
+
+        Raises:
+            Refused: where enrolment takes no codes.
+        """
+        self._check_codes()
+        return self._service.enrolment.counts()
+
+    def _check_codes(self) -> None:
+        if not self._service.enrolment.needs_code:
+            raise Refused(409, "anyone may enrol at this server: start it with --enrolment codes")
