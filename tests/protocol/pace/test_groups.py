@@ -1,0 +1,170 @@
+"""Groups of clients, whatever happens to them: every task ends once, nobody is in two groups, and none waits for nobody."""
+
+from collections import deque
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from turnout.protocol.pace import Ask, BufferedGroups, Choose, Drop, Gather, Ignore, SetTimer, Step, Training
+
+N = 9
+
+
+class Sums:
+    """Rounds of a masked sum, as an algorithm declares them."""
+
+    phases = ("train", "share", "mask", "open")
+    sends_in = "mask"
+    continues = False
+
+
+class Federation(RuleBasedStateMachine):
+    """Clients who come, go, answer and drop out, and what the pace must keep to meanwhile."""
+
+    @initialize(
+        b=st.integers(1, 2),
+        g=st.integers(1, 4),
+        most=st.sampled_from([None, 1, 2]),
+        stale=st.sampled_from([None, 0, 1]),
+        masks=st.booleans(),
+    )
+    def begin(self, b, g, most, stale, masks):
+        self.options = BufferedGroups(b, g, concurrency=most, deadline=5.0, max_staleness=stale)
+        self.course = Sums() if masks else Training()
+        self.pace = self.options.bind(N, self.course)
+        self.there, self.time = set(range(N)), 0.0
+        self.open: dict[int, tuple[int, int, str]] = {}  # task -> client, version, phase
+        self.trained: dict[int, tuple[int, int]] = {}  # tasks of training that were reported, and have not ended
+        self.answered: dict[int, tuple[int, str]] = {}  # tasks of other phases
+        self.ended: set[int] = set()
+        self.timers: list[int] = []
+        self.idle = set(range(N))  # as who chooses knows it
+        self.steps = 0
+        self.do(self.pace.start(0.0))
+
+    def do(self, actions):
+        todo = deque(actions)
+        while todo or todo.extend(self.pace.more()) or todo:
+            self.idle |= set(self.pace.freed())
+            self.one(todo.popleft(), todo)
+
+    def one(self, action, todo):
+        match action:
+            case Choose():
+                todo.extend(self.choose(action))
+            case Ask(tasks, clients, version, phase):
+                busy = {client for client, *_ in self.open.values()}
+                assert not busy & set(clients)
+                self.open |= {t: (c, version, phase) for t, c in zip(tasks, clients, strict=True)}
+            case SetTimer(timer, time):
+                assert time == self.time + 5.0
+                assert timer in self.pace.timers
+                self.timers.append(timer)
+            case Gather(phase, tasks, clients):
+                for task, client in zip(tasks, clients, strict=True):
+                    assert self.answered.pop(task) == (client, phase)
+                    self.end(task)
+            case Drop(tasks, clients):
+                for task, client in zip(tasks, clients, strict=True):
+                    places = (self.open.pop(task, None), self.trained.pop(task, None))
+                    assert [place[0] for place in places if place is not None] == [client]
+                    self.end(task)
+            case Step(version, tasks, clients, versions, groups):
+                assert version == self.steps
+                assert len(groups) == self.options.buffer_size
+                assert len(set(clients)) == len(clients)
+                for task, client, trained in zip(tasks, clients, versions, strict=True):
+                    assert self.trained.pop(task) == (client, trained)
+                    self.end(task)
+                most = self.options.max_staleness
+                self.steps += 1
+                if most is not None and self.options.buffer_size == 1:
+                    assert all(version - trained <= most for trained in versions)
+            case Ignore():
+                raise AssertionError("a report of an open task was ignored")
+
+    def choose(self, wanted):
+        """Answer as a server does: a group of those who are idle, or those of a group who are there."""
+        if wanted.phase == "train":
+            able = sorted(self.idle & self.there)
+            assert all(self.pace.idle(client) for client in able)
+            chosen = able[: wanted.most] if len(able) >= wanted.least else []
+            self.idle -= set(chosen)
+        else:
+            chosen = [client for client in wanted.first if client in self.there]
+            chosen = chosen if len(chosen) >= 2 else []
+        return self.pace.chosen(self.time, chosen, wanted.group)
+
+    def end(self, task):
+        assert task not in self.ended
+        self.ended.add(task)
+
+    @rule(data=st.data(), many=st.integers(1, 6))
+    def clients_answer(self, data, many):
+        for _ in range(many):
+            if self.open:
+                task = data.draw(st.sampled_from(sorted(self.open)))
+                client, version, phase = self.open.pop(task)
+                if phase == "train":
+                    self.trained[task] = client, version
+                else:
+                    self.answered[task] = client, phase
+                self.time += 1.0
+                self.do(self.pace.reported(self.time, client, task, version))
+
+    @rule(data=st.data())
+    def a_client_drops_out(self, data):
+        if self.open:
+            task = data.draw(st.sampled_from(sorted(self.open)))
+            self.do(self.pace.died(self.time, self.open[task][0], task))
+
+    @rule(clients=st.lists(st.integers(0, N - 1), unique=True, max_size=4))
+    def clients_go(self, clients):
+        gone = [client for client in clients if client in self.there]
+        self.there -= set(gone)
+        self.do(self.pace.left(self.time, gone))
+        assert not {client for client, *_ in self.open.values()} & set(gone)
+
+    @rule(clients=st.lists(st.integers(0, N - 1), unique=True, max_size=6))
+    def clients_come(self, clients):
+        come = [client for client in clients if client not in self.there]
+        self.there |= set(come)
+        self.do(self.pace.joined(self.time, come))
+
+    @rule(data=st.data())
+    def a_timer_runs_out(self, data):
+        if self.timers:
+            self.do(self.pace.expired(self.time, data.draw(st.sampled_from(self.timers))))
+
+    @rule()
+    def the_server_starts_again(self):
+        state = self.pace.state()
+        self.pace = self.options.bind(N, self.course)
+        self.pace.restore(state)
+        for name, value in self.pace.state().items():
+            assert value.tolist() == state[name].tolist(), name
+
+    @invariant()
+    def nobody_waits_for_nobody(self):
+        if not hasattr(self, "pace"):
+            return
+        at_work = {client for client, *_ in self.open.values()}
+        for group in self.pace.active.values():
+            assert group.is_running
+            assert at_work & set(group.members)
+        engaged = self.pace.engaged()
+        assert len(set(engaged)) == len(engaged)
+        assert at_work <= set(engaged)
+        assert {client for client, _ in self.trained.values()} <= set(engaged)
+        assert self.idle == set(range(N)) - set(engaged)
+        assert sorted(self.pace.in_hand()) == sorted((task, *rest) for task, rest in self.trained.items())
+        assert {version for _, version in self.trained.values()} <= self.pace.versions()
+        assert len(self.pace.active) <= (self.options.concurrency or N)
+        assert len(self.pace.buffer) < self.options.buffer_size
+        wanting = self.pace._may_begin
+        assert not wanting or len(self.idle & self.there) < self.options.group_size or not self.there
+
+
+TestGroups = Federation.TestCase
+TestGroups.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
