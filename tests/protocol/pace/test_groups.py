@@ -168,3 +168,97 @@ class Federation(RuleBasedStateMachine):
 
 TestGroups = Federation.TestCase
 TestGroups.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def begun(*groups, course=None, **options):
+    """A pace with these groups at work; the tasks of each."""
+    pace = BufferedGroups(group_size=len(groups[0]), **options).bind(N, course or Sums())
+    pace.start(0.0)
+    asked = [pace.chosen(0.0, group)[0] for group in groups]
+    assert all(isinstance(ask, Ask) for ask in asked)
+    return pace, [ask.tasks for ask in asked]
+
+
+def done(pace, tasks, clients, version=0):
+    """Have clients report, and return what follows."""
+    for task, client in zip(tasks, clients, strict=True):
+        assert pace.reported(1.0, client, task, version) == []
+    return pace.more()
+
+
+def through(pace, group, clients, tasks, version=0):
+    """Take a group through all its phases; return what follows of the last one."""
+    actions = done(pace, tasks, clients, version)
+    while isinstance(actions[-1], Choose) and actions[-1].group == group:
+        ask = pace.chosen(1.0, clients, group)[0]
+        assert (ask.version, list(ask.clients)) == (version, list(clients))
+        actions = done(pace, ask.tasks, clients, version)
+    return actions
+
+
+def test_a_group_is_asked_with_the_version_that_it_trained_from_however_many_steps_were_taken():
+    pace, (first, second) = begun([0, 1], [2, 3], buffer_size=1)
+    assert isinstance(through(pace, 1, [0, 1], first)[1], Step)
+    step = through(pace, 2, [2, 3], second)[1]
+    assert (step.version, tuple(step.versions), step.groups) == (1, (0, 0), (2,))
+
+
+def test_a_group_that_is_staler_than_allowed_is_dropped():
+    pace, tasks = begun([0, 1], [2, 3], [4, 5], buffer_size=1, max_staleness=1)
+    assert isinstance(through(pace, 1, [0, 1], tasks[0])[1], Step)
+    assert isinstance(through(pace, 2, [2, 3], tasks[1])[1], Step)  # one step behind
+    gathered, dropped, _ = through(pace, 3, [4, 5], tasks[2])
+    assert isinstance(gathered, Gather)
+    assert (dropped.reason, list(dropped.clients), pace.version) == ("stale", [4, 5], 2)
+    assert pace.idle(4)
+
+
+def test_a_deadline_ends_the_phase_that_it_was_set_for_and_no_later_one():
+    pace, (tasks,) = begun([0, 1, 2], buffer_size=1, deadline=5.0)
+    (train,) = pace.timers
+    done(pace, tasks, [0, 1, 2])
+    assert pace.timers == set()
+    ask, timer = pace.chosen(2.0, [0, 1, 2], 1)
+    assert timer == SetTimer(train + 1, 7.0)
+    assert pace.expired(6.0, train) == []
+    assert pace.reported(6.5, 0, ask.tasks[0], 0) == []
+    late, gathered, _ = pace.expired(7.0, train + 1)
+    assert (late.reason, list(late.clients)) == ("late", [1, 2])
+    assert (gathered.phase, list(gathered.clients)) == ("share", [0])
+    assert pace.expired(8.0, train + 1) == []
+
+
+def test_who_trained_and_did_not_send_its_update_is_not_in_the_step():
+    pace, (tasks,) = begun([0, 1, 2], buffer_size=1)
+    done(pace, tasks, [0, 1, 2])
+    share = pace.chosen(1.0, [0, 1, 2], 1)[0]
+    done(pace, share.tasks, [0, 1, 2])
+    mask = pace.chosen(1.0, [0, 1, 2], 1)[0]
+    assert pace.died(1.0, 1, mask.tasks[1])[0].reason == "died"
+    lost, gathered, wanted = done(pace, [mask.tasks[0], mask.tasks[2]], [0, 2])
+    assert (lost.reason, list(lost.tasks)) == ("unsummed", [tasks[1]])
+    assert list(gathered.clients) == list(wanted.first) == [0, 2]
+    opened = pace.chosen(1.0, [0, 2], 1)[0]
+    _, step, _ = done(pace, opened.tasks, [0, 2])
+    assert list(step.tasks) == [tasks[0], tasks[2]]
+    assert sorted(pace.freed()) == [0, 1, 2]
+    assert pace.freed() == []
+
+
+def test_groups_that_were_at_work_when_a_run_ended_are_given_up_when_it_goes_on():
+    pace, (tasks, _) = begun([0, 1], [2, 3], buffer_size=2)
+    done(pace, tasks, [0, 1])
+    dropped, wanted = pace.resume(9.0)
+    assert (dropped.reason, list(dropped.clients)) == ("unsummed", [0, 1])
+    assert isinstance(wanted, Choose)
+    assert pace.engaged() == []
+    assert sorted(pace.freed()) == [0, 1, 2, 3]
+
+
+def test_comings_and_goings_that_change_nothing():
+    pace, _ = begun([0, 1], buffer_size=1, concurrency=1)
+    assert pace.ignores(5, comes=True)
+    assert pace.ignores(5, comes=False)
+    assert not pace.ignores(0, comes=False)
+    free, _ = begun([0, 1], buffer_size=1, concurrency=2)
+    assert not free.ignores(5, comes=True)
