@@ -140,3 +140,14 @@ def test_a_buffer_that_never_fills_and_phases_before_training_are_refused():
     bound.chosen(0.0, [3, 4])
     with pytest.raises(ConfigurationError, match="client 4 is in group 1: choose one that is idle"):
         bound.chosen(0.0, [4, 5])
+
+
+def test_bytes_are_those_of_sums_over_the_groups():
+    """Two groups of two send less than a sum of four, in which each has three neighbours."""
+    whole = to.pace.BufferedGroups(buffer_size=1, group_size=4)
+    rows = [run(to.fedbuff(LOCAL, also=(FINE,)), pace, rounds=2).run().rounds for pace in (GROUPS, whole)]
+    groups, one = ([row["bytes_up"].to_pylist(), row["bytes_down"].to_pylist()] for row in rows)
+    bytes_of = {n: [FINE.bytes(phase, n, 272) for phase in ("train", "share", "mask", "open")] for n in (2, 4)}
+    up, down = ([sum(each[way] for each in bytes_of[n]) for n in (2, 4)] for way in (0, 1))
+    assert one[0][0] - groups[0][0] == 4 * (up[1] - up[0]) > 0
+    assert one[1][0] - groups[1][0] == 4 * (down[1] - down[0]) > 0

@@ -57,6 +57,11 @@ class Updates(ABC):
     fixed: torch.Tensor | None = None
     """What each row was multiplied by before it was summed, ``[B]``, where that is its weight but for its staleness."""
 
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """How many rows each group has whose rows were summed apart from those of others: all, where there is one."""
+        return (len(self),)
+
     @staticmethod
     def of(rows: torch.Tensor | Updates) -> Updates:
         """Return a matrix as `Updates`, which it may be already."""

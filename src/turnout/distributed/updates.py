@@ -218,6 +218,11 @@ class SumsOfGroups(OnlySums):
         self.shape, self.dtype = torch.Size((len(weights), *first.shape[1:])), first.dtype
         self.device = first.device
 
+    @property
+    def group_sizes(self) -> tuple[int, ...]:
+        """How many rows each group has."""
+        return tuple(len(part) for part in self.parts)
+
     def take(self, index: torch.Tensor) -> SumsOfGroups:
         """Return all rows that count, once each, in another order."""
         kept = self.weights[index]

@@ -147,11 +147,14 @@ def traffic(
     inputs = algorithm.per_client_inputs(trained, state, federation)
     alone = 8 * len(trained) + sum(value.nbytes for value in inputs.values())
     phases = ("train", *algorithm.aggregation.phases)
-    extra = [algorithm.aggregation.bytes(phase, len(trained), len(state.params)) for phase in phases]
-    if sizes := [size for size in extra if size is not None]:
-        reports = replace(reports, vector_bytes=sum(up for up, _ in sizes))
-        alone += len(trained) * sum(down for _, down in sizes)
-    row = {"bytes_down": len(trained) * broadcast + alone, "bytes_up": len(trained) * reports.nbytes}
+    masked = 0
+    for number in reports.updates.group_sizes:  # of the clients that mask among themselves
+        extra = [algorithm.aggregation.bytes(phase, number, len(state.params)) for phase in phases]
+        if sizes := [size for size in extra if size is not None]:
+            reports = replace(reports, vector_bytes=0)
+            masked += number * sum(up for up, _ in sizes)
+            alone += number * sum(down for _, down in sizes)
+    row = {"bytes_down": len(trained) * broadcast + alone, "bytes_up": len(trained) * reports.nbytes + masked}
     if reports.measured is not None:
         measuring = np.unique(reports.measured.client)
         row["bytes_down"] -= len(np.intersect1d(trained, measuring)) * broadcast
