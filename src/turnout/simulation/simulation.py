@@ -180,7 +180,7 @@ class Simulation:
     def _extra_efforts(self) -> dict[Phase, Effort]:
         """Return what the phases after training take: nothing but messages, as long as with all clients in them."""
         aggregation, num_params = self.experiment.algorithm.aggregation, len(self.state.params)
-        n = self.coordinator.federation.num_clients
+        n = self.experiment.pace.masks_together(self.coordinator.federation.num_clients)
         return {phase: Effort(0, *(aggregation.bytes(phase, n, num_params) or (0, 0))) for phase in aggregation.phases}
 
     def message_bytes(self, phase: Phase) -> tuple[int, int]:
@@ -191,7 +191,8 @@ class Simulation:
         first = -1 if phase == "prepare" else 0
         report, _ = self.workers.step(smallest, Task(state.params, first, seed, phase, self.coordinator.shared(), told))
         if phase == "train":
-            n, num_params = self.coordinator.federation.num_clients, len(state.params)
+            n = self.experiment.pace.masks_together(self.coordinator.federation.num_clients)
+            num_params = len(state.params)
             if (sizes := algorithm.aggregation.bytes(phase, n, num_params)) is not None:
                 report = replace(report, vector_bytes=sizes[0])
         return report.nbytes, self.bytes_down(phase)

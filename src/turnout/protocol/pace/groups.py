@@ -77,6 +77,10 @@ class BufferedGroups(Pace, name="buffered_groups"):
         if self.max_staleness is not None:
             count("max_staleness", self.max_staleness, least=0, instead="Write None to use all groups")
 
+    def masks_together(self, num_clients: int) -> int:
+        """Return how many clients are in one sum at most."""
+        return min(self.group_size, num_clients)
+
     def bind(self, num_clients: int, course: Course = Training()) -> BoundGroups:  # noqa: B008  # a constant
         """Return the state machine for N clients.
 

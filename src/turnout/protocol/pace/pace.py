@@ -31,6 +31,10 @@ class Pace(Registered, ABC):
     forms_groups: ClassVar[bool] = False
     """Whether groups of clients do rounds of their own, each with one version, in which updates can be masked."""
 
+    def masks_together(self, num_clients: int) -> int:
+        """Return how many of N clients are in one sum at most."""
+        return num_clients
+
     @abstractmethod
     def bind(self, num_clients: int, course: Course = Training()) -> BoundPace:  # noqa: B008  # a constant
         """Return the state machine for N clients, before anything happened.
