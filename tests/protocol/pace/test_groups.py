@@ -1,6 +1,7 @@
 """Groups of clients, whatever happens to them: every task ends once, nobody is in two groups, and none waits for nobody."""
 
 from collections import deque
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -31,8 +32,8 @@ class Federation(RuleBasedStateMachine):
     )
     def begin(self, b, g, most, stale, masks):
         self.options = BufferedGroups(b, g, concurrency=most, deadline=5.0, max_staleness=stale)
-        self.course = Sums() if masks else Training()
-        self.pace = self.options.bind(N, self.course)
+        self.course: Any = Sums() if masks else Training()
+        self.pace: Any = self.options.bind(N, self.course)
         self.there, self.time = set(range(N)), 0.0
         self.open: dict[int, tuple[int, int, str]] = {}  # task -> client, version, phase
         self.trained: dict[int, tuple[int, int]] = {}  # tasks of training that were reported, and have not ended
@@ -170,23 +171,23 @@ TestGroups = Federation.TestCase
 TestGroups.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
-def begun(*groups, course=None, **options):
+def begun(*groups: list[int], course: Any = None, **options: Any) -> tuple[Any, list[Any]]:
     """A pace with these groups at work; the tasks of each."""
     pace = BufferedGroups(group_size=len(groups[0]), **options).bind(N, course or Sums())
     pace.start(0.0)
-    asked = [pace.chosen(0.0, group)[0] for group in groups]
+    asked: list[Any] = [pace.chosen(0.0, group)[0] for group in groups]
     assert all(isinstance(ask, Ask) for ask in asked)
     return pace, [ask.tasks for ask in asked]
 
 
-def done(pace, tasks, clients, version=0):
+def done(pace: Any, tasks: Any, clients: list[int], version: int = 0) -> Any:
     """Have clients report, and return what follows."""
     for task, client in zip(tasks, clients, strict=True):
         assert pace.reported(1.0, client, task, version) == []
     return pace.more()
 
 
-def through(pace, group, clients, tasks, version=0):
+def through(pace: Any, group: int, clients: list[int], tasks: Any, version: int = 0) -> Any:
     """Take a group through all its phases; return what follows of the last one."""
     actions = done(pace, tasks, clients, version)
     while isinstance(actions[-1], Choose) and actions[-1].group == group:
