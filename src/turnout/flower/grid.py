@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from turnout.deployment.wire.format import Assignment, WireError, digest, manife
 from turnout.deployment.wire.messages import ReportFormat, report_body
 from turnout.flower.arrays import Arrays
 from turnout.flower.options import Options
+from turnout.protocol.pace import Rounds
 from turnout.record import storage
 from turnout.record.describe import describe
 
@@ -270,9 +271,13 @@ def run(
         losses = {f"seen.{name}": torch.zeros(1, dtype=torch.float64) for name in rule.losses}
         form = manifest({"delta": vector[None], **counts, **losses})
         reports = {"train": ReportFormat(form, None, algorithm.aggregation.nulls_dropped)}
-        about = describe(rule) | {"folder": None, "rounds": rounds, "arrays": describe(arrays.layout)}
+        decides = {name: describe(getattr(rule, name)) for name in ("algorithm", "pace", "seed", "requirement", "loss")}
+        about = {"kind": "flower", "rounds": rounds, "arrays": describe(arrays.layout), **decides}
+        pace = rule.pace
+        if isinstance(pace, Rounds) and pace.deadline is None:
+            pace = replace(pace, deadline=timeout)
         setting = RunSetting(
-            algorithm=algorithm, pace=rule.pace, rounds=rounds, seed=rule.seed, evaluate_every=rule.evaluate_every,
+            algorithm=algorithm, pace=pace, rounds=rounds, seed=rule.seed, evaluate_every=rule.evaluate_every,
             record_weights=False, initial=vector, reports=reports, heartbeat=timeout, description=about,
             trained=arrays.trained(), score=score,
         )  # fmt: skip

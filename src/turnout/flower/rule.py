@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from turnout.core.checks import count, positive
 from turnout.flower.options import Options
-from turnout.protocol.pace import Rounds
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,5 @@ class Rule(Options):
 
         count("num_rounds", num_rounds)
         positive("timeout", timeout)
-        pace = self.pace
-        if isinstance(pace, Rounds) and pace.deadline is None:
-            pace = replace(pace, deadline=timeout)
         configs = {"train": train_config or {}, "evaluate": evaluate_config or {}}
-        return run(replace(self, pace=pace), grid, initial_arrays, num_rounds, timeout, configs, evaluate_fn)
+        return run(self, grid, initial_arrays, num_rounds, timeout, configs, evaluate_fn)
