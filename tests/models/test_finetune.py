@@ -33,7 +33,27 @@ def test_perplexity_falls(monkeypatch, capsys, tmp_path):
     assert (tmp_path / "run/adapter/adapter_config.json").is_file()
 
 
-@pytest.mark.parametrize("algorithm", ["diloco", "rolora", "ffa_lora", "fedsa_lora"])
+@pytest.mark.parametrize("algorithm", ["diloco", "rolora", "ffa_lora", "fedsa_lora", "fedex_lora", "raflora"])
 def test_every_algorithm_runs(monkeypatch, capsys, algorithm):
     _, perplexities = finetuned(monkeypatch, capsys, "--algorithm", algorithm, "--rounds", "2", "--steps", "2")
     assert all(1 < perplexity < 1000 for perplexity in perplexities)
+
+
+def test_a_random_qwen_of_packed_examples(monkeypatch, capsys):
+    options = (
+        "--tiny",
+        "qwen2",
+        "--algorithm",
+        "flora",
+        "--pack",
+        "--length",
+        "40",
+        "--template",
+        "{instruction}",
+        "--rounds",
+        "4",
+        "--steps",
+        "5",
+    )
+    _, perplexities = finetuned(monkeypatch, capsys, *options)
+    assert perplexities[-1] < perplexities[0]
