@@ -128,7 +128,7 @@ def _options() -> argparse.Namespace:
 
 def _tokenizer(base: str) -> Any:
     """Return the tokenizer of a base."""
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer  # type: ignore[import-not-found]
 
     return AutoTokenizer.from_pretrained(base)
 
