@@ -15,6 +15,10 @@ MODEL = ("data.num_clients=4", "data.partition=iid", "model=logistic", "rounds=2
     [
         (4, ("algorithm=fedau", "aggregation=secure_sum", "aggregation.largest=64", "server=adam")),
         (3, ("algorithm=fedau", "aggregation=private_sum", "aggregation.norm=1", "aggregation.secure.fraction_bits=20")),
+        (4, ("algorithm=fedbuff", "pace=buffered_groups", "pace.buffer_size=1", "pace.group_size=4", "aggregation=secure_sum",
+             "aggregation.largest=64")),
+        (4, ("algorithm=fedau", "aggregation=private_sum", "aggregation.norm=1", "aggregation.noise_shares=4",
+             "aggregation.dropouts=1", "aggregation.secure.fraction_bits=14")),
         (1, ("algorithm=fedavg", "aggregation=median", "also.clip.norm=1.0", "server=momentum")),
         (1, ("algorithm=average_participating", "aggregation=private_sum", "aggregation.norm=1", "aggregation.cohort=1",
              "aggregation.noise_multiplier=1")),
