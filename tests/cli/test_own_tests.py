@@ -7,7 +7,19 @@ from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers
 from turnout.pieces.personalization import Personal
 
-PERSONAL = ("fedavg_p", "scaffold_p", "fedsim", "fedalt", "fedrep", "fedper", "fedbn", "ditto", "apfl", "pfedme")
+PERSONAL = (
+    "fedavg_p",
+    "scaffold_p",
+    "fedsim",
+    "fedalt",
+    "fedrep",
+    "fedper",
+    "fedbn",
+    "ditto",
+    "apfl",
+    "pfedme",
+    "fedbabu",
+)
 WHOLE = ("ditto", "apfl", "pfedme")  # a model of one's own beside the shared one
 
 

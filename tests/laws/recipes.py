@@ -114,6 +114,8 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "ditto": lambda local: ditto(local, proximal=0.5, cohort_size=3),
     "apfl": lambda local: ALGORITHMS["apfl"](local, alpha=0.4, cohort_size=3),
     "pfedme": lambda local: ALGORITHMS["pfedme"](local, proximal=2.0, inner_steps=2, cohort_size=3),
+    "fedbabu": lambda local: ALGORITHMS["fedbabu"](local, cohort_size=3),
+    "focus": lambda local: ALGORITHMS["focus"](replace(local, lr=0.03) if local.lr == LOCAL.lr else local),
     "scaffold": lambda local: scaffold(local, cohort_size=3),
     "maxfl": lambda local: maxfl(local, cohort_size=3),
     "qffl": lambda local: qffl(local, q=2.0, cohort_size=3),
@@ -206,6 +208,9 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     ),
     "apfl that adapts, clipped": lambda local: ALGORITHMS["apfl"](
         local, adaptive=True, cohort_size=3, also=(Clip(0.3),)
+    ),
+    "focus of a cohort, compressed": lambda local: ALGORITHMS["focus"](
+        local, server_lr=0.02, also=(Uniform(3), TopK(share=0.4))
     ),
     "feddyn of a cohort with a personal head, clipped": lambda local: ALGORITHMS["feddyn"](
         local, also=(Uniform(3), Personal(), Clip(0.3))

@@ -27,7 +27,18 @@ WITH_TABLES_OF_THEIR_OWN = ("private_sum", "secure_sum")
 """In tests/pieces/aggregation/test_private_sum.py and tests/deployment/test_secure_sum.py."""
 LOW_RANK = {"fedex_lora", "flora", "flexlora", "hetlora", "raflora"}
 OF_RECIPES = (
-    *("aced", "area", "feddyn", "fedstale", "fedvarp", "kept_models", "mifa", "weighted_models", "weighted_sum"),
+    *(
+        "aced",
+        "area",
+        "feddyn",
+        "tracked_sum",
+        "fedstale",
+        "fedvarp",
+        "kept_models",
+        "mifa",
+        "weighted_models",
+        "weighted_sum",
+    ),
     *LOW_RANK,
 )
 """What recipes are made of, which the table of laws has."""
@@ -37,7 +48,7 @@ REFUSED = {
     "aggregation": {
         "is what it is by": {
             *("fedvarp", "mifa", "fedlaavg", "fedstale", "fedawe", "fedasync", "ca2fl", "ace", "aced", "area"),
-            "feddyn",
+            *("feddyn", "focus"),
             *LOW_RANK,
         },
         "the server also adds up control variates": {"scaffold", "scaffold_p", "amplified_scaffold"},
@@ -50,13 +61,13 @@ REFUSED = {
         "is what it is by": {
             *("fedavgm", "fedadam", "fedyogi", "fedadagrad", "fedexp", "fadas", "amplified_scaffold", "diloco"),
         },
-        "has a size of its own": {"fedasync", "fedavg_p"},
+        "has a size of its own": {"fedasync", "fedavg_p", "focus"},
         "and only the step": {"area"},
         "says what the factors are after the step": LOW_RANK,
     },
     "fedexp": {
         "has another direction than their mean": {
-            *("fedvarp", "mifa", "fedlaavg", "fedstale", "fedawe", "ca2fl", "ace", "aced", "feddyn"),
+            *("fedvarp", "mifa", "fedlaavg", "fedstale", "fedawe", "ca2fl", "ace", "aced", "feddyn", "focus"),
         },
     },
 }

@@ -51,6 +51,16 @@ class FedPer(FedAvgP):
         return {i: self.p.sizes[i] / total for i in S}
 
 
+class FedBabu(FedPer):
+    """The head stays as it was."""
+
+    def local(self, i, u0):
+        u = u0
+        for _ in range(self.K):
+            u = u - self.gamma_u * self.gradients(i, u, self.v[i])[0]
+        return u, self.v[i]
+
+
 class FedAlt(FedAvgP):
     """v first, with u frozen; then u, with the new v frozen."""
 
@@ -134,6 +144,7 @@ METHODS: dict[str, tuple[type[FedAvgP], dict[str, Any]]] = {
     "fedalt": (FedAlt, {"share": 0.5}),
     "fedrep": (FedAlt, {"share": 0.8}),
     "fedper": (FedPer, {}),
+    "fedbabu": (FedBabu, {}),
     "ditto": (Ditto, {"proximal": 0.1}),
     "scaffold": (ScaffoldP, {"initial": "zeros"}),
 }

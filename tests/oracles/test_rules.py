@@ -43,6 +43,7 @@ def test_every_recipe_has_an_oracle():
     elsewhere |= cached.METHODS.keys() | {"rennala", "ringmaster"}
     elsewhere |= {
         "fedawe",
+        "focus",
         "pfedme",
         "apfl",
         "feddyn",

@@ -21,6 +21,7 @@ from turnout.algorithms.fedavg import fedavg
 from turnout.algorithms.fedavg_p import fedavg_p
 from turnout.algorithms.fedavgm import fedavgm
 from turnout.algorithms.fedawe import fedawe
+from turnout.algorithms.fedbabu import fedbabu
 from turnout.algorithms.fedbn import fedbn
 from turnout.algorithms.fedbuff import fedbuff
 from turnout.algorithms.feddyn import feddyn
@@ -39,6 +40,7 @@ from turnout.algorithms.fedvarp import fedvarp
 from turnout.algorithms.fedyogi import fedyogi
 from turnout.algorithms.flexlora import flexlora
 from turnout.algorithms.flora import flora
+from turnout.algorithms.focus import focus
 from turnout.algorithms.folb import folb, folb_heterogeneous, folb_two_set
 from turnout.algorithms.hetlora import hetlora
 from turnout.algorithms.known_statistics import known_statistics
@@ -81,6 +83,7 @@ __all__ = [
     "fedavg_p",
     "fedavgm",
     "fedawe",
+    "fedbabu",
     "fedbn",
     "fedbuff",
     "feddyn",
@@ -99,6 +102,7 @@ __all__ = [
     "fedyogi",
     "flexlora",
     "flora",
+    "focus",
     "folb",
     "folb_heterogeneous",
     "folb_two_set",

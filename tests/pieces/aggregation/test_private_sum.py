@@ -339,6 +339,7 @@ REFUSED = {
     },
     "is what it is by KeptModels": {"fedawe"},
     "is what it is by FedDyn": {"feddyn"},
+    "is what it is by TrackedSum": {"focus"},
     "is what it is by WeightedModels": {"fedasync"},
     "the server adds up without noise": {"scaffold", "scaffold_p", "amplified_scaffold"},
     "makes a client's weight of what other clients hold": {
@@ -350,6 +351,7 @@ REFUSED = {
     "divides by a sum of what clients' data say": {
         "fedavg",
         "fedper",
+        "fedbabu",
         "maxfl",
         "fedprox",
         "fedavgm",

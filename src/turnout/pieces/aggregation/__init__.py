@@ -22,6 +22,7 @@ from turnout.pieces.aggregation.models import WeightedModels
 from turnout.pieces.aggregation.private_sum import PrivateSum
 from turnout.pieces.aggregation.raflora import RaFlora
 from turnout.pieces.aggregation.secure_sum import SecureSum
+from turnout.pieces.aggregation.tracked_sum import TrackedSum
 from turnout.pieces.aggregation.trimmed_mean import TrimmedMean
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 
@@ -48,6 +49,7 @@ __all__ = [
     "PrivateSum",
     "RaFlora",
     "SecureSum",
+    "TrackedSum",
     "TrimmedMean",
     "WeightedModels",
     "WeightedSum",

@@ -156,6 +156,10 @@ class Correction(Piece, ABC):
         del delta
         return {}
 
+    def sent(self, delta: torch.Tensor) -> torch.Tensor:
+        """Return what is reported in place of how far clients came, ``[B, P]``; `delta` as in `changes`."""
+        return delta
+
     def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
         """Move what clients remember by the updates that were sent, after all guards.
 

@@ -14,6 +14,7 @@ from turnout.pieces.local.scaffold import Scaffold
 from turnout.pieces.local.sgd import Sgd
 from turnout.pieces.local.solver import Solver
 from turnout.pieces.local.time_budget import TimeBudget
+from turnout.pieces.local.tracking import GradientTracking
 from turnout.pieces.local.update import Update
 from turnout.pieces.local.work import ShareOfWork, UniformWork, Work
 
@@ -25,6 +26,7 @@ __all__ = [
     "DynamicRegularizer",
     "GradientNoise",
     "GradientNorm",
+    "GradientTracking",
     "Inexactness",
     "LossRms",
     "Meta",

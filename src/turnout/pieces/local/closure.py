@@ -65,6 +65,17 @@ def outcome(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor
     )
 
 
+def sent(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Return what is reported in place of how far clients came, part after part; None where that is what is reported."""
+    changed = []
+    for own, delta in zip(begun, deltas, strict=True):
+        found = delta
+        for one in own:
+            found = one.sent(found)
+        changed.append(found)
+    return None if all(a is b for a, b in zip(changed, deltas, strict=True)) else torch.cat(changed)
+
+
 def _joined(parts: Sequence[State]) -> State:
     """Return the rows of all parts by name, in the order of the parts."""
     rows: dict[str, list[torch.Tensor]] = {}

@@ -17,7 +17,7 @@ from turnout.core.schedule import LARGEST, Schedule, check_step_size
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Correction, Local
-from turnout.pieces.local.closure import outcome
+from turnout.pieces.local.closure import outcome, sent
 from turnout.pieces.local.descent import Descent, StepState
 from turnout.pieces.local.local_step import Direction, LocalStep, steepest
 from turnout.pieces.local.minibatches import SAMPLINGS, Plan, Sampling, batches_per_pass, plan
@@ -190,7 +190,9 @@ class Solver(Local, ABC):
             """Rows in the order of the clients; not a copy where they are that already."""
             return rows if in_order else rows[to_device(np.argsort(order), rows.device)]
 
-        changed, remembered = outcome(begun, [delta[part] for part in parts])
+        came = [delta[part] for part in parts]
+        changed, remembered = outcome(begun, came)
+        in_place = sent(begun, came)
         if task.phase != "prepare":
             remembered |= {name: state.moments[name.removeprefix(_PREFIX)] for name in self.remembers}
         for name, rows in remembered.items():
@@ -200,7 +202,7 @@ class Solver(Local, ABC):
             version=task.versions(len(clients)),
             num_examples=clients.num_examples,
             num_steps=num_steps,
-            delta=back(delta),
+            delta=back(delta if in_place is None else in_place),
             extra={name: back(rows) for name, rows in changed.items()},
             seen={"loss": back(loss)},
         )

@@ -141,12 +141,12 @@ class Personal(Personalization, name="personal"):
 
     def adapting(self, local: Local, steps: int) -> Local:
         """Return the rule by which a client that never trained fits its own part to its data, the shared part frozen."""
-        return OnOwnPart(local.tuning(steps), replace(self, alternate=1.0).columns)
+        return OnOwnPart(local.tuning(steps), (Columns(self.lr_factor, 1.0),))
 
     @property
     def columns(self) -> tuple[Correction, ...]:
         """What makes the two parts move differently; the last of the corrections, because frozen is frozen."""
-        return (_Columns(self.lr_factor, self.alternate),) if self.alternate or self.lr_factor != 1.0 else ()
+        return (Columns(self.lr_factor, self.alternate),) if self.alternate or self.lr_factor != 1.0 else ()
 
 
 def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[str]:
@@ -198,7 +198,7 @@ def _rules_about_updates(algorithm: Slots) -> str:
 
 
 @dataclass(frozen=True)
-class _Columns(Correction):
+class Columns(Correction):
     """How fast each part moves in each local step."""
 
     of_objective: ClassVar[bool] = False
@@ -224,7 +224,7 @@ class _Columns(Correction):
 
 @dataclass(frozen=True)
 class _Paced(Correction):
-    """`_Columns` in one round.
+    """`Columns` in one round.
 
     Args:
         personal: which numbers are personal, bool ``[P]``.

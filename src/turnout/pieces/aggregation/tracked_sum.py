@@ -1,0 +1,66 @@
+"""FOCUS's server: the sum of the last gradients of all clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Federation, Report, State
+from turnout.pieces.aggregation.last_updates import needs_alone
+from turnout.pieces.base import Aggregation, Slots, Weights
+from turnout.pieces.weighting.normalise import DivideByClients
+
+
+@dataclass(frozen=True)
+class TrackedSum(Aggregation, name="tracked_sum"):
+    """``Y <- Y - sum_b Delta_b``, then ``u = -Y``: Y is the sum of the last gradients of all clients.
+
+    The server pushes nothing and pulls the changes of who is there (FOCUS, push-pull), so Y counts every client once however
+    often it takes part, and needs no vector of each. It is a sum: a step size is N times as large as for a mean. A round
+    without clients steps too, as the paper's recursion has it.
+
+    State: ``total [P]`` (Y), float64.
+
+    Raises:
+        ConfigurationError: of an algorithm, for weights other than 1/N and for a selection that draws a client twice.
+
+    Reference: Ying, Li and Yang, "Exact and linear convergence for federated learning under arbitrary client participation is
+    attainable", NeurIPS 2025 (arXiv 2503.20117).
+    """
+
+    only_sums: ClassVar[bool] = True
+    acts_alone: ClassVar[bool] = True
+    adds_up: ClassVar[bool] = True
+
+    def init(self, federation: Federation) -> State:
+        """Return a sum of zero."""
+        return {"total": torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)}
+
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse what would not count every client once."""
+        needs_alone(
+            algorithm, DivideByClients, "FOCUS adds up the changes of all clients' gradients, each of them once"
+        )
+        if algorithm.selection.repeats:
+            raise ConfigurationError(
+                f"{type(algorithm.selection).__name__} draws a client twice, whose gradient changes once and FOCUS's sum "
+                "twice: write also=(Uniform(10),)"
+            )
+
+    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
+        """Return nothing: no tensor changes in place."""
+        del report, state
+        return {}
+
+    def apply(
+        self, weights: Weights, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """Return the direction ``[P]`` and the new sum."""
+        total = state["total"]
+        if len(report):
+            total = total - report.updates.weighted_sum(weights) * federation.num_clients
+        return (-total).to(federation.dtype), {"total": total}
