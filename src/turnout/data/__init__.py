@@ -13,6 +13,7 @@ from turnout.data.femnist import femnist
 from turnout.data.fetch import fetch
 from turnout.data.huggingface import from_huggingface
 from turnout.data.idx import fashion_mnist, mnist
+from turnout.data.images import ImageFolder
 from turnout.data.instructions import from_instructions, instructions
 from turnout.data.leaf import leaf_characters, leaf_images, read_leaf_json
 from turnout.data.partition import (
@@ -61,6 +62,7 @@ __all__ = [
     "FederatedData",
     "HsuDirichlet",
     "Iid",
+    "ImageFolder",
     "LabelClusters",
     "LabelGroups",
     "Normalise",

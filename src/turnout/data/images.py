@@ -1,0 +1,93 @@
+"""Images in folders, decoded a client at a time: for data that do not fit into memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError, count
+from turnout.core.extras import imported
+
+_ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm"}
+
+
+class ImageFolder:
+    """Clients whose images lie in ``FOLDER/CLIENT/CLASS/NAME.png``, for `turnout.data.store`, which writes them one by one.
+
+    Iterating yields the images of each client, uint8 ``[n, C, size, size]``, and their labels, int64 ``[n]``. The next client
+    is decoded in threads while one is used, so that two clients are in memory.
+
+    Args:
+        folder: with a folder for each client. Both are in the order of their names, as the images of a client are.
+        size: height and width to which images are scaled.
+        colours: 3, or 1 for grey.
+        classes: names of the folders of classes; None are those of all clients, in order.
+        threads: that decode.
+
+    Raises:
+        ConfigurationError: for no size, other colours than 1 and 3, or where Pillow is not installed.
+        DataError: where there are no images, a class is not among `classes`, or, in iterating, a file cannot be decoded.
+
+    Example:
+        >>> images = ImageFolder("photos", size=32)  # doctest: +SKIP
+        >>> store("photos.store", {"train": images}, num_classes=len(images.classes), client_names=images.clients)
+        ... # doctest: +SKIP
+        >>> data = stored("photos.store", transforms=(Normalise(0.5, 0.25),))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        size: int,
+        *,
+        colours: int = 3,
+        classes: Sequence[str] | None = None,
+        threads: int = 2,
+    ) -> None:
+        count("size", size)
+        count("threads", threads)
+        if colours not in (1, 3):
+            raise ConfigurationError(f"colours: got {colours}, needed 3, or 1 for grey")
+        imported("PIL.Image", "reading images", "pillow", "Pillow")
+        self._size, self._mode, self._threads, root = size, "RGB" if colours == 3 else "L", threads, Path(folder)
+        found: dict[str, list[Path]] = {}
+        for client in sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else ():
+            if files := sorted(path for path in client.glob("*/*") if path.suffix.lower() in _ENDINGS):
+                found[client.name] = files
+        if not found:
+            raise DataError(f"{root} holds no images: needed files such as CLIENT/CLASS/1.png")
+        self._files = list(found.values())
+        self.clients = tuple(found)
+        names = sorted({path.parent.name for files in self._files for path in files})
+        self.classes = tuple(names if classes is None else classes)
+        if unknown := [name for name in names if name not in self.classes]:
+            raise DataError(f"{root} has images of class {unknown[0]!r}, which is none of {', '.join(self.classes)}")
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        with ThreadPoolExecutor(self._threads) as pool:
+            coming = [pool.submit(self._decoded, path) for path in self._files[0]]
+            for files, following in zip(self._files, [*self._files[1:], []], strict=True):
+                ready, coming = coming, [pool.submit(self._decoded, path) for path in following]
+                labels = [self.classes.index(path.parent.name) for path in files]
+                yield torch.from_numpy(np.stack([each.result() for each in ready])), torch.tensor(labels)
+
+    def _decoded(self, path: Path) -> np.ndarray:
+        """Return an image as uint8 ``[C, size, size]``."""
+        image: Any = imported("PIL.Image", "reading images", "pillow", "Pillow")
+        try:
+            with image.open(path) as file:
+                pixels = np.asarray(
+                    file.convert(self._mode).resize((self._size, self._size), image.Resampling.BILINEAR)
+                )
+        except (OSError, ValueError, SyntaxError) as error:
+            raise DataError(f"{path} cannot be decoded ({error}): replace or delete it") from error
+        return pixels[None].copy() if pixels.ndim == 2 else pixels.transpose(2, 0, 1).copy()

@@ -1,0 +1,84 @@
+"""Folders of images become federations, a client at a time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import turnout as to
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.data import ImageFolder
+
+Image = pytest.importorskip("PIL.Image", reason="images need Pillow: pip install pillow")
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Three clients with cats and dogs, whose images are of one colour, and a file that is none."""
+    for k, client in enumerate(("ann", "bob", "eve")):
+        for c, kind in enumerate(("cat", "dog")):
+            (tmp_path / "photos" / client / kind).mkdir(parents=True)
+            for number in range(2 + k):
+                colour = (10 * k, 100 * c, 20 * number)
+                Image.new("RGB", (12, 8), colour).save(tmp_path / "photos" / client / kind / f"{number}.png")
+    (tmp_path / "photos/ann/cat/notes.txt").write_text("no image")
+    (tmp_path / "photos/nobody").mkdir()
+    return tmp_path / "photos"
+
+
+def test_clients_are_decoded_in_order_and_stored(photos: Path, tmp_path: Path) -> None:
+    images = ImageFolder(photos, size=4)
+    assert (len(images), images.clients, images.classes) == (3, ("ann", "bob", "eve"), ("cat", "dog"))
+    for k, (x, y) in enumerate(images):
+        assert (x.dtype, tuple(x.shape)) == (torch.uint8, (2 * (2 + k), 3, 4, 4))
+        assert y.tolist() == [0] * (2 + k) + [1] * (2 + k)
+        assert x[:, :, 2, 1].tolist() == [[10 * k, 100 * c, 20 * n] for c in (0, 1) for n in range(2 + k)]
+    to.data.store(tmp_path / "store", {"train": images}, num_classes=2, client_names=images.clients)
+    data = to.data.stored(tmp_path / "store", transforms=(to.data.Normalise(0.5, 0.25),))
+    assert data.client_names == images.clients
+    run = to.Experiment(data=data, model=to.models.Logistic(), rounds=20)
+    assert run.run().summary()["train_accuracy"] == 1.0
+    grey = next(iter(ImageFolder(photos, size=4, colours=1)))[0]
+    assert tuple(grey.shape[1:]) == (1, 4, 4)
+
+
+def test_only_the_next_client_is_decoded_ahead(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded, lock = [], threading.Lock()
+    original = ImageFolder._decoded
+
+    def watched(self: ImageFolder, path: Path) -> np.ndarray:
+        with lock:
+            decoded.append(path.parts[-3])
+        return original(self, path)
+
+    monkeypatch.setattr(ImageFolder, "_decoded", watched)
+    clients = iter(ImageFolder(photos, size=4))
+    next(clients)
+    assert "eve" not in decoded
+    next(clients)
+    assert list(clients)
+    assert len(decoded) == 2 * (2 + 3 + 4)
+
+
+def test_what_holds_no_images_is_refused(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DataError, match=r"holds no images: needed files such as CLIENT/CLASS/1.png"):
+        ImageFolder(tmp_path / "nowhere", size=4)
+    with pytest.raises(ConfigurationError, match="colours: got 4, needed 3, or 1 for grey"):
+        ImageFolder(photos, size=4, colours=4)
+    with pytest.raises(ConfigurationError, match="size: got 0"):
+        ImageFolder(photos, size=0)
+    with pytest.raises(DataError, match="has images of class 'dog', which is none of cat"):
+        ImageFolder(photos, size=4, classes=("cat",))
+    (photos / "bob/dog/0.png").write_bytes(b"no png")
+    with pytest.raises(DataError, match=r"0.png cannot be decoded \(.*\): replace or delete it"):
+        list(ImageFolder(photos, size=4))
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(
+        ConfigurationError, match="reading images needs Pillow, which is not installed: pip install 'pillow'"
+    ):
+        ImageFolder(photos, size=4)
