@@ -1,6 +1,7 @@
 """Buffered training by groups whose updates are masked: the plain sum up to rounding, with one staleness for each group."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 import turnout as to
 from turnout import ConfigurationError
 from turnout.pieces.aggregation import PrivateSum, SecureSum
+from turnout.pieces.base import Weighting, Whose
 from turnout.protocol.pace import Pace, Training
 from turnout.simulation import Simulation
 
@@ -33,7 +35,20 @@ def finished(experiment):
     return simulation
 
 
+@dataclass(frozen=True)
+class TwiceByStaleness(Weighting):
+    """Twice the weight of the fresh, so that a factor which is applied when clients mask and in the step again shows."""
+
+    participation: ClassVar[Whose] = "own"
+    of_staleness: ClassVar[bool] = True
+
+    def factors(self, report, version, state, federation):
+        del state, federation
+        return torch.from_numpy(2.0 / (1.0 + version - report.version))
+
+
 RECIPES = {
+    "twice": lambda also: to.compose(LOCAL, TwiceByStaleness(), to.weighting.DivideByParticipants(), *also),
     "fedbuff": lambda also: to.fedbuff(LOCAL, discount="polynomial", also=also),
     "fedbuff, hinge": lambda also: to.fedbuff(LOCAL, discount="hinge", grace=0, also=also),
     "fedbuff, exponential": lambda also: to.fedbuff(LOCAL, discount="exponential", also=also),
