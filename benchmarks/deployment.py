@@ -1,7 +1,7 @@
 """How much a server of a deployment bears: one process on one core, its clients on another, over the loopback interface.
 
     python benchmarks/deployment.py               # everything, a few minutes
-    python benchmarks/deployment.py reports       # or one of: reports, tls, checkins, waiting, model, latency
+    python benchmarks/deployment.py reports       # or one of: reports, tls, checkins, waiting, model, latency, large
 
 The clients are raw sockets that send what `turnout join` sends, so that they cost less than the server. Reports are answered
 only when they are durable: file and journal are on the disk.
@@ -33,6 +33,7 @@ import torch
 from torch import nn
 
 from turnout import Experiment, Sgd, fedavg, fedbuff
+from turnout.data.declared import declared
 from turnout.data.federated import FederatedData, Shards
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.process import Options, Server
@@ -310,6 +311,54 @@ def latency(rounds: int = 50, num_clients: int = 10) -> str:
     return f"{1000 * middle:.1f} ms from the last report of a round to the next task (median; {1000 * worst:.1f} ms at 95 %)"
 
 
+def large(rounds: int = 3, num_clients: int = 6, width: int = 9_110) -> str:
+    """Rounds with a model of 335 MB: each client downloads it, and sends a report as large; and what the server holds."""
+    module = nn.Sequential(nn.Linear(64, width), nn.Linear(width, width), nn.Linear(width, 10))
+    size = sum(parameter.numel() for parameter in module.parameters())
+    run = Experiment(declared(64, 10), module, fedavg(Sgd(lr=0.1, steps=1, batch_size=1)), rounds=rounds + 1)
+    with served(run, min_clients=num_clients, leases=Leases(heartbeat=KEEP)) as (port, pid):
+
+        async def measure() -> tuple[float, int]:
+            peers, body = [Peer(port, number) for number in range(num_clients)], Body(size)
+            for peer in peers:
+                await peer.enrol()
+
+            async def work(peer: Peer) -> None:
+                found: dict[str, Any] = {}
+                while "task" not in found:
+                    found = await peer.checkin(40.0)
+                status, model = await peer.http.ask("GET", f"/v1/models/{found['task']['model']}", peer.token)
+                assert (status, hashlib.sha256(model).hexdigest()) == (200, found["task"]["model"])
+                del model
+                assert await peer.report(found["task"]["task"], body.next()) == 201
+
+            await asyncio.gather(*map(work, peers))
+            most, over = [0], asyncio.Event()
+            watched = asyncio.create_task(asyncio.to_thread(watch, pid, most, over))
+            begin = time.perf_counter()
+            for _ in range(rounds):
+                await asyncio.gather(*map(work, peers))
+            seconds = (time.perf_counter() - begin) / rounds
+            over.set()
+            await watched
+            return seconds, most[0]
+
+        seconds, held = asyncio.run(measure())
+    beyond = (held - 4 * size) / 2**30
+    return (
+        f"{seconds:.1f} s a round of {num_clients} clients with a model of {4 * size / 1e6:.0f} MB, {beyond:.2f} GiB at the "
+        "server beyond the model"
+    )
+
+
+def watch(pid: int, most: list[int], over: asyncio.Event) -> None:
+    """Note the greatest memory that a process has of its own: without files that are mapped, which the system can drop."""
+    while not over.is_set():
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        most[0] = max(most[0], 1024 * int(next(line for line in lines if line.startswith("RssAnon")).split()[1]))
+        time.sleep(0.02)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "reports": reports,
     "tls": lambda: reports(tls=True),
@@ -317,6 +366,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "waiting": waiting,
     "model": model,
     "latency": latency,
+    "large": large,
 }
 
 

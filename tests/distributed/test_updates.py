@@ -285,3 +285,17 @@ def test_a_factor_that_overflows_leaves_no_finite_sum(factor):
     assert (
         not Summed(torch.zeros(2, dtype=torch.float64), tiny, torch.float32).weighted_sum(tiny / tiny).isfinite().any()
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("number", [1, 6, 16, 21])
+def test_rows_of_large_models_are_summed_without_being_joined(number, dtype):
+    """The bits are those of rows in one matrix, of which several blocks of columns are looked at one after the other."""
+    rows, weights = torch.randn(number, 70_001, dtype=dtype), torch.rand(number, dtype=torch.float64)
+    whole, parts = RunningSum(), RunningSum()
+    whole.add(weights, rows)
+    for row in range(number):
+        parts.add(weights[row : row + 1], rows[row : row + 1].clone())
+    assert torch.equal(whole.total(), parts.total())
+    if number <= 16:
+        assert torch.equal(parts.total(), Dense(rows).weighted_sum(weights))

@@ -269,7 +269,7 @@ class LazySum(OnlySums):
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
         """Return the same bits as of rows that were summed as they came in."""
         times = self.weights if self._multiplied is None else torch.ones_like(self.weights)
-        return Summed(_in_groups(times, self.rows), self.weights, self.dtype).weighted_sum(weights)
+        return Summed(_in_groups(times, [self.rows]), self.weights, self.dtype).weighted_sum(weights)
 
     def finite(self) -> torch.Tensor:
         """Return which rows are finite."""
@@ -304,10 +304,11 @@ class RunningSum:
 
     def _take(self, number: int) -> None:
         """Sum the first of those that wait."""
-        weights, rows = _joined(self._weights), _joined(self._rows)
-        self._total = _in_groups(weights[:number], rows[:number], self._total)
-        # A copy, because a slice would keep all of the part that it is of.
-        self._weights, self._rows = [weights[number:].clone()], [rows[number:].clone()]
+        weights, waiting = torch.cat(self._weights), self._waiting
+        self._total = _in_groups(weights[:number], self._rows, self._total)
+        # Copies, because a slice would keep all of the part that it is of.
+        rest = [part.clone() for part in _cut(self._rows, number, waiting)]
+        self._weights, self._rows = [weights[number:].clone()], rest or [self._rows[0][:0].clone()]
 
     def total(self) -> torch.Tensor:
         """Return the sum ``[P]`` of all that came; nothing may come any more."""
@@ -317,16 +318,41 @@ class RunningSum:
         return self._total
 
 
-def _in_groups(weights: torch.Tensor, rows: torch.Tensor, total: torch.Tensor | None = None) -> torch.Tensor:
-    """``sum_b w_b rows_b``, group after group, added to what there is already (which is changed)."""
-    for some, group in zip(weights.split(_TOGETHER), rows.split(_TOGETHER), strict=True):
-        part = Dense(group).weighted_sum(some)
+def _in_groups(weights: torch.Tensor, parts: Sequence[torch.Tensor], total: torch.Tensor | None = None) -> torch.Tensor:
+    """``sum_b w_b rows_b``, group after group, added to what there is already (which is changed).
+
+    Args:
+        weights: ``[b]``.
+        parts: rows ``[., P]`` one below the other, of which the first b are summed. They are not joined: large ones may be
+            files that are mapped into memory.
+        total: what there is already.
+    """
+    for start in range(0, max(1, len(weights)), _TOGETHER):
+        some = weights[start : start + _TOGETHER]
+        part = _sum(some, _cut(parts, start, start + len(some)) or [parts[0][:0]])
         total = part if total is None else total.add_(part)
     assert total is not None
     return total
 
 
-def _joined(parts: list[torch.Tensor]) -> torch.Tensor:
-    """Rows one below the other, without a copy where all are in one part."""
-    some = [part for part in parts if len(part)]
-    return some[0] if len(some) == 1 else torch.cat(parts)
+def _sum(weights: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the bits of `Dense.weighted_sum` of the rows of all parts, which are joined a block of columns at a time."""
+    columns, size = block_columns(len(weights)), parts[0].shape[1]
+    if len(parts) == 1 or size <= columns:
+        return Dense(parts[0] if len(parts) == 1 else torch.cat(list(parts))).weighted_sum(weights)
+    found = weights.new_empty(size, dtype=torch.float64)
+    for start in range(0, size, columns):
+        block = torch.cat([part[:, start : start + columns] for part in parts])
+        found[start : start + columns] = weights.double() @ block.double()
+    return found
+
+
+def _cut(parts: Sequence[torch.Tensor], start: int, stop: int) -> list[torch.Tensor]:
+    """Return the rows from `start` to `stop` of parts one below the other."""
+    found, at = [], 0
+    for part in parts:
+        low, high = max(start - at, 0), min(stop - at, len(part))
+        if low < high:
+            found.append(part[low:high])
+        at += len(part)
+    return found

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,7 +40,7 @@ from turnout.deployment.server.store import StoreUnavailable
 from turnout.deployment.server.uploads import Uploads
 from turnout.deployment.server.verdicts import Refused, Verdict
 from turnout.deployment.wire.edge import Malformed, number, text, whole
-from turnout.deployment.wire.format import PROTOCOL, Assignment, WireError
+from turnout.deployment.wire.format import LARGE, PROTOCOL, Assignment, WireError
 from turnout.deployment.wire.messages import ReportFormat
 from turnout.deployment.wire.phases import PhaseFormat
 from turnout.deployment.wire.surveys import SumsFormat
@@ -93,6 +93,7 @@ class Http:
         self._current_model = CurrentModel(store.folder / "exports", driver.publication, driver.setting.trained)
         self._waiting, self._routes = LongPolls(), ROUTES + (PAGE_ROUTES if page else ())
         self._document = document(self._routes)
+        self._one = asyncio.Lock()  # report of the largest that is looked at
         self._loop: asyncio.AbstractEventLoop | None = None
         self.counts: dict[int, int] = {}
         service.woken = self._wake
@@ -219,7 +220,7 @@ class Http:
         expected = self.service.driver.setting.expected(assignment)
         async with self._uploads.received(request, client, task, digest, expected.size_limit) as file:
             try:
-                await _checked(expected, file, client, assignment)
+                await _checked(expected, file, client, assignment, self._one)
             except WireError as error:
                 file.unlink(missing_ok=True)
                 await self._answered(self.service.fail(client, task, "died"))
@@ -303,24 +304,33 @@ class Http:
 
 
 async def _checked(
-    expected: ReportFormat | PhaseFormat | SumsFormat, file: Path, client: int, assignment: Assignment
+    expected: ReportFormat | PhaseFormat | SumsFormat,
+    file: Path,
+    client: int,
+    assignment: Assignment,
+    one: asyncio.Lock,
 ) -> None:
-    """Read a report once, a large one in a thread of its own.
+    """Read a report once, in a thread of its own if it takes long, and one of the largest at a time.
 
     Raises:
         WireError: where it is not what was asked for.
     """
+    maps = isinstance(expected, ReportFormat) and file.stat().st_size >= LARGE
 
     def read() -> None:
         try:
-            expected.read(file.read_bytes(), client, assignment.version, assignment.repeat)
+            if isinstance(expected, ReportFormat) and maps:
+                expected.read(file, client, assignment.version, assignment.repeat)
+            else:
+                expected.read(file.read_bytes(), client, assignment.version, assignment.repeat)
         except (WireError, OSError):
             raise
         except Exception as error:
             log.exception("a report cannot be read", extra={"client": client, "task": assignment.task})
             raise WireError("the report cannot be read") from error
 
-    await asyncio.to_thread(read) if file.stat().st_size > 1 << 20 else read()
+    async with one if file.stat().st_size >= LARGE else nullcontext():
+        await asyncio.to_thread(read) if file.stat().st_size > 1 << 20 else read()
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:

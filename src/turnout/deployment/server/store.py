@@ -38,6 +38,7 @@ from turnout.deployment.server.database import (
     first_line,
     upsert_of,
 )
+from turnout.deployment.wire.format import LARGE
 from turnout.protocol.survey import FIRST_TASK
 
 SQLITE = "journal.sqlite"
@@ -307,6 +308,20 @@ class Store:
         if hashlib.sha256(body).hexdigest() != digest:
             raise ReportLost(f"the journal speaks of {path}, which is damaged: its digest is another one")
         return body
+
+    def report_file(self, digest: str) -> Path | None:
+        """Return the file of a large report, and verify its digest; None of one that is to be read.
+
+        Raises:
+            ReportLost: where it is damaged.
+        """
+        path = self.report(digest)
+        with suppress(FileNotFoundError):
+            if path.stat().st_size >= LARGE:
+                if self.damaged([(path, digest)]):
+                    raise ReportLost(f"the journal speaks of {path}, which is damaged: its digest is another one")
+                return path
+        return None
 
     def lost(self) -> set[int]:
         """Return the tasks whose report was missing or damaged when it was needed."""

@@ -8,11 +8,12 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load, load_file, save
 
 from turnout.core.checks import TurnoutError
 from turnout.core.types import State
@@ -38,6 +39,10 @@ _TYPES = {name: dtype for dtype, name in NAMES.items()}
 
 class WireError(TurnoutError, ValueError):
     """A message that is not what was asked for; it says why."""
+
+
+LARGE = 16 << 20
+"""Bytes from which on the file of a message is mapped into memory, one message at a time, in place of being read."""
 
 
 class Spec(NamedTuple):
@@ -80,15 +85,24 @@ def encode(tensors: Mapping[str, torch.Tensor]) -> bytes:
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
 
 
-def decode(body: bytes, expected: Manifest) -> State:
+def decode(body: bytes | Path, expected: Manifest) -> State:
     """Read named tensors, exactly those that are expected.
+
+    Args:
+        body: the message, or a file of it, which is mapped into memory: the tensors take none of their own.
+        expected: the tensors.
 
     Raises:
         WireError: where the bytes are no safetensors, or hold other names, types or shapes.
     """
-    compare(read_manifest(body, _header_limit(expected)), expected)
+    head, size = body, None
+    if isinstance(body, Path):
+        with body.open("rb") as file:
+            head, size = file.read(8 + _header_limit(expected)), body.stat().st_size
+    assert isinstance(head, bytes)
+    compare(read_manifest(head, _header_limit(expected), size), expected)
     try:
-        return load(body)
+        return load_file(body) if isinstance(body, Path) else load(body)
     except (SafetensorError, ValueError, RuntimeError) as error:
         raise WireError(f"the body is no safetensors file: {error}") from None
 
@@ -110,18 +124,19 @@ def digest(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def read_manifest(body: bytes, longest: int = 1 << 20) -> Manifest:
+def read_manifest(body: bytes, longest: int = 1 << 20, size: int | None = None) -> Manifest:
     """Return the names, types and shapes that a message says it holds.
 
     Args:
         body: the message.
         longest: bytes that its header may have.
+        size: bytes of the message, where `body` is its beginning.
 
     Raises:
         WireError: where it is no safetensors file.
     """
     length = int.from_bytes(body[:8], "little") if len(body) >= 8 else -1
-    if not 0 <= length <= len(body) - 8:
+    if not 0 <= length <= (len(body) if size is None else size) - 8:
         raise WireError("the body is no safetensors file: it is shorter than its header")
     if length > longest:
         raise WireError(f"the body's header has {length:,} bytes, needed at most {longest:,}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -105,11 +106,11 @@ class ReportFormat:
         """The most bytes that such a report can have."""
         return size_limit(self.manifest)
 
-    def read(self, body: bytes, client: int, version: int, repeat: int = 0, *, checked: bool = False) -> Report:
+    def read(self, body: bytes | Path, client: int, version: int, repeat: int = 0, *, checked: bool = False) -> Report:
         """Read a client's report on a task from `version`.
 
         Args:
-            body: its bytes.
+            body: its bytes, or its file.
             client: who sent it.
             version: what it was trained from.
             repeat: how often the client had been given this version before.

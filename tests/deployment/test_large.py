@@ -1,0 +1,64 @@
+"""Large reports: mapped into memory in place of being read, checked one at a time, and summed to the same bits."""
+
+import pytest
+import torch
+
+from turnout.deployment.server import app, store
+from turnout.deployment.server.replay import replay
+from turnout.deployment.wire.format import WireError, decode, encode, manifest
+from turnout.simulation import Simulation
+
+from .test_failures import RUN
+from .test_hostile import put, task_of, waiting
+
+
+@pytest.fixture
+def mapped(monkeypatch):
+    """Every report counts as large."""
+    for module in (app, store):
+        monkeypatch.setattr(module, "LARGE", 0)
+
+
+@pytest.mark.usefixtures("mapped")
+def test_mapped_reports_lead_to_the_same_model(world):
+    simulation = Simulation(RUN)
+    for _ in range(RUN.rounds):
+        simulation.round()
+    deployed = world(RUN).run()
+    assert torch.equal(deployed.host.driver.params, simulation.state.params)
+    deployed.host.service.finish()
+    assert replay(deployed.setting, deployed.folder).same is True
+
+
+@pytest.mark.usefixtures("mapped")
+def test_bad_ones_are_refused_and_damaged_ones_dropped(world):
+    deployed = world(RUN)
+    for home in (*deployed.homes, *deployed.homes):
+        home.train(deployed.host)
+    body = waiting(deployed.homes[0])
+    for bad in (body[:100], b"no safetensors" * 10, encode({"delta": torch.zeros(1, 3)})):
+        if deployed.host.driver.task_of(0) is not None:
+            assert put(deployed, 0, task_of(deployed, 0), bad).status == 422
+    for home in deployed.homes[1:7]:
+        home.step(deployed.host)
+    digest = next(entry.digest for entry in deployed.host.store.entries() if entry.kind == "report")
+    deployed.host.store.report(digest).write_bytes(b"damaged")
+    deployed.homes[7].step(deployed.host)
+    assert deployed.host.driver.version == 1
+    assert deployed.host.driver.ledger.dropped["unusable"] == 1
+
+
+def test_a_file_is_decoded_as_its_bytes_are(tmp_path):
+    tensors = {"delta": torch.arange(12.0).reshape(1, 12), "n": torch.ones(1, dtype=torch.int64)}
+    path, expected = tmp_path / "report", manifest(tensors)
+    path.write_bytes(body := encode(tensors))
+    found = decode(path, expected)
+    assert all(torch.equal(found[name], value) for name, value in decode(body, expected).items())
+    found["delta"].zero_()
+    assert path.read_bytes() == body  # what is done to the tensors does not reach the file
+    for damaged in (body[:-1], body[:7], b"", body[:8] + b"[" + body[9:], body + b"x"):
+        path.write_bytes(damaged)
+        with pytest.raises(WireError):
+            decode(path, expected)
+        with pytest.raises(WireError):
+            decode(damaged, expected)
