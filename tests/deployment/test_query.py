@@ -1,14 +1,22 @@
 """Queries: what clients of a server say of their data, before training, meanwhile and afterwards."""
 
 import json
+import threading
+import time
 
 import numpy as np
 import pytest
 import torch
 
 from turnout import Experiment, Population, ditto, fedau, models
+from turnout.cli.deployed import announced
+from turnout.cli.settings import Settings
+from turnout.cli.surveys import shown
+from turnout.deployment.client.join import Connection
 from turnout.deployment.client.session import Client, Manners
-from turnout.deployment.client.worker import Worker
+from turnout.deployment.client.swarm import Swarm
+from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.server.process import Options, Server
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.verdicts import Refused
 from turnout.deployment.wire.format import WireError
@@ -18,8 +26,10 @@ from turnout.pieces.aggregation import PrivateSum
 from turnout.population.availability import Everyone
 
 from ..laws.recipes import DATA, LOCAL
+from .test_administration import token_of
 from .test_crashes import KILLS, live, reaper
 from .test_evaluate import experiment
+from .test_network import cli
 from .test_privacy import private
 
 __all__ = ["reaper"]
@@ -150,3 +160,81 @@ def test_kills_during_queries(world, folder, reaper):
     deployed.host.service.finish()
     again = replay(deployed.setting, deployed.folder)
     assert [closed.survey.asked.number for closed in again.surveys] == numbers
+
+
+def survey(deployed, **body):
+    """Begin one as an administrator does."""
+    return deployed.host.administer("POST", "surveys", **body)
+
+
+def test_an_administrator_asks_over_http(world):
+    deployed = world(experiment(ditto(LOCAL, cohort_size=8), rounds=2, evaluate_share=0.0))
+    deployed.run()
+    begun = survey(deployed, phase="query", question={"kind": "mean", "of": "targets"}, seconds=60)
+    assert (begun.status, begun.table()) == (201, {"survey": 0})
+    found = deployed.host.administer("GET", "surveys/0").table()
+    assert (found["state"], found["asked"], found["answered"], found["lost"]) == ("open", 8, 0, {})
+    deployed.clock.now += 61.0
+    deployed.host.pump()
+    found = deployed.host.administer("GET", "surveys/0").table()
+    assert (found["state"], found["answered"], found["lost"]) == ("closed", 0, {"late": 8})
+    assert survey(deployed, phase="evaluate", seconds=60).table() == {"survey": 1}
+    deployed.clock.now += 61.0
+    deployed.host.pump()
+    found = deployed.host.administer("GET", "surveys/1").table()
+    assert (found["phase"], found["version"], found["state"], found["lost"]) == ("evaluate", 2, "closed", {"late": 8})
+    assert deployed.host.administer("GET", "surveys/2").status == 404
+    assert deployed.host.administer("GET", "surveys/0", token=token_of(deployed, 0)).status == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "phase is one of evaluate, query"),
+        ({"phase": "train"}, "phase is one of evaluate, query"),
+        ({"phase": "query"}, "a query has a question, and an evaluation none"),
+        ({"phase": "evaluate", "question": {"kind": "count"}}, "a query has a question, and an evaluation none"),
+        ({"phase": "query", "question": {"kind": "median"}}, "unknown query 'median'"),
+        ({"phase": "query", "question": {"kind": "mean", "where": 1}}, "where"),
+        ({"phase": "query", "question": {"kind": "mean", "column": 99}}, "column: got 99"),
+        ({"phase": "query", "question": {"kind": "histogram", "edges": list(range(200))}}, "at most 128"),
+        ({"phase": "evaluate", "share": 2}, "share is a number from 0 to 1"),
+        ({"phase": "evaluate", "seconds": -1}, "seconds is a number from 0"),
+    ],
+)
+def test_what_an_administrator_cannot_ask(world, body, said):
+    answered = survey(world(RUN, min_clients=9), **body)
+    assert answered.status == 400
+    assert said in answered.reason
+
+
+def test_commands_ask_and_show(folder):
+    """Over a socket, with the token in the server's folder, while a swarm is there and training has not begun."""
+    settings = {"data": {"name": "digits", "num_clients": 4, "client_test_fraction": 0.3}, "rounds": 2}
+    run = Settings.of({"algorithm": "fedau", "model": "logistic", "availability": "everyone", **settings})
+    made = Server(run.experiment(), folder, announced(run), Options(port=0, min_clients=5, rate=0))
+    with made.listening() as url:
+        swarm = Swarm(
+            Computer(run.experiment(), "vectorised"), Connection(url), 4, manners=Manners(wait=0.2, longest=0.1)
+        )
+        thread = threading.Thread(target=swarm.run, args=(20.0,), daemon=True)
+        thread.start()
+        while made.driver.presence.num_there < 4:
+            made.service.survey(
+                "query", question=Question("count"), seconds=0.0
+            ).result()  # has the journal take the visits
+            time.sleep(0.05)
+        token = ("--token", folder / "admin.token")
+        said = cli("query", url, "label_histogram", *token)
+        assert "4 of 4 clients have answered" in said
+        found = json.loads(cli("query", url, "quantiles", "--of", "targets", "--edges", "0,5,10", "--json", *token))
+        assert found["figures"]["counts"][0][0] == 0
+        found = json.loads(cli("evaluate", url, "--json", *token))
+        assert "test accuracy" in " ".join(
+            row for column in shown(found).renderables[0].columns for row in column.cells
+        )
+        assert (found["answered"], found["version"], found["lost"]) == (4, 0, {})
+        assert 0.0 <= found["figures"]["test_accuracy"] <= 1.0
+        assert "others: 4 unknown" in cli("query", url, "mean", "--of", "income", *token)
+        assert "edges: got 'a,b'" in cli("query", url, "histogram", "--edges", "a,b", *token, code=2)
+        assert "column: got 64" in cli("query", url, "mean", "--column", "64", *token, code=1)

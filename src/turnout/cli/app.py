@@ -13,11 +13,13 @@ from turnout.cli.commands import (
     compare,
     conform,
     data,
+    evaluate,
     export,
     join,
     listing,
     plot,
     protocol,
+    query,
     replay,
     report,
     reproduce,
@@ -103,6 +105,8 @@ app.command(epilog=swarm.EPILOG)(swarm.swarm)
 app.command(epilog=conform.EPILOG)(conform.conform)
 app.command(epilog=status.EPILOG)(status.status)
 app.command(epilog=clients.EPILOG)(clients.clients)
+app.command(epilog=evaluate.EPILOG)(evaluate.evaluate)
+app.command(epilog=query.EPILOG)(query.query)
 app.command(epilog=replay.EPILOG)(replay.replay)
 app.command("list", epilog=listing.EPILOG)(listing.listing)
 _data.command("list", epilog=data.LIST_EPILOG)(data.catalogue)

@@ -163,6 +163,14 @@ DryRun = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.", rich_help_panel=OUTCOME)]
 Ca = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of who signed the server's.")]
 Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="This client's own certificate.")]
+Share = Annotated[float, typer.Option(metavar="S", help="Share of the clients who are asked, drawn at random.")]
+Stays = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Also ask clients who come in so many seconds (default: until those who are there answered).",
+    ),
+]
 AdminToken = Annotated[
     Path | None,
     typer.Option(

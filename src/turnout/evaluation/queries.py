@@ -17,6 +17,7 @@ _BINNED, _OF_VALUES = ("histogram", "quantiles"), ("mean", "variance", "histogra
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """The quantiles that are given."""
 
+_MOST_EDGES = 128
 _ROWS = 4096  # examples that are summed at a time
 
 
@@ -56,6 +57,8 @@ class Question:
             if self.edges:
                 raise ConfigurationError(f"edges: {self.kind} has no bins: leave them out")
             return
+        if len(self.edges) > _MOST_EDGES:
+            raise refuse("edges", given=f"{len(self.edges)} edges", needed=f"at most {_MOST_EDGES}")
         ascend = all(map(is_finite, self.edges)) and all(
             a < b for a, b in zip(self.edges, self.edges[1:], strict=False)
         )

@@ -113,7 +113,7 @@ class Survey:
     @property
     def reasons(self) -> dict[str, int]:
         """How many clients have not answered, by reason."""
-        return dict(sorted(Counter(self.lost.values()).items()))
+        return dict(sorted(Counter(list(self.lost.values())).items()))
 
     def _ask(self, clients: Iterable[int]) -> list[int]:
         found = list(clients)

@@ -76,6 +76,10 @@ class Evaluations:
                 found.setdefault(name, np.full(num_clients, np.nan))[answers.clients] = values
         return found
 
+    def row(self, number: int) -> dict[str, Any] | None:
+        """Return the row of an evaluation by its number, None where it has not ended."""
+        return self._rows.get(number)
+
     def answers(self, number: int) -> ClientSums:
         """Return what clients answered in an evaluation, by its number."""
         return self._answers[number]

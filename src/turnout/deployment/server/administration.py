@@ -7,8 +7,14 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
+from turnout.core.checks import ConfigurationError
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.verdicts import Refused, Verdict, hashed
+from turnout.deployment.wire.edge import number
+from turnout.evaluation.queries import Question
+from turnout.protocol.survey import SURVEYS
+
+_LONGEST = 30 * 86_400.0  # seconds that an evaluation can go on
 
 CHANGES = ("name", "ban", "unban", "remove")
 MOST_CLIENTS = 1000
@@ -57,6 +63,46 @@ class Administration:
             "reports": reports,
             "participation": reports / steps if steps else 0.0,
         }
+
+    def ask(self, body: dict[str, Any]) -> Future[int]:
+        """Begin an evaluation or query, and answer with its number.
+
+        Args:
+            body: ``phase``, and optionally ``share``, ``seconds`` and ``question``; see `Service.survey`.
+
+        Raises:
+            Refused: for what cannot be asked.
+            Malformed: for values of another form.
+        """
+        phase, asked = body.get("phase"), body.get("question")
+        if phase not in SURVEYS or (asked is not None and not isinstance(asked, dict)):
+            raise Refused(400, f"phase is one of {', '.join(SURVEYS)}, and question an object")
+        if (phase == "query") != (asked is not None):
+            raise Refused(400, "a query has a question, and an evaluation none")
+        share = number(body, "share", 0.0, 1.0, default=1.0)
+        seconds = None if body.get("seconds") is None else number(body, "seconds", 0.0, _LONGEST, default=0.0)
+        try:
+            question = None if asked is None else Question(**asked)
+            return self._service.survey(phase, share, seconds, question)
+        except (ConfigurationError, TypeError) as error:
+            raise Refused(400, str(error)) from None
+
+    def survey(self, survey_number: int) -> dict[str, Any]:
+        """Return how an evaluation or query stands, or what came of it.
+
+        Raises:
+            Refused: where there is none of this number.
+        """
+        driver, who = self._service.driver, {"survey": survey_number}
+        if (survey := driver.surveys.open.get(survey_number)) is not None:
+            answered, lost = len(survey.answers), survey.reasons
+            asked = answered + sum(lost.values()) + len(survey.open)
+            of = {"phase": survey.asked.phase, "version": survey.asked.version}
+            return {**who, **of, "state": "open", "asked": asked, "answered": answered, "lost": lost}
+        found = None if driver.ledger is None else driver.ledger.survey(survey_number)
+        if found is None:
+            raise Refused(404, "there is no such evaluation or query")
+        return {**who, **found, "state": "closed"}
 
     def change(self, client: int, change: str, text: str) -> Future[Verdict]:
         """Name, ban, admit again or remove a client.

@@ -25,9 +25,9 @@ from turnout.deployment.server.requests import (
     DIGEST,
     Gate,
     body_of,
-    client_in_path,
     digest_of,
     header,
+    number_in_path,
     query_number,
     repr_digest,
     task_of,
@@ -262,7 +262,7 @@ class Http:
 
     async def _client(self, request: Request) -> Response:
         self._gate.administrator(request)
-        client, body = client_in_path(request), await body_of(request, self._limits.body_seconds)
+        client, body = number_in_path(request, "client"), await body_of(request, self._limits.body_seconds)
         change = text(body, "change") or ""
         return answer_with(await self._answered(self._administration.change(client, change, text(body, "text") or "")))
 
@@ -281,6 +281,15 @@ class Http:
         self._gate.administrator(request)
         body = await body_of(request, self._limits.body_seconds)
         return answer_with(await self._answered(self._administration.withdraw(text(body, "code"))))
+
+    async def _begin_survey(self, request: Request) -> Response:
+        self._gate.administrator(request)
+        begun = self._administration.ask(await body_of(request, self._limits.body_seconds))
+        return JSONResponse({"survey": await self._answered(begun)}, 201)
+
+    async def _survey(self, request: Request) -> Response:
+        self._gate.administrator(request)
+        return JSONResponse(self._administration.survey(number_in_path(request, "survey")))
 
     # What the service's thread and this one tell each other.
 

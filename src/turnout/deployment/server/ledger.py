@@ -89,6 +89,20 @@ class Ledger:
         if asked.version:
             self.curves.add(asked.version, row)
 
+    def survey(self, number: int) -> dict[str, Any] | None:
+        """Return what came of an evaluation or query, as plain values; None where it has not ended."""
+        path = self.folder / QUERIES / f"{number:08d}.json"
+        if path.exists():
+            return {"phase": "query", **storage.read_json(path, instead="ask again")}
+        row = self.history.evaluations.row(number)
+        if row is None:
+            return None
+        lost = {name.removeprefix("lost_").replace("_", " "): row[name] for name in row if name.startswith("lost_")}
+        known = ("evaluation", "version", "asked", "answered", *(name for name in row if name.startswith("lost_")))
+        figures = {name: value for name, value in row.items() if name not in known}
+        said = {name: row[name] for name in ("version", "asked", "answered")}
+        return {"phase": "evaluate", **said, "lost": lost, "figures": figures}
+
     def drop(self, reason: str, number: int) -> None:
         """Count tasks that ended without being used."""
         self.dropped[reason] += number

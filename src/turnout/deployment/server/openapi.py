@@ -129,6 +129,25 @@ SCHEMAS: dict[str, Schema] = {
         text=_PRINTABLE,
     ),
     "Changed": _object("client state", client=_whole(0, _BIG), state=_text()),
+    "Survey": _object(
+        "phase",
+        phase={"enum": ["evaluate", "query"]},
+        share={**_NUMBER, "minimum": 0, "maximum": 1},
+        seconds=_nullable(_NUMBER),
+        question=_nullable(_FREE),
+    ),
+    "SurveyNumber": _object("survey", survey=_whole(0, _BIG)),
+    "SurveyState": _object(
+        "survey phase state version asked answered lost",
+        survey=_whole(0, _BIG),
+        phase={"enum": ["evaluate", "query"]},
+        state={"enum": ["open", "closed"]},
+        version=_whole(0, _BIG),
+        asked=_whole(0, _BIG),
+        answered=_whole(0, _BIG),
+        lost=_FREE,
+        figures=_FREE,
+    ),
     "Number": _object(number=_whole(1, 50)),
     "NewCodes": _object("codes", codes={"type": "array", "items": _text()}),
     "Code": _object(code=_PRINTABLE),
@@ -153,6 +172,7 @@ _PARAMETERS: dict[str, Schema] = {
     "digest": _DIGEST,
     "task": _text(pattern="^[0-9]{1,15}$"),
     "client": _text(pattern="^[0-9]{1,15}$"),
+    "survey": _text(pattern="^[0-9]{1,15}$"),
 }
 
 

@@ -138,15 +138,15 @@ def task_of(request: Request) -> int:
     return int(digits)
 
 
-def client_in_path(request: Request) -> int:
-    """Return the number of the client that a request is about.
+def number_in_path(request: Request, name: str) -> int:
+    """Return the number in the path of a request, of what it is about.
 
     Raises:
-        Refused: for a number that no client can have.
+        Refused: for a number that nothing can have.
     """
-    digits = request.path_params["client"]
+    digits = request.path_params[name]
     if not _TASK.fullmatch(digits):
-        raise Refused(404, "there is no such client")
+        raise Refused(404, f"there is no such {name}")
     return int(digits)
 
 

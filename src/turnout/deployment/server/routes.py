@@ -250,6 +250,30 @@ ROUTES = (
         {200: "Codes"},
         body="Code",
     ),
+    Route(
+        "/v1/admin/surveys",
+        "POST",
+        "begin_survey",
+        "Have clients evaluate the model, or answer a query.",
+        {
+            201: "Clients are asked.",
+            409: "The run has differential privacy, or 16 evaluations and queries go on.",
+            **_JSON_BODY,
+        },
+        {201: "SurveyNumber"},
+        body="Survey",
+    ),
+    Route(
+        "/v1/admin/surveys/{survey}",
+        "GET",
+        "survey",
+        "Give how an evaluation or query stands, or what came of it.",
+        {
+            200: "How many were asked and have answered; figures once it has ended.",
+            404: "There is none of this number.",
+        },
+        {200: "SurveyState"},
+    ),
     Route("/v1/status", "GET", "status", "Give the figures of the run.", {200: "The figures."}, {200: "Status"}, False),
     Route(
         "/metrics",

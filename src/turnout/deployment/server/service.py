@@ -217,9 +217,12 @@ class Service(Writer):
 
         Raises:
             Refused: in a run with differential privacy, whose noise does not cover answers, and where many go on.
+            ConfigurationError: for a question that these data have no answer to.
         """
         if not Published(self.driver.setting.algorithm).data:
             raise Refused(409, "what clients answer tells of their data, which the noise of this run does not cover")
+        if question is not None:
+            question.shapes(self.driver.setting.widths)
         if len(self.driver.surveys.open) >= _MOST_SURVEYS:
             raise Refused(409, f"{_MOST_SURVEYS} evaluations and queries go on: wait for one to end")
         asked = {} if question is None else question.table()

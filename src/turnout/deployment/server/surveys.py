@@ -163,11 +163,13 @@ class Surveys:
         number = survey.asked.number
         for task in [task for task, (_, of) in self._tasks.items() if of == number]:
             self._end(task, "late", applied)
-        del self.open[number], self._orders[number]
-        self.timers.pop(-1 - number, None)
         version, first = survey.asked.version, self._first_step
         seen = [first.get(client, version) < version for client in sorted(survey.answers)]
-        self._closed(Closed(survey, np.array(seen, dtype=bool)))
+        self._closed(
+            Closed(survey, np.array(seen, dtype=bool))
+        )  # before it is no longer open, for those who look meanwhile
+        del self.open[number], self._orders[number]
+        self.timers.pop(-1 - number, None)
 
     def facts(self) -> dict[str, Any]:
         """Return all that it carries, as plain values."""
