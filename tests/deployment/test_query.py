@@ -1,5 +1,6 @@
 """Queries: what clients of a server say of their data, before training, meanwhile and afterwards."""
 
+import io
 import json
 import threading
 import time
@@ -7,6 +8,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from turnout import Experiment, Population, ditto, fedau, models
 from turnout.cli.deployed import announced
@@ -230,9 +232,9 @@ def test_commands_ask_and_show(folder):
         found = json.loads(cli("query", url, "quantiles", "--of", "targets", "--edges", "0,5,10", "--json", *token))
         assert found["figures"]["counts"][0][0] == 0
         found = json.loads(cli("evaluate", url, "--json", *token))
-        assert "test accuracy" in " ".join(
-            row for column in shown(found).renderables[0].columns for row in column.cells
-        )
+        page = Console(width=200, file=io.StringIO(), record=True)
+        page.print(shown(found))
+        assert "test accuracy" in page.export_text()
         assert (found["answered"], found["version"], found["lost"]) == (4, 0, {})
         assert 0.0 <= found["figures"]["test_accuracy"] <= 1.0
         assert "others: 4 unknown" in cli("query", url, "mean", "--of", "income", *token)
