@@ -25,7 +25,7 @@ def save_adapter(model: nn.Module, folder: Path) -> None:
     if not hasattr(network, "peft_config"):
         raise ConfigurationError(
             f"format='peft': {type(model).__name__} has no adapter of peft: export it to safetensors, or train "
-            "models.HuggingFace(lora=8)"
+            "HuggingFace(lora=8)"
         )
     layers = [layer for layer in network.modules() if hasattr(layer, "base_offset")]
     if layers:

@@ -103,7 +103,7 @@ class LowRank(Aggregation):
         if not federation.adapters:
             raise ConfigurationError(
                 f"{type(self).__name__} averages products of low-rank factors, and the model has no adapter whose A and B "
-                "are both trained and shared: write models.HuggingFace(lora=8), without frozen or personal factors"
+                "are both trained and shared: write HuggingFace(lora=8), without frozen or personal factors"
             )
         if not self.moves_base:
             return {}

@@ -55,7 +55,7 @@ class TruncatedRank(Guard, name="truncated_rank"):
     def receive(self, task: Task, clients: Clients) -> Task:
         """Return the task with adapters of the clients' ranks, ``[B, P]``."""
         if not (adapters := clients.objective.network.adapters):
-            raise ConfigurationError("TruncatedRank needs a model with adapters: write models.HuggingFace(lora=8)")
+            raise ConfigurationError("TruncatedRank needs a model with adapters: write HuggingFace(lora=8)")
         most = min(adapter.rank for adapter in adapters)
         if max(self.ranks) > most:
             raise ConfigurationError(f"ranks: got {max(self.ranks)}, and the model has adapters of rank {most}")
