@@ -92,5 +92,5 @@ def test_the_histogram_counts_every_client(tmp_path, sizes: list[int]) -> None:
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ConfigurationError, match=r"need matplotlib.*pip install 'turnout\[report\]'"):
+    with pytest.raises(ConfigurationError, match=r"needs matplotlib.*pip install 'turnout\[report\]'"):
         partition_figure(holding(SMALL))

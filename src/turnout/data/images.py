@@ -33,12 +33,6 @@ class ImageFolder:
     Raises:
         ConfigurationError: for no size, other colours than 1 and 3, or where Pillow is not installed.
         DataError: where there are no images, a class is not among `classes`, or, in iterating, a file cannot be decoded.
-
-    Example:
-        >>> images = ImageFolder("photos", size=32)  # doctest: +SKIP
-        >>> store("photos.store", {"train": images}, num_classes=len(images.classes), client_names=images.clients)
-        ... # doctest: +SKIP
-        >>> data = stored("photos.store", transforms=(Normalise(0.5, 0.25),))  # doctest: +SKIP
     """
 
     def __init__(

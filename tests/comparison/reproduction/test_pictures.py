@@ -148,7 +148,7 @@ def test_the_page_tells_claims_figures_and_changes(outcome, tmp_path, monkeypatc
     import sys
 
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ConfigurationError, match="need Jinja2"):
+    with pytest.raises(ConfigurationError, match="needs Jinja2"):
         write_outcome(outcome, tmp_path / "r.html")
 
 
