@@ -175,8 +175,8 @@ def test_a_task_of_another_algorithm_is_refused(name, task, reason):
     fields = {"task": 0, "version": 0, "phase": "train", "repeat": 0, "model": "", "size": 0, "heartbeat": 1.0}
     with pytest.raises(WireError, match=reason):
         worker.do(0, Assignment(**fields | task), {}, worker.first_memory())
-    unknown = Assignment(**fields | {"phase": "evaluate", "told": {"share": SHARE}})
-    assert worker.do(0, unknown, {}, worker.first_memory()) is None  # the protocol has a client give it up
+    unknown = Assignment(**fields | {"phase": "ponder", "told": {"share": SHARE}})
+    assert worker.declines(unknown) == "unknown"  # the protocol has a client give it up
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"[1]", b"null", b"1" * 5000, b"\xff", b""])
