@@ -20,7 +20,7 @@ PACKAGES = {
 def names_of(flag: str) -> Callable[[str], list[str]]:
     """Return what completes the beginning of a name after one of `PACKAGES`, for ``typer.Option(autocompletion=...)``.
 
-    >>> names_of("pace")("b")
-    ['buffered']
+    >>> names_of("pace")("ro")
+    ['rounds']
     """
     return lambda incomplete: [name for name in names_in_source(PACKAGES[flag]) if name.startswith(incomplete)]
