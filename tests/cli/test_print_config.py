@@ -87,8 +87,8 @@ def test_a_comparison_is_printed_as_a_file_that_gives_it_again(turnout) -> None:
     assert table["algorithms"]["short"]["local"]["lr"] == 0.3
     Path("all.toml").write_text(printed.stdout)
     assert turnout("compare", "--config", "all.toml", "--print-config").stdout == printed.stdout
-    _, one = planned_comparison([], Path("all.toml"), {})
-    _, other = planned_comparison([*asked[1:9]], None, {})
+    _, one = planned_comparison([], [read(Path("all.toml")), {}])
+    _, other = planned_comparison([*asked[1:9]], [{}])
     for name, found in other.items():
         again = one[name]
         assert (again.algorithm(), again.population(), again.pace()) == (

@@ -32,13 +32,13 @@ from turnout.reporting import (
 from turnout.reporting.target import check_accuracy
 
 
-def asked(texts: Sequence[str], config: Path | None, given: Table) -> tuple[Layers, dict[str, Settings]]:
+def asked(texts: Sequence[str], given: Sequence[Table]) -> tuple[Layers, dict[str, Settings]]:
     """Return what is asked for by file, flags, names and settings, and the settings of every algorithm."""
     wanted, recipes = own.named([text for text in texts if "=" not in text])
     overrides = [layers.override(text) for text in texts if "=" in text]
     if any("name" in as_table("algorithm", layer.get("algorithm", {})) for layer in overrides):
         raise ConfigurationError("algorithm is not for comparisons: write the names of algorithms without algorithm=")
-    found = Layers.of([*([layers.read(config)] if config else []), recipes, given, *overrides], wanted)
+    found = Layers.of([*given[:-1], recipes, given[-1], *overrides], wanted)
     plan = _plan(found, wanted)
     if found.to_accuracy is not None:
         check_accuracy(found.to_accuracy)

@@ -16,7 +16,7 @@ from turnout.comparison import Stopped
 from turnout.comparison.display import display
 from turnout.comparison.executors import executor_on
 from turnout.comparison.run import Listener, Resources
-from turnout.core.checks import ConfigurationError, count, counted
+from turnout.core.checks import ConfigurationError, counted
 from turnout.core.display import printable
 from turnout.data.federated import FederatedData
 from turnout.record import storage
@@ -67,21 +67,6 @@ def resources_of(
         return
     with executor_on(on, folder) as (executor, several):
         yield Resources(1, threads, executor, several if runs_per_job is None else runs_per_job)
-
-
-def jobs_of(jobs: int | None, threads: int, on: str | None, settings: Iterable[Settings]) -> int | None:
-    """Return runs at a time: as asked for; one on a GPU, where nobody says; None is one for each processor.
-
-    Raises:
-        ConfigurationError: for what is no number of runs, or of threads of each. Ask before anything is written.
-    """
-    if jobs is not None and on is not None:
-        raise ConfigurationError("--jobs is for processes of this machine, and --on for an executor: leave one out")
-    count("threads", threads)
-    if jobs is not None:
-        count("jobs", jobs)
-    on_gpu = any(each.numbers().get("device", "cpu") != "cpu" for each in settings)
-    return 1 if jobs is None and on_gpu else jobs
 
 
 def warn_of_dropped(records: Iterable[RunRecord]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any
 import typer
 
 from turnout.cli import layers
+from turnout.cli.commands.sweep import SweepOptions
 from turnout.cli.dry_run import planned_of_all
 from turnout.cli.options import Table
-from turnout.cli.output import announce, introduce, jobs_of, keep, resources_of, say, show, warn_of_dropped, watched
+from turnout.cli.output import announce, introduce, keep, say, show, warn_of_dropped, watched
 from turnout.cli.print_config import sweep_file_of
 from turnout.cli.run import save
 from turnout.cli.sections import as_table
@@ -24,7 +24,7 @@ from turnout.cli.variants import Layers
 from turnout.comparison import RunsFailed, is_finished
 from turnout.comparison.checks import check_experiments
 from turnout.comparison.compare import perform_all, runs_of
-from turnout.comparison.run import Resources, Run
+from turnout.comparison.run import Run
 from turnout.comparison.search import search
 from turnout.comparison.study import Study, corners, space_of
 from turnout.comparison.sweep import points, sorted_out
@@ -44,36 +44,26 @@ class Asked:
     """What a sweep was asked for.
 
     Attributes:
+        options: of the command line.
         under: layers of settings, the last one first.
-        algorithm: its name, unless it is an axis.
         axes: what to try.
         seeds: of the runs of each point.
         measure: what decides.
         to_accuracy: the accuracy to reach, if that decides.
-        given_folder: where everything goes, if it was said.
-        config: the file that the settings come from, if there is one.
-        jobs, threads, on, runs_per_job, report, checkpoint_every, quiet: the flags.
     """
 
+    options: SweepOptions
     under: Sequence[Table]
-    algorithm: str | None
     axes: Mapping[str, list[Any] | Range]
     seeds: list[int]
     measure: Measure
     to_accuracy: float | None
-    given_folder: Path | None
-    config: Path | None
-    jobs: int | None
-    threads: int
-    on: str | None
-    runs_per_job: int | None
-    report: bool
-    checkpoint_every: int | None
-    quiet: bool
 
     def plan(self, combinations: Mapping[str, Mapping[str, Any]]) -> dict[str, Settings]:
         """Return the settings of points."""
-        return {name: settings_of(self.under, self.algorithm, name, point) for name, point in combinations.items()}
+        return {
+            name: settings_of(self.under, self.options.algorithm, name, point) for name, point in combinations.items()
+        }
 
     def file(self) -> Table:
         """Return it as a file has it."""
@@ -82,24 +72,19 @@ class Asked:
 
     def begin(self, what: str, plan: Mapping[str, Settings]) -> tuple[Path, int | None]:
         """Check a plan and say what is about to run: where, and how many runs at a time."""
-        first = next(iter(plan.values()))
-        folder = self.given_folder or Path("runs") / (
-            self.config.stem if self.config else f"sweep-{first.table['data']['name']}"
-        )
-        at_a_time = jobs_of(self.jobs, self.threads, self.on, [first])
+        first, config = next(iter(plan.values())), self.options.config
+        name = config.stem if config else f"sweep-{first.table['data']['name']}"
+        folder = self.options.folder or Path("runs") / name
+        at_once = self.options.at_once([first])
         shared = check(plan, self.seeds, folder, self.measure)
-        if not self.quiet:
+        if not self.options.quiet:
             introduce(f"{what}, {counted(len(self.seeds), 'seed')}", plan.values(), shared)
-        return folder, at_a_time
-
-    def resources(self, jobs: int | None, folder: Path) -> AbstractContextManager[Resources]:
-        """Return what performs the runs."""
-        return resources_of(jobs, self.threads, self.on, self.runs_per_job, folder)
+        return folder, at_once
 
     def runs(self, plan: Mapping[str, Settings], folder: Path) -> list[Run]:
         """Return the runs of a plan, whose settings are kept beside them."""
         save_all(plan, self.seeds, folder)
-        return runs_of(plan, self.seeds, folder, self.checkpoint_every)
+        return runs_of(plan, self.seeds, folder, self.options.checkpoint_every)
 
 
 def foresee(asked: Asked, num_trials: int | None) -> None:
@@ -117,10 +102,13 @@ def run_grid(asked: Asked) -> None:
 
     def tell_of(records: Sequence[RunRecord]) -> None:
         found = sorted_out(asked.axes, combinations, records, asked.measure, asked.to_accuracy)
-        conclude(found, folder, asked.report)
+        conclude(found, folder, asked.options.report)
 
     try:
-        with asked.resources(jobs, folder) as resources, watched(len(plan) * len(asked.seeds), asked.quiet) as tell:
+        with (
+            asked.options.resources(jobs, folder) as resources,
+            watched(len(plan) * len(asked.seeds), asked.options.quiet) as tell,
+        ):
             done = perform_all(asked.runs(plan, folder), folder, resources, tell)
     except RunsFailed as failed:
         if failed.records:
@@ -140,13 +128,16 @@ def run_trials(asked: Asked, num_trials: int, sampler: str, sampler_seed: int, t
         sampler=sampler, sampler_seed=sampler_seed, trials_at_once=trials_at_once,
     )  # fmt: skip
     left = max(num_trials - len(study.points), 0)
-    with asked.resources(jobs, folder) as resources, watched(left * len(asked.seeds), asked.quiet) as tell:
+    with (
+        asked.options.resources(jobs, folder) as resources,
+        watched(left * len(asked.seeds), asked.options.quiet) as tell,
+    ):
         found = search(
             study, num_trials, lambda batch: asked.runs(asked.plan(batch), folder),
             lambda name, point: asked.plan({name: point})[name], asked.to_accuracy,
             resources=resources, progress=tell,
         )  # fmt: skip
-    conclude(found, folder, asked.report)
+    conclude(found, folder, asked.options.report)
 
 
 def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any] | Range]:

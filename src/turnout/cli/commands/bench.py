@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
 from turnout.cli import flags
 from turnout.cli.errors import guarded
+from turnout.cli.groups import AlgorithmOption, ExperimentOptions, takes
 from turnout.core.checks import count, known_name
 
 EPILOG = r"""[bold]Examples[/bold]
@@ -23,8 +25,10 @@ turnout bench --algorithm fedau --data digits --rounds 50 local.steps=20
 turnout bench --config examples/demo.toml --algorithm fedau"""
 
 
-@guarded
-def bench(
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(ExperimentOptions, AlgorithmOption):
+    """Options of ``turnout bench``."""
+
     what: Annotated[
         list[str] | None,
         typer.Argument(
@@ -33,31 +37,24 @@ def bench(
             "Without any: all four workloads.",
             show_default=False,
         ),
-    ] = None,
-    algorithm: Annotated[
-        str | None, typer.Option(metavar="NAME", help="How to train.", rich_help_panel=flags.SETTINGS)
-    ] = None,
-    data: flags.Data = None,
-    model: flags.Model = None,
-    availability: flags.Availability = None,
-    pace: flags.Pace = None,
+    ] = None
     rounds: Annotated[
         int | None,
         typer.Option(metavar="N", help="Rounds (default: 12, 60, 60, 8 for W1 to W4).", rich_help_panel=flags.SETTINGS),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="(default: 0)", rich_help_panel=flags.SETTINGS)] = None,
-    every: flags.Every = None,
-    engine: flags.Engine = None,
-    device: flags.Device = None,
-    config: flags.Config = None,
+    ] = None
+    seed: Annotated[int | None, typer.Option(metavar="N", help="(default: 0)", rich_help_panel=flags.SETTINGS)] = None
     cohort: Annotated[
         int | None,
         typer.Option(metavar="N", help="Clients of a round, drawn uniformly.", rich_help_panel=flags.SETTINGS),
-    ] = None,
-    threads: flags.Threads = None,
-    rates: Annotated[bool, typer.Option(help="Measure what the machine can do, and the other engine, too.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each instead of a table.")] = False,
-) -> None:
+    ] = None
+    threads: flags.Threads = None
+    rates: Annotated[bool, typer.Option(help="Measure what the machine can do, and the other engine, too.")] = True
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each instead of a table.")] = False
+
+
+@guarded
+@takes(BenchOptions)
+def bench(options: BenchOptions) -> None:
     """Time rounds: updates a second, seconds in each stage, memory, and the share of the machine's arithmetic.
 
     Workloads are federated averaging with random data, the same that other simulators were timed on:
@@ -67,21 +64,19 @@ def bench(
     from turnout.cli.bench import time_each_alone, time_experiment, time_workload, workloads_asked, write_figures
     from turnout.comparison.bench import WORKLOADS
 
-    words = what or []
+    words, cohort, rates = options.what or [], options.cohort, options.rates
     names = [known_name("workload", name, WORKLOADS) for name in words if "=" not in name]
-    given = flags.layer(
-        data=data, model=model, availability=availability, pace=pace, rounds=rounds, seed=seed, evaluate_every=every,
-        engine=engine, device=device,
-    )  # fmt: skip
+    given = options.layers(seed=options.seed)
     if cohort is not None:
         count("cohort", cohort)
-        given["selection"] = {"name": "uniform", "cohort_size": cohort}
-    own = [given, *(layers.override(text) for text in words if "=" in text)]
-    names = workloads_asked(names, of_experiment=any(each is not None for each in (config, algorithm, data)))
-    flags.use_threads(threads)
+        given.append({"selection": {"name": "uniform", "cohort_size": cohort}})
+    given += (layers.override(text) for text in words if "=" in text)
+    of_experiment = any(each is not None for each in (options.config, options.algorithm, options.data))
+    names = workloads_asked(names, of_experiment=of_experiment)
+    flags.use_threads(options.threads)
     if len(names) > 1:
-        write_figures(time_each_alone(names), as_json)
+        write_figures(time_each_alone(names), options.as_json)
     elif names:
-        write_figures([time_workload(names[0], own, cohort, rates)], as_json)
+        write_figures([time_workload(names[0], given, cohort, rates)], options.as_json)
     else:
-        write_figures([time_experiment([layers.read(config), *own] if config else own, algorithm, rates)], as_json)
+        write_figures([time_experiment(given, options.algorithm, rates)], options.as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ import typer
 
 from turnout.cli import flags
 from turnout.cli.errors import guarded
+from turnout.cli.groups import RunsOptions, takes
 
 EPILOG = r"""[bold]Examples[/bold]
 
@@ -30,8 +32,10 @@ turnout reproduce fedau/fashion-mnist --data-dir /data --rounds 2000 --seeds 5
 The same command goes on where it was stopped, and does not repeat what is finished."""
 
 
-@guarded
-def reproduce(
+@dataclass(frozen=True, kw_only=True)
+class ReproduceOptions(RunsOptions):
+    """Options of ``turnout reproduce``."""
+
     names: Annotated[
         list[str] | None,
         typer.Argument(
@@ -40,7 +44,7 @@ def reproduce(
             "settings: of all, local.lr=0.05, or of one algorithm, fedau.cutoff=10",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     only: Annotated[
         str | None,
         typer.Option(
@@ -49,11 +53,11 @@ def reproduce(
             help="Only these panels (default: all but the optional ones).",
             rich_help_panel=flags.SETTINGS,
         ),
-    ] = None,
+    ] = None
     algorithms: Annotated[
         str | None,
         typer.Option(metavar="NAME,NAME", help="Only these algorithms.", rich_help_panel=flags.SETTINGS),
-    ] = None,
+    ] = None
     seeds: Annotated[
         str | None,
         typer.Option(
@@ -61,11 +65,11 @@ def reproduce(
             help="How many seeds, or which: 5 or 0,3,7 (default: as declared).",
             rich_help_panel=flags.SETTINGS,
         ),
-    ] = None,
+    ] = None
     rounds: Annotated[
         int | None,
         typer.Option(metavar="N", help="Server steps to take (default: as declared).", rich_help_panel=flags.SETTINGS),
-    ] = None,
+    ] = None
     declarations: Annotated[
         Path,
         typer.Option(
@@ -73,8 +77,8 @@ def reproduce(
             help="Where declarations lie, as PAPER/NAME.toml.",
             rich_help_panel=flags.SETTINGS,
         ),
-    ] = Path("reproductions"),
-    device: flags.Device = None,
+    ] = Path("reproductions")
+    device: flags.Device = None
     data_dir: Annotated[
         Path | None,
         typer.Option(
@@ -83,26 +87,23 @@ def reproduce(
             help="Where data sets lie: turnout data list.",
             rich_help_panel=flags.SETTINGS,
         ),
-    ] = None,
-    jobs: flags.Jobs = None,
-    on: flags.On = None,
-    runs_per_job: flags.RunsPerJob = None,
-    threads: flags.ThreadsOfEach = 1,
+    ] = None
     folder: Annotated[
         Path | None,
         typer.Option(help="Where everything goes (default: runs/PAPER-NAME).", rich_help_panel=flags.OUTCOME),
-    ] = None,
-    report: flags.Report = True,
-    checkpoint_every: flags.CheckpointEvery = None,
-    quiet: flags.Quiet = False,
-) -> None:
+    ] = None
+
+
+@guarded
+@takes(ReproduceOptions)
+def reproduce(options: ReproduceOptions) -> None:
     """Run what a table or figure of a paper shows, and say which of the paper's claims hold.
 
     Prints the paper's figures beside medians and quartiles over seeds; writes report.html, results.csv and findings.json.
     Without a name, lists what can be reproduced.
     """
     from turnout.cli import layers, panels
-    from turnout.cli.output import jobs_of, resources_of, show, watched
+    from turnout.cli.output import show, watched
     from turnout.cli.reproduce import (
         draw,
         introduce,
@@ -120,34 +121,34 @@ def reproduce(
     from turnout.comparison.run import Run
     from turnout.reporting import RunRecord
 
-    if data_dir is not None:
-        os.environ["TURNOUT_DATA"] = str(data_dir)  # so that processes that are started find them too
-    if not names:
-        show(listed_all(declarations))
+    if options.data_dir is not None:
+        os.environ["TURNOUT_DATA"] = str(options.data_dir)  # so that processes that are started find them too
+    if not options.names:
+        show(listed_all(options.declarations))
         return
-    overrides = [text for text in names if "=" in text]
-    declared = load(name_among(names), declarations)
+    overrides = [text for text in options.names if "=" in text]
+    declared = load(name_among(options.names), options.declarations)
     if isinstance(declared, Drawing):
-        draw(declared, [*overrides, only, algorithms, seeds, rounds], folder, quiet)
+        settings = [*overrides, options.only, options.algorithms, options.seeds, options.rounds]
+        draw(declared, settings, options.folder, options.quiet)
         return
-    reproduction, some = with_algorithms(declared, algorithms)
-    target = folder or Path("runs") / reproduction.name.replace("/", "-")
-    over = [flags.layer(seeds=seeds, rounds=rounds, device=device), *map(layers.override, overrides)]
-    plans = panels.plans(reproduction, None if only is None else listed(only), over)
+    reproduction, some = with_algorithms(declared, options.algorithms)
+    target = options.folder or Path("runs") / reproduction.name.replace("/", "-")
+    given = flags.layer(seeds=options.seeds, rounds=options.rounds, device=options.device)
+    over = [given, *map(layers.override, overrides)]
+    plans = panels.plans(reproduction, None if options.only is None else listed(options.only), over)
     changes = panels.changes(reproduction, plans, overrides)
     changes += (f"only {', '.join(some)}",) if some else ()
-    side_by_side = jobs_of(jobs, threads, on, [*chain.from_iterable(plan.settings.values() for plan in plans)])
-    runs = prepared(plans, target, checkpoint_every)
-    introduce(reproduction, plans, runs, quiet)
+    at_once = options.at_once(chain.from_iterable(plan.settings.values() for plan in plans))
+    runs = prepared(plans, target, options.checkpoint_every)
+    introduce(reproduction, plans, runs, options.quiet)
 
     def conclude(done: Mapping[Run, RunRecord], *failures: str) -> None:
-        report_outcome(outcome_of(reproduction, plans, done, (*changes, *failures)), list(done), target, report)
+        outcome = outcome_of(reproduction, plans, done, (*changes, *failures))
+        report_outcome(outcome, list(done), target, options.report)
 
     try:
-        with (
-            resources_of(side_by_side, threads, on, runs_per_job, target) as resources,
-            watched(len(runs), quiet) as tell,
-        ):
+        with options.resources(at_once, target) as resources, watched(len(runs), options.quiet) as tell:
             conclude(perform_all(runs, target, resources, tell))
     except RunsFailed as failed:
         if failed.done:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from turnout.cli import flags
 from turnout.cli.errors import guarded
+from turnout.cli.groups import AlgorithmOption, ExperimentOptions, takes
 
 EPILOG = r"""[bold]Examples[/bold]
 
@@ -31,51 +33,49 @@ turnout run --resume runs/fedau-digits-0 --rounds 1000
 torchrun --nproc-per-node 2 -m turnout run --algorithm fedau --data digits"""
 
 
-@guarded
-def run(
-    overrides: flags.Overrides = None,
-    algorithm: flags.Algorithm = None,
-    data: flags.Data = None,
-    model: flags.Model = None,
-    availability: flags.Availability = None,
-    pace: flags.Pace = None,
-    loss: flags.Loss = None,
-    rounds: flags.Rounds = None,
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ExperimentOptions, AlgorithmOption):
+    """Options of ``turnout run``."""
+
+    overrides: flags.Overrides = None
     seed: Annotated[
         int | None,
         typer.Option(metavar="N", help="Of everything random in the run (default: 0).", rich_help_panel=flags.SETTINGS),
-    ] = None,
-    every: flags.Every = None,
-    engine: flags.Engine = None,
-    device: flags.Device = None,
-    config: flags.Config = None,
-    threads: flags.Threads = None,
+    ] = None
+    threads: flags.Threads = None
     folder: Annotated[
         Path | None,
         typer.Option(
             help="Where tables and checkpoints go (default: runs/ALGORITHM-DATA-SEED).", rich_help_panel=flags.OUTCOME
         ),
-    ] = None,
+    ] = None
     resume: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Go on with a run that was stopped or killed, or add --rounds to it."),
-    ] = None,
-    code: flags.Code = None,
-    checkpoint_every: flags.CheckpointEvery = None,
+    ] = None
+    code: flags.Code = None
+    checkpoint_every: flags.CheckpointEvery = None
     stop_at: Annotated[
-        float | None, typer.Option(metavar="X", help="End the run once its test accuracy is X, e.g. 0.9.")
-    ] = None,
+        float | None,
+        typer.Option(
+            metavar="X", help="End the run once its accuracy is X, e.g. 0.9: on validation examples, or else test."
+        ),
+    ] = None
     patience: Annotated[
-        int | None, typer.Option(metavar="N", help="End the run after N evaluations without a better test accuracy.")
-    ] = None,
+        int | None, typer.Option(metavar="N", help="End the run after N evaluations without a better accuracy.")
+    ] = None
     track: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Hand figures on to tensorboard, wandb, mlflow or trackio; may be repeated."),
-    ] = None,
-    print_config: flags.PrintConfig = False,
-    dry_run: flags.DryRun = False,
-    quiet: flags.Quiet = False,
-) -> None:
+    ] = None
+    print_config: flags.PrintConfig = False
+    dry_run: flags.DryRun = False
+    quiet: flags.Quiet = False
+
+
+@guarded
+@takes(RunOptions)
+def run(options: RunOptions) -> None:
     """Train one model over clients who come and go, and print its accuracy.
 
     Without any settings: FedAU on digits, 100 clients who hold few classes each and come and go.
@@ -90,29 +90,29 @@ def run(
     from turnout.cli.toml import toml
     from turnout.distributed import collectives
 
-    given = flags.layer(
-        data=data, model=model, availability=availability, pace=pace, rounds=rounds, seed=seed, evaluate_every=every,
-        engine=engine, device=device, loss=loss,
-    )  # fmt: skip
-    own = [given, *map(layers.override, overrides or ())]
-    flags.use_threads(threads)
+    given = [*options.layers(seed=options.seed), *map(layers.override, options.overrides or ())]
+    flags.use_threads(options.threads)
+    resume, quiet = options.resume, options.quiet
     if resume is None:
-        settings = one_algorithm([*([layers.read(config)] if config else []), *own], algorithm)
+        settings = one_algorithm(given, options.algorithm)
     else:
-        settings = resumed(resume, own, code or (), alone=not (config or folder or algorithm))
-    watching = callbacks_of(track, patience, stop_at)
-    if print_config:
+        alone = not (options.config or options.folder or options.algorithm)
+        settings = resumed(resume, given, options.code or (), alone=alone)
+    watching = callbacks_of(options.track, options.patience, options.stop_at)
+    if options.print_config:
         typer.echo(toml(completed(settings.table)), nl=False)
         return
-    if dry_run:
+    if options.dry_run:
         show(table_of(planned(settings.experiment())))
         return
     with collectives.started(settings.numbers().get("device", "cpu")):
         first, experiment = collectives.rank() == 0, settings.experiment()
         name = f"runs/{settings.name}-{experiment.data.name}-{experiment.seed}"
-        target, goes_on = collectives.broadcast((resume, True) if resume else place_of(name, folder, experiment))
+        target, goes_on = collectives.broadcast(
+            (resume, True) if resume else place_of(name, options.folder, experiment)
+        )
         if first and not quiet:
             introduce(settings.name, [settings], experiment.data)
-        perform(experiment, settings, target, goes_on, checkpoint_every, quiet, watching)
+        perform(experiment, settings, target, goes_on, options.checkpoint_every, quiet, watching)
     if first:
         conclude(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from turnout.cli import flags
 from turnout.cli.errors import guarded
+from turnout.cli.groups import AlgorithmOption, ExperimentOptions, RunsOptions, takes
 
 SEARCH = "Search"
 EPILOG = r"""[bold]Examples[/bold]
@@ -29,9 +31,10 @@ as everywhere. LOW..HIGH is a range, for --trials: whole numbers where both ends
 was stopped, and with more --trials it adds to them."""
 
 
-@guarded
-def sweep(
-    overrides: flags.Overrides = None,
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """Options that say what is tried, and what decides."""
+
     grid: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,8 +43,7 @@ def sweep(
             metavar="KEY=VALUE,VALUE",
             help="A setting, and the values to try or, with --trials, a range LOW..HIGH; once for each axis.",
         ),
-    ] = None,
-    algorithm: flags.Algorithm = None,
+    ] = None
     metric: Annotated[
         str | None,
         typer.Option(
@@ -50,24 +52,24 @@ def sweep(
             "data.validation_fraction), test_accuracy (otherwise) or train_loss, or a measure such as 'average train_loss'. "
             "Choosing by test accuracy spends the test on it.",
         ),
-    ] = None,
+    ] = None
     to_accuracy: Annotated[
         float | None,
         typer.Option(metavar="SHARE", help="Let the rounds until this accuracy decide (their median), e.g. 0.8."),
-    ] = None,
+    ] = None
     trials: Annotated[
         int | None,
         typer.Option(
             metavar="N", help="Try so many combinations, which Optuna proposes (default: all).", rich_help_panel=SEARCH
         ),
-    ] = None,
+    ] = None
     sampler: Annotated[
         str,
         typer.Option(
             metavar="NAME", help="tpe learns from the trials before; random does not.", rich_help_panel=SEARCH
         ),
-    ] = "tpe",
-    sampler_seed: Annotated[int, typer.Option(metavar="SEED", help="Of the sampler.", rich_help_panel=SEARCH)] = 0,
+    ] = "tpe"
+    sampler_seed: Annotated[int, typer.Option(metavar="SEED", help="Of the sampler.", rich_help_panel=SEARCH)] = 0
     trials_at_once: Annotated[
         int,
         typer.Option(
@@ -75,34 +77,28 @@ def sweep(
             help="Trials that are proposed together and run side by side. Which they are depends on it, not on --jobs.",
             rich_help_panel=SEARCH,
         ),
-    ] = 4,
-    seeds: flags.Seeds = None,
-    data: flags.Data = None,
-    model: flags.Model = None,
-    availability: flags.Availability = None,
-    pace: flags.Pace = None,
-    loss: flags.Loss = None,
-    rounds: flags.Rounds = None,
-    every: flags.Every = None,
-    engine: flags.Engine = None,
-    device: flags.Device = None,
-    config: flags.Config = None,
-    jobs: flags.Jobs = None,
-    on: flags.On = None,
-    runs_per_job: flags.RunsPerJob = None,
-    threads: flags.ThreadsOfEach = 1,
+    ] = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions(RunsOptions, ExperimentOptions, AlgorithmOption, SearchOptions):
+    """Options of ``turnout sweep``."""
+
+    overrides: flags.Overrides = None
+    seeds: flags.Seeds = None
     folder: Annotated[
         Path | None,
         typer.Option(
             help="Where everything goes (default: runs/CONFIG, or runs/sweep-DATA).", rich_help_panel=flags.OUTCOME
         ),
-    ] = None,
-    report: flags.Report = True,
-    checkpoint_every: flags.CheckpointEvery = None,
-    print_config: flags.PrintConfig = False,
-    dry_run: flags.DryRun = False,
-    quiet: flags.Quiet = False,
-) -> None:
+    ] = None
+    print_config: flags.PrintConfig = False
+    dry_run: flags.DryRun = False
+
+
+@guarded
+@takes(SweepOptions)
+def sweep(options: SweepOptions) -> None:
     """Run every combination of some settings, or as many as --trials says, over several seeds, and tell the best.
 
     With one seed, all combinations see the same clients, data, start and participation.
@@ -113,23 +109,18 @@ def sweep(
     from turnout.cli.variants import Layers, seeds_of
     from turnout.comparison.sweep import measure_of
 
-    given = flags.layer(
-        data=data, model=model, availability=availability, pace=pace, rounds=rounds, evaluate_every=every, engine=engine,
-        device=device, loss=loss, seeds=seeds, to_accuracy=to_accuracy,
-    )  # fmt: skip
-    under = [*([layers.read(config)] if config else []), given, *map(layers.override, overrides or ())]
-    axes = grid_of([layer.pop("grid", {}) for layer in under], grid or ())
+    under = options.layers(seeds=options.seeds, to_accuracy=options.to_accuracy)
+    under += map(layers.override, options.overrides or ())
+    axes = grid_of([layer.pop("grid", {}) for layer in under], options.grid or ())
     found = Layers.of(under)
-    asked = Asked(
-        under, algorithm, axes, seeds_of(3 if found.seeds is None else found.seeds),
-        measure_of(metric, found.to_accuracy, is_validated(under)), found.to_accuracy, folder, config, jobs, threads, on,
-        runs_per_job, report, checkpoint_every, quiet,
-    )  # fmt: skip
-    if print_config:
+    seeds = seeds_of(3 if found.seeds is None else found.seeds)
+    measure = measure_of(options.metric, found.to_accuracy, is_validated(under))
+    asked = Asked(options, under, axes, seeds, measure, found.to_accuracy)
+    if options.print_config:
         typer.echo(toml(asked.file()), nl=False)
-    elif dry_run:
-        foresee(asked, trials)
-    elif trials is None:
+    elif options.dry_run:
+        foresee(asked, options.trials)
+    elif options.trials is None:
         run_grid(asked)
     else:
-        run_trials(asked, trials, sampler, sampler_seed, trials_at_once)
+        run_trials(asked, options.trials, options.sampler, options.sampler_seed, options.trials_at_once)
