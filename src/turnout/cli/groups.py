@@ -117,3 +117,8 @@ class RunsOptions:
         from turnout.cli.output import resources_of
 
         return resources_of(at_once, self.threads, self.on, self.runs_per_job, folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantsOptions(RunsOptions, ExperimentOptions, AlgorithmOption):
+    """Options of commands that perform runs of one algorithm under different settings."""

@@ -12,8 +12,8 @@ from typing import Any
 import typer
 
 from turnout.cli import layers
-from turnout.cli.commands.sweep import SweepOptions
 from turnout.cli.dry_run import planned_of_all
+from turnout.cli.groups import VariantsOptions
 from turnout.cli.options import Table
 from turnout.cli.output import announce, introduce, keep, say, show, warn_of_dropped, watched
 from turnout.cli.print_config import sweep_file_of
@@ -52,7 +52,7 @@ class Asked:
         to_accuracy: the accuracy to reach, if that decides.
     """
 
-    options: SweepOptions
+    options: VariantsOptions
     under: Sequence[Table]
     axes: Mapping[str, list[Any] | Range]
     seeds: list[int]

@@ -10,7 +10,7 @@ import typer
 
 from turnout.cli import flags
 from turnout.cli.errors import guarded
-from turnout.cli.groups import AlgorithmOption, ExperimentOptions, RunsOptions, takes
+from turnout.cli.groups import VariantsOptions, takes
 
 SEARCH = "Search"
 EPILOG = r"""[bold]Examples[/bold]
@@ -81,7 +81,7 @@ class SearchOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions(RunsOptions, ExperimentOptions, AlgorithmOption, SearchOptions):
+class SweepOptions(VariantsOptions, SearchOptions):
     """Options of ``turnout sweep``."""
 
     overrides: flags.Overrides = None
