@@ -29,7 +29,7 @@ from turnout.record import checkpoint
 from turnout.record.query import History
 from turnout.simulation import Simulation
 
-from .tiny import recipe
+from .tiny import LOW_RANK, adapted, recipe
 
 
 def small(data, **options):
@@ -44,8 +44,10 @@ def params_in(folder):
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_learns_with_its_defaults(tiny, name):
     population = Population(Markov(mean=0.4))
-    model = models.Mlp(hidden=(16,), batch_norm=name == "fedbn")
-    rounds = {"area": 60, "focus": 60, "fedawe": 40}.get(name, 20)  # small steps, and a model that swings
+    model = adapted(classes=4) if name in LOW_RANK else models.Mlp(hidden=(16,), batch_norm=name == "fedbn")
+    rounds = {"area": 60, "focus": 60, "fedawe": 40} | dict.fromkeys(LOW_RANK, 100).get(
+        name, 20
+    )  # small steps, and a model that swings
     history = Experiment(tiny, model, recipe(name), population, rounds=rounds).run().history
     first, last = history.column("train_loss")[1][[0, -1]]
     assert last < first

@@ -9,6 +9,7 @@ from torch import nn
 from turnout import ALGORITHMS
 from turnout.core.types import Federation, Report
 from turnout.data.federated import FederatedData, Shards
+from turnout.pieces.aggregation.low_rank import LowRank
 
 SIZES = (40, 5, 16, 33, 48, 20, 9, 64)
 
@@ -67,6 +68,10 @@ def recipe(name, *arguments, cohort_size=3):
     make = ALGORITHMS[name]
     few = {"cohort_size": cohort_size} if "cohort_size" in inspect.signature(make).parameters else {}
     return make(*arguments, **few)
+
+
+LOW_RANK = {name for name, make in ALGORITHMS.items() if isinstance(make().aggregation, LowRank)}
+"""Algorithms for models with adapters."""
 
 
 def federation(num_clients=8, num_params=5, rates=None, dtype=torch.float64):

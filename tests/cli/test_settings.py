@@ -108,6 +108,10 @@ NEEDED = {
 """Options without which a data set is none."""
 
 
+MEASURED = {"oort": ("also.loss_rms={}",)}
+"""What a selection needs clients to measure."""
+
+
 def test_every_name_has_defaults_that_can_be_built() -> None:
     for name in ALGORITHMS:
         assert settings(f"algorithm={name}").algorithm().name == name
@@ -117,7 +121,7 @@ def test_every_name_has_defaults_that_can_be_built() -> None:
         assert name in defaults.BY_DATA
         settings(f"data={name}", *NEEDED.get(name, ()))
     for name in SELECTIONS:
-        settings(f"selection={name}")
+        settings(f"selection={name}", *MEASURED.get(name, ()))
     for name in AVAILABILITY.keys() - {"trace", "timed_trace"}:
         settings(f"availability={name}")
     for name in PARTITIONS:

@@ -264,6 +264,7 @@ WHY = {
     "scaffold": "clients remember control",
     "amplified_scaffold": "clients remember control",
     "fedexp": "reads the length of every update",
+    "oort of slow clients": "clients remember control",
 }
 
 

@@ -1,5 +1,7 @@
 """Every recipe joins the table of laws."""
 
+from dataclasses import replace
+
 from turnout import ALGORITHMS, Sgd
 
 from .recipes import LOCAL, RECIPES, adamw
@@ -19,6 +21,8 @@ def test_recipes_take_their_local_rule_and_their_name():
         if name.startswith(OF_THEIR_OWN):
             assert isinstance(algorithm.local, Sgd)
             assert (algorithm.local.lr, algorithm.local.batch_size) == (LOCAL.lr, LOCAL.batch_size)
+        elif name == "focus":
+            assert algorithm.local == replace(LOCAL, lr=0.03)
         elif "adamw" in name:
             assert algorithm.local == adamw(LOCAL)
         else:

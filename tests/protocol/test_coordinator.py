@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.tiny import federation, recipe, report
 
 from turnout import ALGORITHMS, ConfigurationError, average_all, fedau, fedbuff, fednu, folb_two_set, scaffold_p
-from turnout.core.types import Candidates
+from turnout.core.types import Adapter, Candidates
 from turnout.pieces.base import KnownInAdvance
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts
@@ -173,7 +173,9 @@ GROWING = [name for name in ALGORITHMS if name not in ("known_statistics", "feds
 
 @pytest.mark.parametrize("name", GROWING)
 def test_before_the_first_step_a_federation_that_has_grown_is_one_that_was_larger(name):
-    algorithm, few, many = recipe(name, cohort_size=2), federation(N, P), federation(N + 3, P)
+    adapters = (Adapter("layer", 0, 2, 1, 2, 2, 0.5),)
+    algorithm = recipe(name, cohort_size=2)
+    few, many = (replace(federation(number, P), adapters=adapters) for number in (N, N + 3))
     params = torch.zeros(P, dtype=torch.float64)
     found = grown(algorithm, algorithm.init(params, few), few, many)
     expected = algorithm.init(params, many)

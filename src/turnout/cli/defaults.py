@@ -56,8 +56,11 @@ SPEED: Table = {
 }
 """Of clients who report whenever they are done: the fastest of 100 are about 100 times as fast as the slowest."""
 
-LOCAL: Mapping[str, Table] = {"diloco": {"solver": "adamw", "weight_decay": 0.1, "keep_state": True}}
-"""Local steps of algorithms that are about another solver than SGD."""
+LOCAL: Mapping[str, Table] = {
+    "diloco": {"solver": "adamw", "weight_decay": 0.1, "keep_state": True},
+    "focus": {"lr": 0.01},
+}
+"""Local steps of algorithms whose solver or step size is another than that of the data."""
 
 BY_DATA: Mapping[str, Table] = {
     "declared": {"model": {"name": "mlp"}},

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.laws.recipes import LOCAL, RECIPES
-from tests.tiny import classification, federation, report
+from tests.tiny import LOW_RANK, classification, federation, report
 
 import turnout as to
 from turnout import ALGORITHMS, ConfigurationError
@@ -340,6 +340,7 @@ REFUSED = {
     "is what it is by KeptModels": {"fedawe"},
     "is what it is by FedDyn": {"feddyn"},
     "is what it is by TrackedSum": {"focus"},
+    "is what it is by (Fed|Flora|Flex|Het|RaF)": LOW_RANK,
     "is what it is by WeightedModels": {"fedasync"},
     "the server adds up without noise": {"scaffold", "scaffold_p", "amplified_scaffold"},
     "makes a client's weight of what other clients hold": {
