@@ -279,6 +279,12 @@ def test_what_a_server_says_is_shown_without_its_escapes():
         shown = cli("status", connection.url)
     assert "\x1b" not in shown
     assert "owned" in shown
+    for heard in (
+        {"version": ESCAPES, "deciles": {"influence": [1.0] * 11}},
+        {"version": 1, "deciles": {ESCAPES: [1.0] * 11}},
+    ):
+        with speaking(response({**figures, "heard": heard})) as (connection, _):
+            assert "what answers there is no turnout server" in cli("status", connection.url, code=2)
     with speaking(response({"run": 1})) as (connection, _):
         assert "what answers there is no turnout server" in cli("status", connection.url, code=2)
 

@@ -76,6 +76,11 @@ class Evaluations:
                 found.setdefault(name, np.full(num_clients, np.nan))[answers.clients] = values
         return found
 
+    @property
+    def last(self) -> dict[str, Any] | None:
+        """The row of the evaluation that ended last, None before the first."""
+        return next(reversed(self._rows.values()), None)
+
     def row(self, number: int) -> dict[str, Any] | None:
         """Return the row of an evaluation by its number, None where it has not ended."""
         return self._rows.get(number)

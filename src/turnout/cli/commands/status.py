@@ -32,7 +32,7 @@ def status(
     key: flags.Key = None,
     plain: Annotated[bool, typer.Option("--json", help="All figures as JSON.")] = False,
 ) -> None:
-    """Show who is there, who works, what was dropped and why, and how good the model is; or how far runs are.
+    """Show who is there, who works, who is heard, what was dropped and why, and how good the model is; or how far runs are.
 
     The runs of a folder may be shared by several workers: the same command, started several times or as jobs of a cluster.
     """
@@ -40,7 +40,7 @@ def status(
 
     from turnout.cli.deployed import needs
     from turnout.cli.output import show
-    from turnout.cli.status import rows_of, table_of
+    from turnout.cli.status import heard_table, rows_of, table_of
 
     if Path(url).is_dir():
         from turnout.comparison.sharing import standings
@@ -66,6 +66,9 @@ def status(
     try:
         for name, value in rows_of(figures):
             table.add_row(printable(name, 200), printable(value, 200))
-    except (KeyError, TypeError, AttributeError, IndexError):
+        heard = heard_table(figures)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError):
         raise ConfigurationError(f"no status from {url}: what answers there is no turnout server") from None
     show(table)
+    if heard is not None:
+        show(heard)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from turnout.deployment.server.curves import Curve
 from turnout.deployment.server.driver import Driver
+from turnout.deployment.server.heard import summary
+from turnout.protocol.published import Published
 
 _CLIENTS_OF_A_VERSION = 10_000
 
@@ -25,6 +27,8 @@ class Figures(NamedTuple):
         barred: clients that take part in no secure sum any more, and why.
         curves: figures by version.
         heard: what each client contributed to server steps, ``{name: [N]}`` as `Influence.columns` has it, at a version.
+        distributions: of `heard`, for everyone to see; see `turnout.deployment.server.heard.summary`.
+        evaluation: what came of the last evaluation by clients, None before the first.
     """
 
     version: int
@@ -36,6 +40,8 @@ class Figures(NamedTuple):
     barred: dict[int, str]
     curves: dict[str, Curve]
     heard: tuple[int, dict[str, np.ndarray]]
+    distributions: dict[str, Any]
+    evaluation: dict[str, Any] | None
 
     def reports_of(self, client: int) -> int:
         """Return how many reports of a client were in a server step."""
@@ -55,9 +61,10 @@ def snapshot(driver: Driver, before: Figures | None = None) -> Figures:
         curves = before.curves
     elif driver.ledger is not None:
         curves = driver.ledger.curves.thinned()
-    heard = (0, {}) if before is None else before.heard
+    heard, distributions = ((0, {}), {}) if before is None else (before.heard, before.distributions)
     if _due(driver, heard[0], len(heard[1].get("contributions", ()))):
         heard = driver.version, driver.heard()
+        distributions = summary(heard[1], heard[0], Published(driver.setting.algorithm))
     return Figures(
         driver.version,
         "over" if driver.over else "training" if driver.started else "waiting for clients",
@@ -68,6 +75,8 @@ def snapshot(driver: Driver, before: Figures | None = None) -> Figures:
         dict(driver.barred),
         curves,
         heard,
+        distributions,
+        None if driver.ledger is None else driver.ledger.evaluation,
     )
 
 

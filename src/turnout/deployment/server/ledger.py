@@ -95,13 +95,13 @@ class Ledger:
         if path.exists():
             return {"phase": "query", **storage.read_json(path, instead="ask again")}
         row = self.history.evaluations.row(number)
-        if row is None:
-            return None
-        lost = {name.removeprefix("lost_").replace("_", " "): row[name] for name in row if name.startswith("lost_")}
-        known = ("evaluation", "version", "asked", "answered", *(name for name in row if name.startswith("lost_")))
-        figures = {name: value for name, value in row.items() if name not in known}
-        said = {name: row[name] for name in ("version", "asked", "answered")}
-        return {"phase": "evaluate", **said, "lost": lost, "figures": figures}
+        return None if row is None else {"phase": "evaluate", **_described(row)}
+
+    @property
+    def evaluation(self) -> dict[str, Any] | None:
+        """What came of the evaluation that ended last, as plain values; None before the first."""
+        row = self.history.evaluations.last
+        return None if row is None else _described(row)
 
     def drop(self, reason: str, number: int) -> None:
         """Count tasks that ended without being used."""
@@ -128,3 +128,12 @@ class Ledger:
             num_examples=[self._examples.get(client) for client in range(num_clients)],
             **self.history.evaluations.by_client(num_clients),
         )
+
+
+def _described(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of an evaluation as plain values."""
+    lost = {name.removeprefix("lost_").replace("_", " "): row[name] for name in row if name.startswith("lost_")}
+    known = ("evaluation", "version", "asked", "answered", *(name for name in row if name.startswith("lost_")))
+    figures = {name: value for name, value in row.items() if name not in known}
+    said = {name: row[name] for name in ("version", "asked", "answered")}
+    return {**said, "lost": lost, "figures": figures}

@@ -164,6 +164,24 @@ SCHEMAS: dict[str, Schema] = {
         there=_whole(0, _BIG),
         at_work=_whole(0, _BIG),
         curves=_FREE,
+        heard=_object(
+            version=_whole(0, _BIG),
+            never={"type": "number", "minimum": 0, "maximum": 1},
+            deciles={
+                "type": "object",
+                "additionalProperties": {"type": "array", "items": _NUMBER, "minItems": 11, "maxItems": 11},
+            },
+        ),
+        evaluation=_nullable(
+            _object(
+                "version asked answered lost figures",
+                version=_whole(0, _BIG),
+                asked=_whole(0, _BIG),
+                answered=_whole(0, _BIG),
+                lost=_FREE,
+                figures={"type": "object", "additionalProperties": _NUMBER},
+            )
+        ),
     ),
 }
 """The JSON documents of the protocol by name."""

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
+from math import isfinite
 from typing import Any
 
+from turnout.deployment.server.heard import DECILES
 from turnout.deployment.server.service import Service
+
+WHAT = {
+    "participation": "Contributions per server step",
+    "staleness": "Mean staleness in server steps",
+    "influence": "Influence over the fair share",
+}
 
 
 def status(service: Service, num_waiting: int, counts: dict[int, int]) -> dict[str, Any]:
@@ -38,6 +47,8 @@ def status(service: Service, num_waiting: int, counts: dict[int, int]) -> dict[s
         "dropped": figures.dropped,
         "barred": {str(client): why for client, why in figures.barred.items()},
         "curves": figures.curves,
+        "heard": figures.distributions,
+        "evaluation": None if figures.evaluation is None else _finite(figures.evaluation),
     }
 
 
@@ -71,7 +82,37 @@ def metrics(figures: dict[str, Any]) -> str:
     for name, points in figures["curves"].items():
         if points and points[-1][1] is not None:
             add(name, "gauge", f"The last value of {name}.", ("", points[-1][1]))
+    _add_heard(add, figures["heard"])
+    if figures["evaluation"] is not None:
+        _add_evaluation(add, figures["evaluation"])
     return "\n".join(lines) + "\n"
+
+
+def _add_heard(add: Callable[..., None], heard: dict[str, Any]) -> None:
+    """Add distributions over clients."""
+    if "never" in heard:
+        add("clients_never_heard", "gauge", "Share of clients that are in no server step.", ("", heard["never"]))
+    for name, values in heard.get("deciles", {}).items():
+        quantiles = ((f'{{quantile="{level:g}"}}', value) for level, value in zip(DECILES, values, strict=True))
+        add(f"client_{name}", "gauge", f"{WHAT[name]}, quantiles over clients.", *quantiles)
+
+
+def _add_evaluation(add: Callable[..., None], evaluation: dict[str, Any]) -> None:
+    """Add the last evaluation by clients."""
+    add("evaluation_version", "gauge", "Version of the last evaluation by clients.", ("", evaluation["version"]))
+    clients = {name: evaluation[name] for name in ("asked", "answered")}
+    for name, kind, of, label in (
+        ("evaluation_clients", "Clients of the last evaluation", clients, "state"),
+        ("evaluation_lost", "Clients without an answer in the last evaluation", evaluation["lost"], "reason"),
+        ("evaluation", "Figures of the last evaluation", evaluation["figures"], "figure"),
+    ):
+        add(name, "gauge", f"{kind}.", *((f'{{{label}="{_label(k)}"}}', v) for k, v in of.items()))
+
+
+def _finite(evaluation: dict[str, Any]) -> dict[str, Any]:
+    """Return what came of an evaluation without figures that JSON cannot say."""
+    figures = {name: value for name, value in evaluation["figures"].items() if value is not None and isfinite(value)}
+    return {**evaluation, "figures": figures}
 
 
 @cache
