@@ -10,9 +10,9 @@ import threading
 import pytest
 
 from turnout.deployment.server import sockets
-from turnout.deployment.server.limits import Limits
+from turnout.deployment.server.limits import Limits, Peers
 from turnout.deployment.server.process import Options, Server
-from turnout.deployment.server.sockets import Peers, bounded
+from turnout.deployment.server.sockets import bounded
 
 from .conftest import scratch
 from .test_hostile import RUN

@@ -45,6 +45,8 @@ class Clock:
 class Host:
     """A server on a folder. It dies of `Killed` wherever that is raised, and another one goes on in its place."""
 
+    peer = "test"  # address of whoever sends a request
+
     def __init__(self, setting, folder, clock=None, **options):
         self.setting, self.folder, self.clock = setting, Path(folder), clock or Clock()
         self.store = Store(self.folder, options.pop("database", None))
@@ -90,7 +92,7 @@ class Host:
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
             "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
             "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in {**length, **headers}.items()],
-            "client": ("test", 1), "server": ("test", 80),
+            "client": (self.peer, 1), "server": ("test", 80),
         }  # fmt: skip
         pieces = [body] if cut is None else [body[:cut], None]
         got = {"status": 0, "headers": {}, "body": b""}

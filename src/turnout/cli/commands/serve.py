@@ -152,6 +152,22 @@ def serve(
             rich_help_panel=NETWORK,
         ),
     ] = 256,
+    enrolments_per_address: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="New clients an hour of one address, and at once; 0 is any; this machine's are not counted.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = 1000,
+    proxy_headers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS[,ADDRESS...]",
+            help="Addresses or networks of proxies whose X-Forwarded-For is believed.",
+            rich_help_panel=NETWORK,
+        ),
+    ] = None,
     upload_rate: Annotated[
         float,
         typer.Option(
@@ -188,6 +204,7 @@ def serve(
     from turnout.deployment.server.leases import Leases
     from turnout.deployment.server.limits import Limits
     from turnout.deployment.server.process import Options, Server
+    from turnout.deployment.server.proxies import Proxies
 
     known_name("enrolment", enrolment, ("open", "codes"))
     known_name("form of the log", logs, ("text", "json"))
@@ -206,6 +223,7 @@ def serve(
     options = Options(
         host, port, database, least, max_clients, enrolment, leases, certificate, key, client_ca, rate, linger, keep_reports,
         Limits(connections, per_address, upload_rate=upload_rate), norm_bound(max_norm), max_empty_steps, page=page,
+        enrolments_per_address=enrolments_per_address, proxies=Proxies(proxy_headers.split(",") if proxy_headers else ()),
     )  # fmt: skip
     try:
         server = Server(experiment, target, None if settings is None else announced(settings), options)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,9 +18,10 @@ from starlette.types import Receive, Scope, Send
 from turnout.deployment.server.administration import MOST_CODES, Administration
 from turnout.deployment.server.current import CurrentModel
 from turnout.deployment.server.downloads import download
-from turnout.deployment.server.limits import Limits
+from turnout.deployment.server.limits import Limits, Peers, network_of
 from turnout.deployment.server.long_polls import LongPolls
 from turnout.deployment.server.openapi import document
+from turnout.deployment.server.proxies import Proxies
 from turnout.deployment.server.requests import (
     DIGEST,
     Gate,
@@ -72,6 +73,8 @@ class Http:
         patience: seconds that an answer may take to be written.
         page: whether there is a page in which a browser becomes a client.
         administrator: the hash of the administrator's token; ``""`` is nobody's.
+        enrolments: new clients an hour of each address; 0 is no limit.
+        proxies: whose header X-Forwarded-For gives the address of a client.
     """
 
     def __init__(
@@ -84,10 +87,14 @@ class Http:
         patience: float = 30.0,
         page: bool = False,
         administrator: str = "",
+        enrolments: int = 0,
+        proxies: Proxies | None = None,
     ) -> None:
         self.service, self._announcement = service, announcement
         self._limits, self._patience = limits or Limits(), patience
-        self._gate, self._uploads = Gate(service, rate, administrator), Uploads(service, self._limits)
+        self._gate = Gate(service, rate, administrator, enrolments)
+        self._uploads = Uploads(service, self._limits)
+        self._proxies, self._in_flight = proxies or Proxies(), Peers(self._limits)
         self._administration = Administration(service)
         store, driver = service.store, service.driver
         self._current_model = CurrentModel(store.folder / "exports", driver.publication, driver.setting.trained)
@@ -136,6 +143,23 @@ class Http:
         self.counts[response.status_code] = self.counts.get(response.status_code, 0) + 1
         return response
 
+    @contextmanager
+    def counted(self, scope: Scope) -> Iterator[bool]:
+        """Count a request that a trusted proxy forwards by its client's address; give whether there may be one more."""
+        peer, headers = scope.get("client"), scope["headers"]
+        forwarded = [value for name, value in headers if name == b"x-forwarded-for"]
+        client = None if peer is None else self._proxies.client(peer[0], forwarded)
+        if client is None:
+            yield True
+            return
+        scope["client"], scope["forwarded"] = (client, 0), True
+        request, network = object(), network_of(client) or client
+        admitted = self._in_flight.admit(request, network)
+        try:
+            yield admitted
+        finally:
+            self._in_flight.forget(request, network)
+
     # Endpoints.
 
     async def _run(self, request: Request) -> Response:
@@ -147,7 +171,12 @@ class Http:
         token, body = self._gate.token(request), await body_of(request, self._limits.body_seconds)
         if (protocol := whole(body, "protocol", 0, 1 << 31, default=0)) != PROTOCOL:
             raise Refused(426, f"this server speaks protocol {PROTOCOL}, the client {protocol}: update it")
-        return answer_with(await self._answered(self.service.enrol(token, text(body, "code"), text(body, "name"))))
+        code, name = text(body, "code"), text(body, "name")
+        network = self._gate.newcomer(request, token)
+        verdict = await self._answered(self.service.enrol(token, code, name))
+        if verdict.status != 201:
+            self._gate.no_newcomer(network)
+        return answer_with(verdict)
 
     async def _checkin(self, request: Request) -> Response:
         client, body = self._gate.client(request), await body_of(request, self._limits.body_seconds)
@@ -356,8 +385,15 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
-        if scope["method"] != self._method:
-            response: Response = JSONResponse({"reason": f"this takes {self._method}"}, 405, {"allow": self._method})
+        with self._http.counted(scope) as admitted:
+            await self._answer(scope, receive, send, admitted)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, admitted: bool) -> None:
+        if not admitted:
+            reason = "too many requests of this address are in flight: try again later"
+            response: Response = answer_with(Verdict(429, {"reason": reason, "seconds": 4.0}))
+        elif scope["method"] != self._method:
+            response = JSONResponse({"reason": f"this takes {self._method}"}, 405, {"allow": self._method})
         else:
             response = await self._http.answer(self._handler, Request(scope, receive))
         try:

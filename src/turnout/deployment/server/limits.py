@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, fields
 
@@ -17,8 +18,8 @@ class Limits:
     Attributes:
         connections: open connections of all clients; more are refused. There are fewer where the operating system does not
             have as many file descriptors and 256 more.
-        per_address: open connections of one address (IPv6: one /64). Addresses of this machine are not limited, because a
-            proxy or a swarm connects from there.
+        per_address: open connections of one address (IPv6: one /64), and requests in flight of one address for which a
+            trusted proxy asks. Connections from this machine are not limited, because a proxy or a swarm connects from there.
         head: bytes of the request line, the headers, chunk sizes and trailers of one request.
         num_headers: headers of one request.
         head_seconds: until the headers of a request have come, and until a connection has begun its next request.
@@ -62,6 +63,37 @@ def network_of(address: str) -> str | None:
     return None if parsed.is_loopback else str(parsed)
 
 
+class Peers:
+    """Open connections, or forwarded requests in flight, and how many there are by address.
+
+    Args:
+        limits: how many there may be.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits, self._open = limits, set[object]()
+        self._networks: Counter[str] = Counter()
+
+    def admit(self, connection: object, network: str | None) -> bool:
+        """Count a connection; return whether there may be one more."""
+        full = network is not None and self._networks[network] >= self._limits.per_address
+        if full or len(self._open) >= self._limits.connections:
+            return False
+        self._open.add(connection)
+        if network is not None:
+            self._networks[network] += 1
+        return True
+
+    def forget(self, connection: object, network: str | None) -> None:
+        """Count a connection no more, if it was admitted."""
+        if connection in self._open:
+            self._open.remove(connection)
+            if network is not None:
+                self._networks[network] -= 1
+                if not self._networks[network]:
+                    del self._networks[network]
+
+
 class RateLimit:
     """At most `rate` requests a second of anyone in the long run, and `burst` at once.
 
@@ -90,3 +122,8 @@ class RateLimit:
         if len(self._left) > self._most:
             del self._left[next(iter(self._left))]
         return 0.0 if allowed else (1.0 - left) / self.rate
+
+    def give_back(self, who: Hashable) -> None:
+        """Count the last request of `who` no more."""
+        if (entry := self._left.get(who)) is not None:
+            self._left[who] = min(self.burst, entry[0] + 1.0), entry[1]

@@ -17,12 +17,13 @@ from typing import Any, Literal
 import uvicorn
 
 from turnout.configuration import Configuration
-from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
+from turnout.core.checks import CheckpointError, ConfigurationError, Diverged, count
 from turnout.deployment.server.app import Http
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.limits import Limits
+from turnout.deployment.server.proxies import Proxies
 from turnout.deployment.server.recovery import recover
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
@@ -60,6 +61,9 @@ class Options:
             model, or of a vector of ones where that is larger. None takes any.
         max_empty_steps: end the run after so many steps in a row without a report that can be used; 0 never does.
         page: whether there is a page in which a browser becomes a client.
+        enrolments_per_address: new clients an hour of one address (IPv6: one /64), and as many at once; 0 is no limit.
+            Clients that enrol again are not counted, nor those of this machine unless a proxy forwards them.
+        proxies: whose header X-Forwarded-For gives the address of a client; all others' is ignored.
     """
 
     host: str = "127.0.0.1"
@@ -79,8 +83,11 @@ class Options:
     max_norm: float | Literal["auto"] | None = "auto"
     max_empty_steps: int = 10
     page: bool = False
+    enrolments_per_address: int = 1000
+    proxies: Proxies = field(default_factory=Proxies)
 
     def __post_init__(self) -> None:
+        count("enrolments_per_address", self.enrolments_per_address, least=0)
         if (self.certificate is None) != (self.key is None):
             raise ConfigurationError("certificate and key go together: give both, or neither")
         if self.client_ca is not None and self.certificate is None:
@@ -152,6 +159,8 @@ class Server:
             limits=self.options.limits,
             page=self.options.page,
             administrator=administrator,
+            enrolments=self.options.enrolments_per_address,
+            proxies=self.options.proxies,
         )
 
     def announcement(self, settings: dict[str, Any] | None) -> dict[str, Any]:
@@ -277,13 +286,13 @@ class Server:
             self.http.app(),
             host=options.host,
             port=options.port,
-            http=bounded(options.limits),
+            http=bounded(options.limits, options.proxies),
             ws="none",
             log_config=None,
             log_level="error",  # it warns of every request that is none
             access_log=False,
             server_header=False,
-            proxy_headers=False,
+            proxy_headers=False,  # `Proxies` reads them
             timeout_keep_alive=75,
             timeout_graceful_shutdown=10,
             backlog=4096,

@@ -7,6 +7,7 @@ import base64
 import binascii
 import hmac
 import re
+from collections.abc import Hashable
 from typing import Any
 
 from starlette.requests import Request
@@ -31,10 +32,12 @@ class Gate:
         service: which knows the clients.
         rate: requests a second of each client, and a fifth of that of each address without a token; 0 is no limit.
         administrator: the hash of the administrator's token; ``""`` is nobody's.
+        enrolments: new clients an hour of each address, and as many at once; 0 is no limit.
     """
 
-    def __init__(self, service: Service, rate: float, administrator: str = "") -> None:
+    def __init__(self, service: Service, rate: float, administrator: str = "", enrolments: int = 0) -> None:
         self._service, self._administrator = service, administrator
+        self._newcomers = RateLimit(enrolments / 3600, enrolments)
         self._limit, self._strangers = RateLimit(rate, 4 * rate), RateLimit(rate / 5, 2 * rate)
 
     def client(self, request: Request) -> int:
@@ -78,10 +81,27 @@ class Gate:
             )
         return token
 
+    def newcomer(self, request: Request, token: str) -> str | None:
+        """Count an enrolment, unless it is a client's or comes from this machine itself; return the network it counts for.
+
+        Raises:
+            Refused: where too many new clients of the network were enrolled.
+        """
+        host = request.client.host if request.client else ""
+        network = network_of(host) or (host if request.scope.get("forwarded") else None)
+        if network is None or self._service.enrolment.client_of(token) is not None:
+            return None
+        self._slow_down(self._newcomers, network, "new clients of this address")
+        return network
+
+    def no_newcomer(self, network: str | None) -> None:
+        """Count an enrolment no more, because it made no new client."""
+        self._newcomers.give_back(network)
+
     @staticmethod
-    def _slow_down(limit: RateLimit, who: object) -> None:
+    def _slow_down(limit: RateLimit, who: Hashable, what: str = "requests") -> None:
         if wait := limit.wait(who):
-            raise Refused(429, f"too many requests: try again in {wait:.1f} seconds", seconds=round(wait, 1))
+            raise Refused(429, f"too many {what}: try again in {wait:.1f} seconds", seconds=round(wait, 1))
 
     def stranger(self, request: Request) -> None:
         """Count a request that needs no token, or comes without.
@@ -97,7 +117,7 @@ def answer(verdict: Verdict) -> Response:
     """Write an answer."""
     headers = {}
     if verdict.status == 429:
-        headers["retry-after"] = str(int(verdict.body["seconds"]) + 1)
+        headers["retry-after"] = str(min(3600, int(verdict.body["seconds"]) + 1))
     if verdict.status == 408:
         headers["connection"] = "close"  # nobody waits for the rest of what was too slow
     return JSONResponse(verdict.body, verdict.status, headers)

@@ -95,6 +95,7 @@ ROUTES = (
             403: "The run takes no more clients, needs a one-time code that nobody has used, or has banned this client.",
             410: "The run is over.",
             426: "The server speaks another version of the protocol.",
+            429: "Too many requests, or new clients, of this address. Wait for the seconds of `Retry-After`.",
             **_JSON_BODY,
         },
         {200: "Client", 201: "Client"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -15,7 +14,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from turnout.core import signals
-from turnout.deployment.server.limits import Limits, network_of
+from turnout.deployment.server.limits import Limits, Peers, network_of
+from turnout.deployment.server.proxies import Proxies
 
 _SLICE = 4 * 1024  # bytes that are parsed before they are counted
 _PIPELINED = 8  # requests of one connection that wait for the answer to an earlier one
@@ -41,10 +41,12 @@ class BoundedHttp(HttpToolsProtocol):
     Attributes:
         limits: for each connection.
         peers: open connections by address, shared by all connections of a server.
+        proxies: whose connections are not counted by address; the application counts the requests that they forward.
     """
 
     limits: Limits
     peers: Peers
+    proxies: Proxies
 
     def connection_made(self, transport: Any) -> None:
         """Count the connection, or close it if there are too many."""
@@ -52,7 +54,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._framing = self._received = self._body = 0  # bytes: beside bodies, of this body, of bodies in this slice
         self._in_head, self._whole, self._fault = True, True, (400, "this is no HTTP request")
-        self._network = network_of(self.client[0]) if self.client else None
+        counted = self.client is not None and not self.proxies.trust(self.client[0])
+        self._network = network_of(self.client[0]) if self.client is not None and counted else None
         if not self.peers.admit(self, self._network):
             self._fault = 429, "too many connections are open, of all clients or of this address: try again later"
             self.send_400_response("")
@@ -177,42 +180,11 @@ class BoundedHttp(HttpToolsProtocol):
             timer.cancel()
 
 
-class Peers:
-    """Open connections, and how many there are by address.
-
-    Args:
-        limits: how many there may be.
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits, self._open = limits, set[object]()
-        self._networks: Counter[str] = Counter()
-
-    def admit(self, connection: object, network: str | None) -> bool:
-        """Count a connection; return whether there may be one more."""
-        full = network is not None and self._networks[network] >= self._limits.per_address
-        if full or len(self._open) >= self._limits.connections:
-            return False
-        self._open.add(connection)
-        if network is not None:
-            self._networks[network] += 1
-        return True
-
-    def forget(self, connection: object, network: str | None) -> None:
-        """Count a connection no more, if it was admitted."""
-        if connection in self._open:
-            self._open.remove(connection)
-            if network is not None:
-                self._networks[network] -= 1
-                if not self._networks[network]:
-                    del self._networks[network]
-
-
-def bounded(limits: Limits) -> type[BoundedHttp]:
+def bounded(limits: Limits, proxies: Proxies | None = None) -> type[BoundedHttp]:
     """Return the protocol of one server, with no more connections than there are file descriptors for."""
     available = _file_descriptors(_SPARE + limits.connections)
     fitting = replace(limits, connections=max(1, min(limits.connections, available - _SPARE)))
-    return type("Http", (BoundedHttp,), {"limits": fitting, "peers": Peers(fitting)})
+    return type("Http", (BoundedHttp,), {"limits": fitting, "peers": Peers(fitting), "proxies": proxies or Proxies()})
 
 
 def _file_descriptors(needed: int) -> int:
