@@ -263,7 +263,9 @@ def announced(piece=SECURE):
     from turnout.simulation import Simulation
 
     report = Simulation(experiment).train(np.array([0]))
-    masker = Masker(piece.client_side())
+    side = piece.client_side()
+    assert side is not None
+    masker = Masker(side)
     assert masker.announce(0, 0, report, {}) is not None
     return masker
 
