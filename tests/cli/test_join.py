@@ -1,8 +1,11 @@
 """``turnout serve`` and ``turnout join`` as people type them, each in a process of its own."""
 
+import json
 import re
 
 import pytest
+
+from turnout.deployment.client.sent import read_log
 
 from ..children import command_line
 
@@ -37,7 +40,8 @@ def test_two_commands_are_enough(number, settings, tmp_path):
     assert found is not None
     url = found[1]
     joins = [
-        command_line(tmp_path, "join", url, "--data", "own.py:examples", "--state", f"state-{k}") for k in range(number)
+        command_line(tmp_path, "join", url, "--data", "own.py:examples", "--state", f"state-{k}", "--log", f"sent-{k}")
+        for k in range(number)
     ]
     for join in joins:
         code, out, err = join.ended(60)
@@ -46,3 +50,38 @@ def test_two_commands_are_enough(number, settings, tmp_path):
     code, out, err = serve.ended(60)
     assert code == 0, err
     assert "the run is over after 2 of 2 steps" in out
+    for k in range(number):
+        assert [line["what"] for line in read_log(tmp_path / f"sent-{k}")].count("report") >= 2
+
+
+def test_a_log_is_shown(turnout, tmp_path):
+    lines = [
+        {"time": "2026-01-01T00:00:00.000+00:00", "what": "enrolment", "bytes": 20, "name": "mine", "code": True},
+        {"time": "2026-01-01T00:00:01.000+00:00", "what": "report", "task": 3, "phase": "train", "version": 7, "bytes": 4000,
+         "norm": 1.25, "examples": 30, "scalars": ["num_examples", "loss"], "tensors": ["delta"], "guards": ["Clip"],
+         "masked": False, "noised": False, "again": True},
+        {"time": "2026-01-01T00:00:02.000+00:00", "what": "decline", "task": 4, "phase": "query\x1b", "version": 7,
+         "bytes": 9, "reason": "refused"},
+    ]  # fmt: skip
+    (tmp_path / "log").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"time": "2026')
+    result = turnout("join", "--inspect", "log")
+    assert result.exit_code == 0, result.output
+    for text in ("mine, a code", "1.25", "delta, num_examples, loss", "Clip", "again", "refused", "4,000", "4,029"):
+        assert text in result.output
+    assert "\x1b" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "needed the URL of a server"),
+        (("http://127.0.0.1:9",), "needed the data of this client, --data"),
+        (("http://127.0.0.1:9", "--data", "digits", "--log", "json"), "write --log-format json"),
+        (("--inspect", "log", "--data", "digits"), "leave out URL, --data and --log"),
+        (("--inspect", "missing"), "cannot be read (No such file or directory): give the file of join --log"),
+    ],
+)
+def test_what_is_missing_is_said(arguments, message, turnout):
+    result = turnout("join", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output.replace("\n", " ")

@@ -19,19 +19,23 @@ turnout join https://federation.example:8470 --data mine.py:examples --state ~/.
 
 turnout join http://127.0.0.1:8470 --data digits --client 7
 
-turnout join https://federation.example --data mine.py:examples --share participation,scalars,updates --code CODE"""
+turnout join https://federation.example --data mine.py:examples --share participation,scalars,updates --code CODE
+
+turnout join https://federation.example --data mine.py:examples --log sent.jsonl
+
+turnout join --inspect sent.jsonl"""
 
 
 @guarded
 def join(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where the server is.")],
+    url: Annotated[str | None, typer.Argument(metavar="URL", help="Where the server is.")] = None,
     data: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="FILE.py:FUNCTION|NAME",
             help="A function that returns (inputs, targets), or two such pairs, the second for tests; or a data set.",
         ),
-    ],
+    ] = None,
     client: Annotated[
         int | None, typer.Option(metavar="K", help="Which client of a data set by name, to try things out.")
     ] = None,
@@ -70,7 +74,16 @@ def join(
         typer.Option(metavar="SECONDS", help="Give up when the server has not answered for so long (default: never)."),
     ] = None,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, ...")] = "cpu",
-    logs: Annotated[str, typer.Option("--log", metavar="text|json", help="Form of the log.")] = "text",
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Append a line to a file for whatever leaves this client, before it is sent."
+        ),
+    ] = None,
+    inspect: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Show what a file of --log says, and do nothing else.")
+    ] = None,
+    logs: Annotated[str, typer.Option("--log-format", metavar="text|json", help="Form of messages.")] = "text",
     threads: flags.Threads = None,
 ) -> None:
     """Take part in a federation until it is over. Stopped or killed, the same command goes on where it was.
@@ -79,10 +92,16 @@ def join(
     """
     from turnout.cli.deployed import clients_experiment, functions_of, log_to_stderr, needs
     from turnout.cli.output import say
+    from turnout.cli.sent import checked, inspected, logged
     from turnout.simulation.running import stops_on_signal
 
     needs("join", "httpx2")
+    if inspect is not None:
+        inspected(inspect, url, data, log)
+        return
+    url, data = checked(url, data, log)
     from turnout.deployment.client.join import Connection, Joined, ServerSilent, announcement
+    from turnout.deployment.client.sent import Unlogged
     from turnout.deployment.client.session import Call, Client, Work
     from turnout.deployment.client.state import ClientFolder
     from turnout.deployment.client.worker import Computer, Worker
@@ -108,7 +127,8 @@ def join(
     folder = state or Path("clients") / (f"{told['run']}-{row}" if client is not None else str(told["run"]))
     kept = ClientFolder(folder)
     opting = mine.population.opting
-    worker = Worker(Computer(mine, str(told["engine"])), row, allows=kinds, functions=functions_of(functions or []))
+    computer = Computer(mine, str(told["engine"]))
+    worker = Worker(computer, row, allows=kinds, functions=functions_of(functions or []))
     taking = Client(kept, worker, name=name, code=code)
     taking.manners = taking.manners if opting is None else type(taking.manners)(comes_back=opting.comes_back)
     log_to_stderr(logs)
@@ -121,10 +141,10 @@ def join(
             say(f"sending report {taking.done + 1}")
 
     try:
-        with stops_on_signal() as stopped:
-            outcome = Joined(taking, connection, stopped, notice, patience).run()
-    except ServerSilent as silent:
-        raise RunFailed(f"{silent}. The same command goes on from {folder}") from None
+        with logged(log, computer, connection.url) as sent, stops_on_signal() as stopped:
+            outcome = Joined(taking, connection, stopped, notice, patience, sent).run()
+    except (ServerSilent, Unlogged) as error:
+        raise RunFailed(f"{error}. The same command goes on from {folder}") from None
     finally:
         kept.close()
     typer.echo(f"{printable(outcome)}: {taking.done} reports were taken")

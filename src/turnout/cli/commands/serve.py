@@ -193,7 +193,7 @@ def serve(
             "--page", help="Serve a page, /join, in which a browser becomes a client.", rich_help_panel=NETWORK
         ),
     ] = False,
-    logs: Annotated[str, typer.Option("--log", metavar="text|json", help="Form of the log.")] = "text",
+    logs: Annotated[str, typer.Option("--log-format", metavar="text|json", help="Form of the log.")] = "text",
     threads: flags.Threads = None,
 ) -> None:
     """Train with real clients, who enrol, come and go. Stopped or killed, the same command goes on where it was."""

@@ -175,6 +175,7 @@ class Joined:
         stopped: set when it should go; it finishes what it computes, and tells the server.
         notice: called with every action before it is done.
         patience: seconds without any answer after which it gives up; None is never.
+        sent: called with every request before it is sent; what it raises ends the client, and nothing is sent.
     """
 
     def __init__(
@@ -184,11 +185,12 @@ class Joined:
         stopped: Flag | None = None,
         notice: Callable[[Any], None] = lambda _: None,
         patience: float | None = None,
+        sent: Callable[[Call, Client], None] = lambda *_: None,
     ) -> None:
         if patience is not None:
             positive("patience", patience)
         self._client, self._connection = client, connection
-        self._stopped, self._notice = stopped or Flag(), notice
+        self._stopped, self._notice, self._sent = stopped or Flag(), notice, sent
         self._patience = math.inf if patience is None else patience
         self._silent_since: float | None = None
 
@@ -208,8 +210,10 @@ class Joined:
                     return str(over.value)
                 if self._stopped.is_set() and not _delivers(action):
                     session.close()
+                    leave = self._client.leave()
+                    self._sent(leave, self._client)
                     with suppress(JoinError):  # whatever the server answers
-                        send(http, self._client.leave())
+                        send(http, leave)
                     return "stopped"
                 self._notice(action)
                 result = self._do(http, action)
@@ -227,6 +231,7 @@ class Joined:
         """Do what the client wants, and return what came of it."""
         match action:
             case Call():
+                self._sent(action, self._client)
                 return send(http, action, None if _delivers(action) else self._stopped)
             case Sleep(seconds=seconds):
                 self._stopped.wait(seconds)

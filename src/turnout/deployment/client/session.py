@@ -188,6 +188,7 @@ class Client:
         self.state, self.trainer, self.name, self.code = state, trainer, name, code
         self.manners, self.jitter = manners or Manners(), jitter or random.Random()
         self._model: tuple[str, State] = ("", {})
+        self.task: Assignment | None = None  # the last that was given
         self.done = 0
 
     def session(self) -> Session:
@@ -244,6 +245,7 @@ class Client:
 
     def _do(self, task: Assignment) -> Generator[Action, Any, bool]:
         """Do a task, and keep the report; False where the client leaves instead."""
+        self.task = task
         if (reason := self.trainer.declines(task)) is not None:
             yield from self._give_up(task, reason)
             return True

@@ -1,0 +1,192 @@
+"""A log of what leaves a client, for the owner of its data: a JSON object a line, on the disk before the bytes are sent."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from contextlib import suppress
+from datetime import UTC, datetime
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+from safetensors.torch import load
+
+from turnout.core.checks import ConfigurationError, TurnoutError
+from turnout.core.system import flush, sync
+from turnout.core.types import State
+from turnout.deployment.client.session import Call, Client
+from turnout.deployment.client.state import Pending
+from turnout.deployment.client.worker import Computer
+from turnout.deployment.wire.format import digest
+from turnout.deployment.wire.surveys import question_of
+
+_START = b'{"time": "'
+_WHAT = {"evaluate": "evaluation", "query": "query"}
+_COUNTS = ("num_examples", "num_steps")
+
+
+class Unlogged(TurnoutError):
+    """A line of the log cannot be written, so that nothing is sent."""
+
+
+class SentLog:
+    """Log each request that carries something of a client before it is sent.
+
+    Logged are enrolments, reports and messages of secure sums, answers to evaluations and queries, tasks that are
+    declined, and leaves. Heartbeats, questions for work and downloads of models carry the client's token alone and
+    are left out.
+
+    A line that a kill has cut was never followed by its bytes. It is removed when the log is opened again, and written in
+    full when the report is sent.
+
+    Args:
+        path: the file, which is appended to.
+        computer: the algorithm and how its reports are coded.
+        url: of the server.
+
+    Raises:
+        ConfigurationError: for a file that cannot be written, that is no such log, or that another client writes to.
+    """
+
+    def __init__(self, path: Path, computer: Computer, url: str) -> None:
+        self._path, self._computer, self._url = path, computer, url
+        self._lock = FileLock(path.with_name(f".{path.name}.lock"))
+        try:
+            self._lock.acquire(timeout=0)
+            lines, size = _read(path) if path.exists() else ([], 0)
+            number = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
+            self._file = FileIO(number, "r+b")
+            self._file.truncate(size)
+            sync(path.parent)
+        except Timeout:
+            raise ConfigurationError(f"--log: another client writes to {path}: give each a file of its own") from None
+        except OSError as error:
+            raise ConfigurationError(f"--log: {path} cannot be written ({error.strerror}): give another file") from None
+        self._sent = {(line.get("path"), line.get("digest")) for line in lines}
+
+    def close(self) -> None:
+        """Let another process have the file."""
+        self._file.close()
+        self._lock.release()
+
+    def write(self, call: Call, client: Client) -> None:
+        """Log a request and bring the line to the disk, if the request carries something.
+
+        Args:
+            call: the request.
+            client: whose it is.
+
+        Raises:
+            Unlogged: where the line cannot be written: do not send the request.
+        """
+        content = call.content[0]
+        entry: dict[str, Any] = {"path": call.path, "bytes": len(content), "digest": digest(content)}
+        match (call.method, call.path.rpartition("/")[2]):
+            case ("PUT", "report"):
+                pending, number = client.state.pending, client.state.client
+                assert pending is not None
+                assert number is not None
+                entry = {"what": "report"} | entry | self._report(pending, number)
+                entry |= {"offset": int(call.headers["upload-offset"])}
+            case ("POST", "fail"):
+                assert client.task is not None
+                assert call.json is not None
+                task = client.task
+                facts = {"task": task.task, "phase": task.phase, "version": task.version}
+                entry = {"what": "decline"} | entry | facts | {"reason": call.json["reason"]}
+            case ("POST", "enrol"):
+                assert call.json is not None
+                facts = {"server": self._url, "name": call.json.get("name"), "code": "code" in call.json}
+                entry = {"what": "enrolment"} | entry | facts
+            case ("POST", "leave"):
+                entry = {"what": "leave"} | entry
+            case _:
+                return
+        name = entry["path"], entry["digest"]
+        self._append(
+            {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry, "again": name in self._sent}
+        )
+        self._sent.add(name)
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        """Write a line and bring it to the disk, or leave the file as it was."""
+        line, before = memoryview(json.dumps(entry).encode() + b"\n"), os.fstat(self._file.fileno()).st_size
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+            flush(self._file.fileno())
+        except OSError as error:
+            with suppress(OSError):
+                self._file.truncate(before)
+            raise Unlogged(
+                f"{self._path} cannot be written ({error.strerror}), so the {entry['what']} was not sent: free some space"
+            ) from None
+
+    def _report(self, pending: Pending, client: int) -> dict[str, Any]:
+        """Describe a report: what it is for, the norm of its update, and what else is in it."""
+        task, tensors, algorithm = pending.task, load(pending.body), self._computer.experiment.algorithm
+        entry = {"task": task.task, "phase": task.phase, "version": task.version, "digest": pending.digest}
+        if task.phase in _WHAT:
+            asks = question_of(task) if task.phase == "query" else None
+            entry |= {"what": _WHAT[task.phase], "examples": _examples(tensors), "tensors": sorted(tensors)}
+            return entry if asks is None else entry | {"question": f"{asks.kind} of {asks.of}"}
+        coding = self._computer.coding
+        codes = any(name.startswith("code.") for name in tensors)
+        if codes and coding is not None:
+            tensors = coding.decoded(tensors, client, task.version + (task.repeat << 40))[0]
+        masked = "masked" in tensors
+        noised = masked and bool(getattr(algorithm.aggregation, "noise_shares", None))
+        norm = (
+            None if "delta" not in tensors else torch.linalg.vector_norm(tensors["delta"], dtype=torch.float64).item()
+        )
+        scalars = [name for name, value in tensors.items() if name.startswith("seen.") and value.numel() == 1]
+        return entry | {
+            "norm": norm if norm is None or math.isfinite(norm) else str(norm),
+            "examples": _examples(tensors),
+            "scalars": sorted(name.removeprefix("seen.") for name in (*scalars, *(n for n in _COUNTS if n in tensors))),
+            "tensors": sorted(tensors.keys() - {*scalars, *_COUNTS}),
+            "guards": [type(guard).__name__ for guard in algorithm.guard],
+            "masked": masked,
+            "noised": noised,
+        }
+
+
+def _examples(tensors: State) -> int | None:
+    """Return the number of examples that a message states."""
+    return int(tensors["num_examples"][0]) if "num_examples" in tensors else None
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a log; one that a kill has cut at the end is left out.
+
+    Raises:
+        ConfigurationError: for a file that cannot be read, or is no such log.
+    """
+    try:
+        return _read(path)[0]
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read ({error.strerror}): give the file of join --log") from None
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return the whole lines of a log, and how many bytes they have."""
+    if not path.is_file() and path.exists():
+        raise ConfigurationError(f"{path} is no file: give one to join --log")
+    content, lines = path.read_bytes(), list[dict[str, Any]]()
+    whole, _, cut = content.rpartition(b"\n")
+    for number, text in enumerate(whole.split(b"\n") if whole else (), 1):
+        try:
+            line = json.loads(text) if text.startswith(_START) else {}
+        except (ValueError, RecursionError):
+            line = {}
+        if not isinstance(line.get("what"), str) or type(line.get("bytes")) is not int:
+            raise ConfigurationError(f"{path}, line {number}: no line of join --log: give another file")
+        lines.append(line)
+    cut = cut.rstrip(b"\0")  # where a machine lost power, the end of a file may be zeros
+    if not (cut.startswith(_START) or _START.startswith(cut)):
+        raise ConfigurationError(f"{path}, line {len(lines) + 1}: no line of join --log: give another file")
+    return lines, len(whole) + bool(whole)
