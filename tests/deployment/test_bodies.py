@@ -1,0 +1,120 @@
+"""What a server sees: every body that it receives, held against the table of the guide to privacy."""
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import turnout as to
+from turnout.deployment.wire.format import decode, read_manifest
+from turnout.evaluation.queries import Question
+from turnout.pieces.aggregation import PrivateSum, SecureSum
+
+from ..laws.recipes import DATA, LOCAL
+from .test_evaluate import experiment
+from .world import Host
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "privacy.md"
+SECURE = SecureSum(fraction_bits=16, largest=1.0)
+NOISE = PrivateSum(norm=0.3, noise_multiplier=0.5)
+PIECES = {
+    "none of these": (),
+    "`PrivateSum`": (NOISE,),
+    "`SecureSum`": (SecureSum(largest=64.0),),
+    "`PrivateSum(secure=...)`": (replace(NOISE, secure=SECURE),),
+    "`PrivateSum(secure=..., noise_shares=n, dropouts=t)`": (
+        replace(NOISE, noise_shares=8, dropouts=2, secure=SECURE),
+    ),
+}
+
+
+@pytest.fixture
+def bodies(monkeypatch):
+    """Every body that clients send: those of reports by phase, all others by route."""
+    received, phases, send = defaultdict(list), {}, Host.send
+
+    def recorded(self, method, path, body=b"", headers=None, cut=None):
+        answer = send(self, method, path, body, headers, cut)
+        token = (headers or {}).get("authorization")
+        if path == "/v1/checkin" and (task := answer.table().get("task")):
+            phases[token, str(task["task"])] = task["phase"]
+        if body:
+            received[phases[token, path.split("/")[3]] if path.endswith("/report") else path].append(body)
+        return answer
+
+    monkeypatch.setattr(Host, "send", recorded)
+    return received
+
+
+def documented(row):
+    """Return the tensors of each phase that the guide lists in a row of its table."""
+    found = re.search(rf"^\| {re.escape(row)} \| (`.*?) \|", GUIDE.read_text(), flags=re.MULTILINE)
+    assert found is not None
+    phases = (part.partition(":") for part in found[1].split(";"))
+    return {phase.strip(" `"): set(re.findall(r"`([\w.]+)`", names)) for phase, _, names in phases}
+
+
+def tensors(body):
+    return decode(body, read_manifest(body))
+
+
+def check(bodies, data, *rows):
+    """Hold what the server received against rows of the guide."""
+    found = {
+        phase: {name for body in sent for name in read_manifest(body)}
+        for phase, sent in bodies.items()
+        if phase[0] != "/"
+    }
+    assert found == {phase: names for row in rows for phase, names in documented(row).items()}
+    routes = {
+        route: {name for body in sent for name in json.loads(body)} for route, sent in bodies.items() if route[0] == "/"
+    }
+    assert routes == {"/v1/enrol": {"protocol"}, "/v1/checkin": {"protocol", "wait", "after"}}
+    everything = b"".join(body for sent in bodies.values() for body in sent)
+    assert len(data.train.x)
+    assert not any(example.numpy().tobytes() in everything for example in data.train.x)
+
+
+def run(*pieces):
+    everyone = to.Population(to.availability.Everyone())
+    return to.Experiment(DATA, to.models.Logistic(), to.fedau(LOCAL, also=pieces), everyone, rounds=1)
+
+
+@pytest.mark.parametrize("row", PIECES)
+def test_a_server_that_trains(row, world, bodies):
+    """Gets what the guide lists and nothing else: no example, and no update where there are masks."""
+    world(run(*PIECES[row])).run()
+    check(bodies, DATA, row)
+    if "mask" in bodies:
+        words = torch.cat([tensors(body)["masked"][0].double() for body in bodies["mask"]]) / 2**32 % 1
+        assert len(words) == 8 * 272
+        assert (
+            abs(float(words.mean()) - 0.5) < 0.05
+        )  # uniform; of fixed-point updates without masks all are near 0 or 1
+        assert float(((words < 0.1) | (words > 0.9)).double().mean()) < 0.3
+
+
+def test_a_private_sum_is_no_protection_from_its_server(world, bodies, folder):
+    """The server gets the very bytes that it gets without `PrivateSum`."""
+    world(run(), folder=folder / "plain").run()
+    world(run(NOISE), folder=folder / "private").run()
+    plain, private = sorted(bodies["train"][:8]), sorted(bodies["train"][8:])
+    assert len(plain) == 8
+    assert plain == private
+    assert all(float(tensors(body)["delta"].abs().max()) > 0 for body in plain)
+
+
+@pytest.mark.parametrize("row", ["none of these", "`SecureSum`"])
+def test_a_server_that_evaluates_and_queries(row, world, bodies):
+    """Gets sums over the examples of a client, without masks also where updates have them."""
+    asked = experiment(to.fedau(LOCAL, also=PIECES[row]))
+    deployed = world(asked)
+    for kind in ("label_histogram", "variance"):
+        deployed.host.service.survey("query", question=Question(kind))
+    deployed.run()
+    check(bodies, asked.data, row, "`evaluate`", "`query`")
+    assert {tuple(tensors(body)["loss"].shape) for body in bodies["evaluate"]} == {(1,)}
