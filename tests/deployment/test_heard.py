@@ -100,7 +100,7 @@ def test_the_last_evaluation_is_shown_by_group(world):
     assert f'turnout_evaluation_clients{{state="answered"}} {row["answered"]}' in metrics(deployed)
     rows = rows_of(figures)
     assert ("evaluation", f"{row['answered']} of {row['asked']} answered at 4") in rows
-    assert ("client test worst", f"{row['client_test_worst']:.4g}") in rows
+    assert ("evaluation: client test worst", f"{row['client_test_worst']:.4g}") in rows
     deployed.restart()
     assert status(deployed)["evaluation"] == evaluation
 
