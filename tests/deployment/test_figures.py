@@ -66,6 +66,14 @@ def test_curves():
     assert again.thinned() == curves.thinned()
 
 
+def test_a_curve_has_one_point_for_a_version_in_order():
+    """An evaluation by clients ends after later steps, and fills in what the server has not measured."""
+    curves = Curves()
+    for version, value in ((1, 0.5), (3, 0.1), (2, 0.75), (3, 0.9), (4, 0.0)):
+        curves.add(version, {"test_loss": value})
+    assert curves.thinned() == {"test_loss": [(1, 0.5), (2, 0.75), (3, 0.1), (4, 0.0)]}
+
+
 def test_labels_of_metrics(world):
     """A reason cannot add lines or labels."""
     deployed = world(RUN)

@@ -44,7 +44,9 @@ def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(
             ("evaluation", f"{evaluation['answered']} of {evaluation['asked']} answered at {evaluation['version']}")
         )
-        rows += [(f"evaluation: {name.replace('_', ' ')}", f"{value:.4g}") for name, value in evaluation["figures"].items()]
+        rows += [
+            (f"evaluation: {name.replace('_', ' ')}", f"{value:.4g}") for name, value in evaluation["figures"].items()
+        ]
     return rows if figures["healthy"] else [*rows, ("journal", "cannot be written")]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Any
 
 from turnout.record.query import History
@@ -21,11 +23,18 @@ class Curves:
         self._points: dict[str, Curve] = {}
 
     def add(self, version: int, row: Mapping[str, Any]) -> None:
-        """Add the figures of a version; those that are missing or None are left out."""
+        """Add the figures of a version that it lacks; those that are missing or None are left out.
+
+        An evaluation by clients may end after later steps. The server's own figures come first, as in the table of rounds.
+        """
         for name in _NAMES:
             if row.get(name) is not None:
                 value = float(row[name])
-                self._points.setdefault(name, []).append((version, value if math.isfinite(value) else None))
+                points = self._points.setdefault(name, [])
+                at = bisect_left(points, version, key=itemgetter(0))
+                if points[at : at + 1] and points[at][0] == version:
+                    continue
+                points.insert(at, (version, value if math.isfinite(value) else None))
 
     def restore(self, history: History) -> None:
         """Take the figures from the tables of a run that goes on."""
