@@ -46,14 +46,11 @@ def main() -> None:
     planned = trial.simulated()
     show(
         ("served, killed once", served, *judged(folder, trial.config)),
-        *(
-            (f"simulated, {name}", history, history.final("test_accuracy"), history.final("test_loss"))
-            for name, history in (("those who came", who_came), ("as planned", planned))
-        ),
+        ("simulated, those who came", who_came, *ended(who_came)),
+        ("simulated, as planned", planned, *ended(planned)),
     )
     print("The simulation of those who came has the server's participants in every step.")
     print("A server steps when its cohort has reported, not once in a round of availability: others come than planned.")
-    print("Over six draws of who comes, simulations of 100 steps end between 92.6% and 97.1%.")
     print(f"tables, journal, models and reports: {folder}")
 
 
@@ -145,6 +142,11 @@ def judged(folder: Path, config: Path) -> tuple[float, float]:
     with torch.no_grad():
         outputs = turnout.load(folder).model(test.x)
     return float((outputs.argmax(dim=1) == test.y).float().mean()), float(cross_entropy(outputs, test.y))
+
+
+def ended(history: History) -> tuple[float, float]:
+    """Return accuracy and loss of the last model of a run."""
+    return float(history.column("test_accuracy")[1][-1]), float(history.column("test_loss")[1][-1])
 
 
 def show(*runs: tuple[str, History, float, float]) -> None:
