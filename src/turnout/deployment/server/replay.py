@@ -75,10 +75,10 @@ class Visits:
         self.lost |= {(each.client, version) for each in trained if each.outcome not in _OF_THE_PACE}
         if entry.kind == "join" and entry.client is not None and entry.client not in driver.roster.bans:
             self._here[entry.client] = entry.time, version + running
-        if entry.kind == "leave" and entry.client is not None:
-            self._leave(entry.client, entry.time, driver.version)
-        if entry.kind in REASONS and entry.client in self._here:
-            self._leave(entry.client, entry.time, driver.version)
+        leaves = entry.kind == "leave" or (entry.kind in REASONS and entry.client in self._here)
+        if leaves and entry.client is not None:
+            # The version before the entry: where the client was the last one at work, its leaving has ended that step.
+            self._leave(entry.client, entry.time, version if running else version - 1)
         if entry.kind == "report" and entry.client is not None and (entry.task or 0) < FIRST_TASK:
             taken = any(each.task == entry.task and each.outcome == "taken" for each in trained)
             since = self.asked.pop(entry.client, None)
