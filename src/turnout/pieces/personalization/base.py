@@ -1,15 +1,43 @@
-"""What clients fit to their own data before they are judged."""
+"""Bases of personalizations: a whole model beside the shared one, and what clients fit before they are judged."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from turnout.core.checks import count, refuse
+from turnout.core.device import to_device
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, Local
+from turnout.pieces.base import Correction, Local, Personalization
+
+
+class WholeModel(Personalization):
+    """Base class: each client has a whole model of its own, which begins as the shared one and serves it."""
+
+    def __post_init__(self) -> None:
+        check_steps(self.adaptation_steps)
+
+    def chosen(self, module: nn.Module) -> frozenset[str]:
+        """Return no parameters: all of the model is shared."""
+        del module
+        return frozenset()
+
+    def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
+        """Return the model's first parameters, ``[P]``."""
+        del num_shared
+        return initial
+
+    def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """Return the model of each client, ``[B, P]``: its own."""
+        return to_device(memory["personal"], params.device)
+
+    def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
+        """Return the shared model, from which a client that never trained begins."""
+        del first
+        return params
 
 
 @dataclass(frozen=True)

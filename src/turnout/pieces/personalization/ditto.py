@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
 
 from turnout.core.checks import ConfigurationError, not_negative
-from turnout.core.device import to_device
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, Local, Personalization, Slots
-from turnout.pieces.personalization.base import OnOwnPart, check_steps
+from turnout.pieces.base import Correction, Local, Slots
+from turnout.pieces.personalization.base import OnOwnPart, WholeModel
 
 
 @dataclass(frozen=True)
-class Ditto(Personalization, name="ditto"):
+class Ditto(WholeModel, name="ditto"):
     """Every client has a model v_k of its own, held near the shared one: minimise ``F_k(v_k) + lambda/2 ||v_k - w||^2``.
 
     Whenever a client takes part, it trains the shared model and reports as ever, and descends, with the same local rule on
@@ -43,8 +41,8 @@ class Ditto(Personalization, name="ditto"):
     adaptation_steps: int | tuple[int, ...] = 5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         not_negative("proximal", self.proximal)
-        check_steps(self.adaptation_steps)
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse one state for two models."""
@@ -54,28 +52,9 @@ class Ditto(Personalization, name="ditto"):
                 "write keep_state=False"
             )
 
-    def chosen(self, module: nn.Module) -> frozenset[str]:
-        """No part of the model is left out of what is shared."""
-        del module
-        return frozenset()
-
-    def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
-        """Return the model's first parameters, ``[P]``."""
-        del num_shared
-        return initial
-
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
         """Return the shared model, which is what clients train."""
         del memory
-        return params
-
-    def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """Return the model of each client, ``[B, P]``: its own."""
-        return to_device(memory["personal"], params.device)
-
-    def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        """Who has no model yet begins with the shared one."""
-        del first
         return params
 
     def split(

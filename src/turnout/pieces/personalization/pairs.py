@@ -5,23 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
 
 from turnout.core.checks import ConfigurationError, probability
 from turnout.core.device import to_device
 from turnout.core.types import Report, State
-from turnout.pieces.base import Local, Personalization, Slots
+from turnout.pieces.base import Local, Slots
 from turnout.pieces.local.pairs import MixtureSteps, MoreauSteps
-from turnout.pieces.personalization.base import check_steps
+from turnout.pieces.personalization.base import WholeModel
 
 
-class _Pair(Personalization):
+class _Pair(WholeModel):
     """The row of a client is trained behind the shared model, in parameters that are twice as many."""
 
     steps: type[Local]
-
-    def __post_init__(self) -> None:
-        check_steps(self.adaptation_steps)
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse other local steps, and pieces that are about one model."""
@@ -33,25 +29,6 @@ class _Pair(Personalization):
                 f"{type(piece).__name__} is about the gradient of one model, and a local step of {name} is of two: leave it "
                 "out"
             )
-
-    def chosen(self, module: nn.Module) -> frozenset[str]:
-        """No part of the model is left out of what is shared."""
-        del module
-        return frozenset()
-
-    def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
-        """Return the model's first parameters, ``[P]``."""
-        del num_shared
-        return initial
-
-    def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """Return the model of each client, ``[B, P]``: its own."""
-        return to_device(memory["personal"], params.device)
-
-    def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        """Return the shared model, from which a client that never trained begins."""
-        del first
-        return params
 
     def split(
         self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
