@@ -46,6 +46,12 @@ class Adapter(NamedTuple):
     outputs: int
     scaling: float
 
+    def factors(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return views of B ``[n, m, r]`` and A ``[n, r, k]`` in vectors ``[n, P]``."""
+        m, r, k = self.outputs, self.rank, self.inputs
+        up, down = rows[:, self.up : self.up + m * r], rows[:, self.down : self.down + r * k]
+        return up.unflatten(1, (m, r)), down.unflatten(1, (r, k))
+
 
 @dataclass(frozen=True, eq=False)
 class Task:

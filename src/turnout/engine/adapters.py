@@ -14,11 +14,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Adapter
+from turnout.core.types import BASE_OFFSET, Adapter
 from turnout.engine.parameters import Layout
 
 _DOWN = re.compile(r"^(?:(?P<layer>.+)\.)?lora_A(?P<rest>\..+)?$")
-_OFFSET = "base_offset"
 
 
 def adapters_of(module: nn.Module, layout: Layout) -> tuple[Adapter, ...]:
@@ -72,13 +71,13 @@ def add_offsets(module: nn.Module, adapters: tuple[Adapter, ...], dtype: torch.d
                 "module that returns W x + s B A x"
             )
         layer: Any = module.get_submodule(adapter.layer)
-        layer.register_buffer(_OFFSET, torch.zeros(adapter.outputs, adapter.inputs, dtype=dtype))
+        layer.register_buffer(BASE_OFFSET, torch.zeros(adapter.outputs, adapter.inputs, dtype=dtype))
         layer.register_forward_hook(_with_offset)
 
 
 def offsets_of(module: nn.Module, adapters: tuple[Adapter, ...]) -> tuple[torch.Tensor, ...]:
     """Return the buffers that `add_offsets` made."""
-    return tuple(module.get_submodule(adapter.layer).get_buffer(_OFFSET) for adapter in adapters)
+    return tuple(module.get_submodule(adapter.layer).get_buffer(BASE_OFFSET) for adapter in adapters)
 
 
 def split_offset(offset: torch.Tensor, adapters: tuple[Adapter, ...]) -> list[torch.Tensor]:

@@ -63,8 +63,7 @@ class TruncatedRank(Guard, name="truncated_rank"):
         ranks = to_device(torch.from_numpy(self.of(clients)), params.device)[:, None]
         for each in adapters:
             gone = torch.arange(each.rank, device=params.device) >= ranks
-            up = params[:, each.up : each.up + each.outputs * each.rank].view(-1, each.outputs, each.rank)
-            down = params[:, each.down : each.down + each.rank * each.inputs].view(-1, each.rank, each.inputs)
+            up, down = each.factors(params)
             up.masked_fill_(gone[:, None, :], 0.0)
             down.masked_fill_(gone[:, :, None], 0.0)
         return replace(task, params=params)
