@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
 import torch
 
 from turnout.core.checks import count, positive
-from turnout.core.types import Federation, Report, State
+from turnout.core.types import Federation, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.robust import Robust
 
@@ -30,6 +30,8 @@ class CentredClipping(Robust, name="centred_clipping"):
     Reference: Karimireddy, He and Jaggi, "Learning from history for Byzantine robust optimization", ICML 2021.
     """
 
+    replaces_state: ClassVar[bool] = True
+
     radius: float = 1.0
     iterations: int = 1
 
@@ -41,11 +43,6 @@ class CentredClipping(Robust, name="centred_clipping"):
     def init(self, federation: Federation) -> State:
         """Return the centre 0."""
         return {"centre": torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)}
-
-    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Return nothing: the centre is replaced, not changed in place."""
-        del report, state
-        return {}
 
     def estimate(
         self,

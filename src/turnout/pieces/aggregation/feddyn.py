@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.aggregation.last_updates import needs_alone
+from turnout.pieces.aggregation.last_updates import needs_alone, needs_single_draws
 from turnout.pieces.base import Aggregation, Slots, Weights
 from turnout.pieces.local.dynamic import DynamicRegularizer
 from turnout.pieces.weighting.normalise import DivideByParticipants
@@ -36,6 +35,8 @@ class FedDyn(Aggregation, name="feddyn"):
     Reference: Acar et al., "Federated learning based on dynamic regularization", ICLR 2021 (arXiv 2111.04263).
     """
 
+    replaces_state: ClassVar[bool] = True
+
     only_sums: ClassVar[bool] = True
 
     def init(self, federation: Federation) -> State:
@@ -50,18 +51,9 @@ class FedDyn(Aggregation, name="feddyn"):
     def fits(self, algorithm: Slots) -> None:
         """Refuse what would move the shift otherwise than the mean of the duals."""
         needs_alone(algorithm, DivideByParticipants, "FedDyn's h is the plain mean of all clients' duals")
-        if algorithm.selection.repeats:
-            raise ConfigurationError(
-                f"{type(algorithm.selection).__name__} draws a client twice, whose dual moves once and FedDyn's h twice: "
-                "write also=(Uniform(10),)"
-            )
+        needs_single_draws(algorithm, "whose dual moves once and FedDyn's h twice")
         if not any(isinstance(piece, DynamicRegularizer) for piece in algorithm.corrections):
             raise ConfigurationError("FedDyn's server adds up what DynamicRegularizer() keeps: add it to the pieces")
-
-    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Return nothing: no tensor changes in place."""
-        del report, state
-        return {}
 
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation

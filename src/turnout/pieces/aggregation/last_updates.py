@@ -79,3 +79,11 @@ def needs_alone(algorithm: Slots, normaliser: type[Normaliser], why: str) -> Non
     if len(algorithm.weighting) != 1 or not isinstance(algorithm.weighting[0], normaliser):
         names = " -> ".join(type(piece).__name__ for piece in algorithm.weighting)
         raise ConfigurationError(f"the weighting is {names}, but {why}: use {normaliser.__name__}() alone")
+
+
+def needs_single_draws(algorithm: Slots, why: str) -> None:
+    """Refuse a selection that draws a client twice, because of `why`."""
+    if algorithm.selection.repeats:
+        raise ConfigurationError(
+            f"{type(algorithm.selection).__name__} draws a client twice, {why}: write also=(Uniform(10),)"
+        )

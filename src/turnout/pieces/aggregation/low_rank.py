@@ -6,7 +6,6 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
@@ -73,6 +72,8 @@ class LowRank(Aggregation):
             something of them; and, before the first round, for a model without adapters whose factors are both shared.
     """
 
+    replaces_state: ClassVar[bool] = True
+
     reads_model: ClassVar[bool] = True
     needs_rounds: ClassVar[str | None] = (
         "factors are averaged that began as the same ones, and with {pace} reports are of several versions"
@@ -110,11 +111,6 @@ class LowRank(Aggregation):
         numbers = sum(adapter.outputs * adapter.inputs for adapter in federation.adapters)
         return {BASE_OFFSET: torch.zeros(numbers, dtype=federation.dtype, device=federation.device)}
 
-    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Nothing is changed in place."""
-        del report, state
-        return {}
-
     def base_offset(self, state: State) -> torch.Tensor:
         """Return what is added to the frozen weights below adapters."""
         return state[BASE_OFFSET]
@@ -129,7 +125,7 @@ class LowRank(Aggregation):
         offsets = []
         for number, adapter in enumerate(federation.adapters):
             key = stream("of an adapter", seed, version, number)
-            before = _matrices(model[None].double(), adapter)
+            before = adapter.factors(model[None].double())
             merged = self.merge(weights, _factors(adapter, before, deltas, report, key))
             up, down = (value.to(model.dtype) for value in (merged.up, merged.down))
             for begin, value, old in ((adapter.up, up, before[0]), (adapter.down, down, before[1])):
@@ -138,18 +134,10 @@ class LowRank(Aggregation):
                 offsets.append((adapter.scaling * (merged.product - up.double() @ down.double())).flatten())
         if offsets:
             offset = (state[BASE_OFFSET] + torch.cat(offsets)).to(federation.dtype)
-            direction += 0.0 * offset.sum(
-                dtype=torch.float64
-            )  # NaN, so that the step is not taken, if the sum overflows
+            # NaN, so that the step is not taken, if the sum overflows.
+            direction += 0.0 * offset.sum(dtype=torch.float64)
             state = state | {BASE_OFFSET: offset}
         return direction.to(model.dtype), state
-
-
-def _matrices(rows: torch.Tensor, adapter: Adapter) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return B ``[n, m, r]`` and A ``[n, r, k]`` of vectors ``[n, P]``."""
-    m, r, k = adapter.outputs, adapter.rank, adapter.inputs
-    up, down = rows[:, adapter.up : adapter.up + m * r], rows[:, adapter.down : adapter.down + r * k]
-    return up.reshape(-1, m, r), down.reshape(-1, r, k)
 
 
 def _factors(
@@ -160,7 +148,7 @@ def _factors(
     full = torch.full((len(report),), adapter.rank, device=deltas.device)
     ranks = full if ranks is None else to_device(ranks, deltas.device).to(torch.int64).minimum(full)
     kept = (torch.arange(adapter.rank, device=deltas.device) < ranks[:, None]).double()
-    up, down = _matrices(deltas, adapter)
+    up, down = adapter.factors(deltas)
     return Factors(
         (before[0] + up.double()) * kept[:, None, :],
         (before[1] + down.double()) * kept[:, :, None],

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.aggregation.last_updates import needs_alone
+from turnout.pieces.aggregation.last_updates import needs_alone, needs_single_draws
 from turnout.pieces.base import Aggregation, Slots, Weights
 from turnout.pieces.weighting.normalise import DivideByClients
 
@@ -32,6 +30,8 @@ class TrackedSum(Aggregation, name="tracked_sum"):
     attainable", NeurIPS 2025 (arXiv 2503.20117).
     """
 
+    replaces_state: ClassVar[bool] = True
+
     only_sums: ClassVar[bool] = True
     acts_alone: ClassVar[bool] = True
     adds_up: ClassVar[bool] = True
@@ -45,16 +45,7 @@ class TrackedSum(Aggregation, name="tracked_sum"):
         needs_alone(
             algorithm, DivideByClients, "FOCUS adds up the changes of all clients' gradients, each of them once"
         )
-        if algorithm.selection.repeats:
-            raise ConfigurationError(
-                f"{type(algorithm.selection).__name__} draws a client twice, whose gradient changes once and FOCUS's sum "
-                "twice: write also=(Uniform(10),)"
-            )
-
-    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Return nothing: no tensor changes in place."""
-        del report, state
-        return {}
+        needs_single_draws(algorithm, "whose gradient changes once and FOCUS's sum twice")
 
     def apply(
         self, weights: Weights, report: Report, state: State, federation: Federation

@@ -46,10 +46,15 @@ class Stateful(Piece, ABC):
     who report. A piece that says so changes nothing else in place. A server step is then taken before it is known whether
     its reports are free of NaN and infinity, and taken back if they are not, so that nobody waits for a GPU in between."""
 
+    replaces_state: ClassVar[bool] = False
+    """Whether `apply` returns new tensors and changes none of the state in place."""
+
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
         """Return which rows (int64) of which tensors `apply` changes in place; None if that is not known.
 
-        To be defined only where these are not the rows of `client_rows`.
+        To be defined only where these are neither none (`replaces_state`) nor the rows of `client_rows`.
         """
+        if self.replaces_state:
+            return {}
         known = {name: report.client for name in self.client_rows if name in state}
         return known if known or not state else None

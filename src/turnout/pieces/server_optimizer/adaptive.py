@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from turnout.core.checks import positive, refuse
 from turnout.core.schedule import Schedule, check_step_size, step_size
-from turnout.core.types import Federation, Report, State
+from turnout.core.types import Federation, State
 from turnout.pieces.base import Server
 
 
@@ -34,6 +35,8 @@ class Adaptive(Server):
 
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021.
     """
+
+    replaces_state: ClassVar[bool] = True
 
     lr: float | Schedule = 0.01
     beta1: float = 0.9
@@ -61,11 +64,6 @@ class Adaptive(Server):
         v = self.second_moment(state["v"], direction.square())
         lr = float(step_size(self.lr, np.asarray(version)))
         return params.addcdiv(m, v.sqrt().add_(self.tau), value=lr), {"m": m, "v": v}
-
-    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Return nothing: m and v are replaced, not changed in place."""
-        del report, state
-        return {}
 
 
 def check_offset(name: str, value: float) -> None:

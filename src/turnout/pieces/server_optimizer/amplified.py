@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-import numpy as np
 import torch
 
 from turnout.core.checks import count, positive
-from turnout.core.types import Federation, Report, State
+from turnout.core.types import Federation, State
 from turnout.pieces.base import Server
 
 
@@ -34,6 +34,8 @@ class Amplified(Server, name="amplified"):
     new communication-efficient algorithm and analysis", NeurIPS 2024.
     """
 
+    replaces_state: ClassVar[bool] = True
+
     period: int = 10
     gamma: float = 1.5
 
@@ -57,8 +59,3 @@ class Amplified(Server, name="amplified"):
         if not self.acts_alone(version):
             return params + direction, {"moved": moved}
         return params + direction.add(moved, alpha=self.gamma - 1.0), {"moved": torch.zeros_like(moved)}
-
-    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Return nothing: `moved` is replaced, not changed in place."""
-        del report, state
-        return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -46,6 +46,8 @@ class ServerAmsgrad(Server, name="amsgrad"):
 
     Reference: Wang et al., "FADAS: towards federated adaptive asynchronous optimization", ICML 2024.
     """
+
+    replaces_state: ClassVar[bool] = True
 
     lr: float | Schedule = 0.01
     beta1: float = 0.9
@@ -94,8 +96,3 @@ class ServerAmsgrad(Server, name="amsgrad"):
             lr, scale = lr / (1 - self.beta1 ** int(steps)), (1 - self.beta2 ** int(steps)) ** -0.5
         stepped = params.addcdiv(m, v_max.sqrt().mul_(scale).add_(self.epsilon), value=lr)
         return stepped, {"m": m, "v": v, "v_max": v_max, "steps": steps}
-
-    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Return nothing: all of the state is replaced, not changed in place."""
-        del report, state
-        return {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from turnout.core.schedule import Schedule, check_step_size, step_size
-from turnout.core.types import Federation, Report, State
+from turnout.core.types import Federation, State
 from turnout.pieces.base import Server
 from turnout.pieces.server_optimizer.adaptive import decay
 
@@ -34,6 +35,8 @@ class ServerMomentum(Server, name="momentum"):
     classification", 2019, section 4.3.
     """
 
+    replaces_state: ClassVar[bool] = True
+
     lr: float | Schedule = 0.3
     beta: float = 0.9
 
@@ -51,8 +54,3 @@ class ServerMomentum(Server, name="momentum"):
         """Step along the momentum."""
         v = direction.add(state["v"], alpha=self.beta)
         return params.add(v, alpha=float(step_size(self.lr, np.asarray(version)))), {"v": v}
-
-    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Return nothing: v is replaced, not changed in place."""
-        del report, state
-        return {}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 
 from turnout.core.checks import count, refuse
 from turnout.core.schedule import Schedule, check_step_size, step_size
-from turnout.core.types import Federation, Report, State
+from turnout.core.types import Federation, State
 from turnout.pieces.base import Server
 from turnout.pieces.server_optimizer.adaptive import decay
 
@@ -57,6 +58,8 @@ class ServerNesterov(Server, name="nesterov"):
     "Asynchronous local-SGD training for language modeling", 2024.
     """
 
+    replaces_state: ClassVar[bool] = True
+
     lr: float | Schedule = 0.7
     beta: float = 0.9
     every: int = 1
@@ -89,8 +92,3 @@ class ServerNesterov(Server, name="nesterov"):
             total, steps = torch.zeros_like(total), torch.zeros_like(steps)
         step = (direction / self.every).add(v, alpha=self.beta * share) if due or share else direction / self.every
         return params.add(step, alpha=lr), {"v": v, "total": total, "steps": steps}
-
-    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Return nothing: all of the state is replaced, not changed in place."""
-        del report, state
-        return {}

@@ -24,6 +24,8 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
         ConfigurationError: where nobody knows the rates, there are not N of them, or one is outside (0, 1].
     """
 
+    replaces_state: ClassVar[bool] = True
+
     reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
     participation: ClassVar[Whose] = "none"
 
@@ -64,11 +66,6 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
         """``1 / p`` of those who are there."""
         del version, federation
         return state["inverse"][torch.from_numpy(report.client)]
-
-    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Nothing: what somebody knows does not change."""
-        del report, state
-        return {}
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
         """``1 / p_n`` for everyone."""

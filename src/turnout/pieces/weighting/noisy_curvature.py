@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 
 from turnout.core.checks import positive
@@ -43,6 +42,8 @@ class DivideByNoisyCurvature(DivideByCurvature, ByOneNumber, name="divide_by_noi
     Reference: Li et al., "Fair resource allocation in federated learning", ICLR 2020.
     """
 
+    replaces_state: ClassVar[bool] = True
+
     divisor_is_public: ClassVar[bool] = True
     reads: ClassVar[Literal["timing", "own", "others"]] = "own"
     factors = Weighting.factors  # none: a bound is no factor that all reports have in common
@@ -65,11 +66,6 @@ class DivideByNoisyCurvature(DivideByCurvature, ByOneNumber, name="divide_by_noi
         """Return no release yet."""
         del federation
         return {"releases": torch.tensor(0)}
-
-    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Return none."""
-        del report, state
-        return {}
 
     def apply(
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation

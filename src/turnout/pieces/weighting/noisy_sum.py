@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 
 from turnout.core.checks import positive
@@ -34,6 +33,8 @@ class DivideByNoisySum(ByOneNumber, name="divide_by_noisy_sum"):
     State: ``releases []``, int64.
     """
 
+    replaces_state: ClassVar[bool] = True
+
     divisor_is_public: ClassVar[bool] = True
     factors = Weighting.factors  # none: a bound is no factor that all reports have in common
 
@@ -54,11 +55,6 @@ class DivideByNoisySum(ByOneNumber, name="divide_by_noisy_sum"):
         """Return no release yet."""
         del federation
         return {"releases": torch.tensor(0)}
-
-    def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
-        """Return none."""
-        del report, state
-        return {}
 
     def apply(
         self, weights: Weights, report: Report, version: int, state: State, federation: Federation
