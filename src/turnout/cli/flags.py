@@ -163,14 +163,6 @@ DryRun = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.", rich_help_panel=OUTCOME)]
 Ca = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate of who signed the server's.")]
 Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="This client's own certificate.")]
-Share = Annotated[float, typer.Option(metavar="S", help="Share of the clients who are asked, drawn at random.")]
-Stays = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="Also ask clients who come in so many seconds (default: until those who are there answered).",
-    ),
-]
 AdminToken = Annotated[
     Path | None,
     typer.Option(
@@ -188,7 +180,6 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
-
 
 Runs = Annotated[
     list[str], typer.Argument(metavar="[NAME=]FOLDER", help="Runs or comparisons; NAME is what to call a run.")

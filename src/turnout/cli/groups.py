@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
 
 from turnout.cli import flags
 
@@ -34,7 +36,10 @@ def takes(options: type[Options]) -> Callable[[Callable[[Options], None]], Calla
         hints = get_type_hints(options, include_extras=True)
         parameters = [
             inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=hints[field.name],
             )
             for field in fields(options)  # type: ignore[arg-type]
         ]
@@ -122,3 +127,33 @@ class RunsOptions:
 @dataclass(frozen=True, kw_only=True)
 class VariantsOptions(RunsOptions, ExperimentOptions, AlgorithmOption):
     """Options of commands that perform runs of one algorithm under different settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdministratorOptions:
+    """Options of commands by which an administrator asks a server."""
+
+    run: Annotated[
+        str, typer.Argument(metavar="RUN|URL", help="The folder of a server on this machine, or where a server is.")
+    ]
+    token: flags.AdminToken = None
+    ca: flags.Ca = None
+    certificate: flags.Certificate = None
+    key: flags.Key = None
+    plain: Annotated[bool, typer.Option("--json", help="What the server answers, as JSON.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurveyOptions(AdministratorOptions):
+    """Options of commands by which an administrator has a server ask its clients."""
+
+    share: Annotated[float, typer.Option(metavar="S", help="Share of the clients who are asked, drawn at random.")] = (
+        1.0
+    )
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Also ask clients who come in so many seconds (default: until those who are there answered).",
+        ),
+    ] = None
