@@ -10,6 +10,7 @@ from rich.text import Text
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import printable
+from turnout.deployment.wire.administrator import MOST_CODES
 
 if TYPE_CHECKING:
     from turnout.deployment.client.administrator import Administrator
@@ -18,7 +19,6 @@ Request = tuple[str, str, dict[str, Any] | None]
 """Method, path and body of a request of an administrator."""
 
 _FORMS = "name K NAME, ban K REASON, unban K, remove K, codes, codes add N, codes withdraw CODE, codes withdraw all"
-_MOST_CODES = 50  # that a server draws at a time
 
 
 def wanted(words: Sequence[str]) -> Request | None:
@@ -36,10 +36,10 @@ def wanted(words: Sequence[str]) -> Request | None:
             return "POST", f"/v1/admin/clients/{_number(client)}", {"change": change}
         case ["codes"]:
             return "GET", "/v1/admin/codes", None
-        case ["codes", "add", number] if 1 <= (codes := _number(number)) <= _MOST_CODES:
+        case ["codes", "add", number] if 1 <= (codes := _number(number)) <= MOST_CODES:
             return "POST", "/v1/admin/codes/add", {"number": codes}
         case ["codes", "add", number]:
-            raise ConfigurationError(f"codes add: got {number}, needed 1 to {_MOST_CODES} at a time")
+            raise ConfigurationError(f"codes add: got {number}, needed 1 to {MOST_CODES} at a time")
         case ["codes", "withdraw", code]:
             return "POST", "/v1/admin/codes/withdraw", {} if code == "all" else {"code": code}
         case ["ban", _]:

@@ -100,11 +100,6 @@ class Survey:
         self.open.discard(client)
         self.lost[client] = reason
 
-    def close(self) -> None:
-        """End it; whoever is still at work comes too late."""
-        self.lost |= dict.fromkeys(self.open, "late")
-        self.open.clear()
-
     @property
     def done(self) -> bool:
         """Whether everybody who was asked has answered, or will not."""

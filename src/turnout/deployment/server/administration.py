@@ -10,17 +10,15 @@ from typing import Any
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.verdicts import Refused, Verdict, hashed
+from turnout.deployment.wire.administrator import CHANGES
 from turnout.deployment.wire.edge import number
 from turnout.evaluation.queries import Question
 from turnout.protocol.survey import SURVEYS
 
 _LONGEST = 30 * 86_400.0  # seconds that an evaluation can go on
 
-CHANGES = ("name", "ban", "unban", "remove")
 MOST_CLIENTS = 1000
 """Clients of one page of the list."""
-MOST_CODES = 50
-"""One-time codes of one request: more would be too long for an entry of the journal."""
 
 
 class Administration:

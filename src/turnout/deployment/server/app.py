@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from turnout.deployment.server.administration import MOST_CODES, Administration
+from turnout.deployment.server.administration import Administration
 from turnout.deployment.server.current import CurrentModel
 from turnout.deployment.server.downloads import download
 from turnout.deployment.server.limits import Limits, Peers, network_of
@@ -31,15 +31,15 @@ from turnout.deployment.server.requests import (
     number_in_path,
     query_number,
     repr_digest,
-    task_of,
 )
 from turnout.deployment.server.requests import answer as answer_with
-from turnout.deployment.server.routes import PAGE_ROUTES, ROUTES
+from turnout.deployment.server.routes import PAGE_ROUTES, ROUTES, Route
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.status import client_file, metrics, page, status
 from turnout.deployment.server.store import StoreUnavailable
 from turnout.deployment.server.uploads import Uploads
 from turnout.deployment.server.verdicts import Refused, Verdict
+from turnout.deployment.wire.administrator import MOST_CODES
 from turnout.deployment.wire.edge import Malformed, number, text, whole
 from turnout.deployment.wire.format import LARGE, PROTOCOL, Assignment, WireError
 from turnout.deployment.wire.messages import ReportFormat
@@ -114,8 +114,7 @@ class Http:
             yield
 
         endpoints = [
-            routing.Route(each.path, _Endpoint(self, each.method, getattr(self, f"_{each.name}")))
-            for each in self._routes
+            routing.Route(each.path, _Endpoint(self, each, getattr(self, f"_{each.name}"))) for each in self._routes
         ]
         return routing.Router(endpoints, redirect_slashes=False, default=_nothing, lifespan=lifespan)
 
@@ -123,9 +122,11 @@ class Http:
         """Answer all who wait for work, because the server stops."""
         self._waiting.wake_all()
 
-    async def answer(self, handler: Handler, request: Request) -> Response:
+    async def answer(self, route: Route, handler: Handler, request: Request) -> Response:
         """Return what an endpoint answers; errors are turned into answers, too."""
         try:
+            if route.security == "administrator":
+                self._gate.administrator(request)
             response = await handler(request)
         except Refused as refused:
             response = answer_with(refused.verdict)
@@ -223,22 +224,22 @@ class Http:
         return response
 
     async def _task(self, request: Request) -> Response:
-        client, task = self._gate.client(request), task_of(request)
+        client, task = self._gate.client(request), number_in_path(request, "task")
         verdict = self.service.state_of(client, task)
         if verdict.body["state"] == "open":
             verdict.body["offset"] = self._uploads.offset(client, task)
         return answer_with(verdict)
 
     async def _heartbeat(self, request: Request) -> Response:
-        return answer_with(self.service.alive(self._gate.client(request), task_of(request)))
+        return answer_with(self.service.alive(self._gate.client(request), number_in_path(request, "task")))
 
     async def _fail(self, request: Request) -> Response:
         client, body = self._gate.client(request), await body_of(request, self._limits.body_seconds)
-        await self._answered(self.service.fail(client, task_of(request), text(body, "reason") or "died"))
+        await self._answered(self.service.fail(client, number_in_path(request, "task"), text(body, "reason") or "died"))
         return JSONResponse({})
 
     async def _report(self, request: Request) -> Response:
-        client, task = self._gate.client(request), task_of(request)
+        client, task = self._gate.client(request), number_in_path(request, "task")
         digest = digest_of(request)
         if (ended := self.service.ended(client, task, digest)) is not None:
             return answer_with(ended)
@@ -283,41 +284,35 @@ class Http:
         headers = {"x-content-type-options": "nosniff", "cache-control": "no-cache"}
         return Response(client_file("turnout.js"), headers=headers, media_type="text/javascript")
 
-    # What an administrator asks.
+    # What an administrator asks. `answer` has checked the token.
 
     async def _clients(self, request: Request) -> Response:
-        self._gate.administrator(request)
         return JSONResponse(self._administration.clients(query_number(request, "first", 0)))
 
     async def _client(self, request: Request) -> Response:
-        self._gate.administrator(request)
         client, body = number_in_path(request, "client"), await body_of(request, self._limits.body_seconds)
         change = text(body, "change") or ""
         return answer_with(await self._answered(self._administration.change(client, change, text(body, "text") or "")))
 
     async def _codes(self, request: Request) -> Response:
-        self._gate.administrator(request)
+        del request
         return JSONResponse(self._administration.codes())
 
     async def _add_codes(self, request: Request) -> Response:
-        self._gate.administrator(request)
         body = await body_of(request, self._limits.body_seconds)
         codes, written = self._administration.add_codes(whole(body, "number", 1, MOST_CODES, default=1))
         await self._answered(written)
         return JSONResponse({"codes": codes})
 
     async def _withdraw_codes(self, request: Request) -> Response:
-        self._gate.administrator(request)
         body = await body_of(request, self._limits.body_seconds)
         return answer_with(await self._answered(self._administration.withdraw(text(body, "code"))))
 
     async def _begin_survey(self, request: Request) -> Response:
-        self._gate.administrator(request)
         begun = self._administration.ask(await body_of(request, self._limits.body_seconds))
         return JSONResponse({"survey": await self._answered(begun)}, 201)
 
     async def _survey(self, request: Request) -> Response:
-        self._gate.administrator(request)
         return JSONResponse(self._administration.survey(number_in_path(request, "survey")))
 
     # What the service's thread and this one tell each other.
@@ -378,10 +373,16 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class _Endpoint:
-    """One address and the method by which it is asked."""
+    """Answer the requests of one route.
 
-    def __init__(self, http: Http, method: str, handler: Handler) -> None:
-        self._http, self._method, self._handler = http, method, handler
+    Args:
+        http: whose route it is.
+        route: the address, the method, and whose token it takes.
+        handler: makes the answer.
+    """
+
+    def __init__(self, http: Http, route: Route, handler: Handler) -> None:
+        self._http, self._route, self._handler = http, route, handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
@@ -392,10 +393,10 @@ class _Endpoint:
         if not admitted:
             reason = "too many requests of this address are in flight: try again later"
             response: Response = answer_with(Verdict(429, {"reason": reason, "seconds": 4.0}))
-        elif scope["method"] != self._method:
-            response = JSONResponse({"reason": f"this takes {self._method}"}, 405, {"allow": self._method})
+        elif scope["method"] != (method := self._route.method):
+            response = JSONResponse({"reason": f"this takes {method}"}, 405, {"allow": method})
         else:
-            response = await self._http.answer(self._handler, Request(scope, receive))
+            response = await self._http.answer(self._route, self._handler, Request(scope, receive))
         try:
             await response(scope, receive, send)
         except OSError as error:  # the connection is closed, and the client asks for the rest

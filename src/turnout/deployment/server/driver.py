@@ -26,6 +26,7 @@ from turnout.deployment.server.served import OVER, Applied, ServedRun
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Store
 from turnout.deployment.server.surveys import Surveys
+from turnout.deployment.wire.administrator import CHANGES
 from turnout.deployment.wire.format import Assignment
 from turnout.protocol.batch import Stepped
 from turnout.protocol.coordinator import Coordinator
@@ -228,7 +229,7 @@ class Driver:
             case "join" | "leave":
                 assert entry.client is not None
                 self._come_or_go(entry, entry.client, entry.data.get("reason", applied.left), applied)
-            case "name" | "ban" | "unban" | "remove":
+            case kind if kind in CHANGES:
                 assert entry.client is not None
                 self.roster.change(entry.client, entry.kind, entry.data.get("text", ""))
                 if entry.kind in REASONS:

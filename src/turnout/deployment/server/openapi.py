@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from turnout.deployment.server.routes import BINARY, JSON, ROUTES, Route
+from turnout.deployment.wire.administrator import CHANGES, MOST_CODES
 from turnout.deployment.wire.format import PROTOCOL
+from turnout.protocol.survey import SURVEYS
 from turnout.version import __version__
 
 Schema = dict[str, Any]
@@ -125,13 +127,13 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Change": _object(
         "change",
-        change={"enum": ["name", "ban", "unban", "remove"]},
+        change={"enum": list(CHANGES)},
         text=_PRINTABLE,
     ),
     "Changed": _object("client state", client=_whole(0, _BIG), state=_text()),
     "Survey": _object(
         "phase",
-        phase={"enum": ["evaluate", "query"]},
+        phase={"enum": list(SURVEYS)},
         share={**_NUMBER, "minimum": 0, "maximum": 1},
         seconds=_nullable(_NUMBER),
         question=_nullable(_FREE),
@@ -140,7 +142,7 @@ SCHEMAS: dict[str, Schema] = {
     "SurveyState": _object(
         "survey phase state version asked answered lost",
         survey=_whole(0, _BIG),
-        phase={"enum": ["evaluate", "query"]},
+        phase={"enum": list(SURVEYS)},
         state={"enum": ["open", "closed"]},
         version=_whole(0, _BIG),
         asked=_whole(0, _BIG),
@@ -148,7 +150,7 @@ SCHEMAS: dict[str, Schema] = {
         lost=_FREE,
         figures=_FREE,
     ),
-    "Number": _object(number=_whole(1, 50)),
+    "Number": _object(number=_whole(1, MOST_CODES)),
     "NewCodes": _object("codes", codes={"type": "array", "items": _text()}),
     "Code": _object(code=_PRINTABLE),
     "Codes": _object("used unused", used=_whole(0, _BIG), unused=_whole(0, _BIG), withdrawn=_whole(0, _BIG)),

@@ -22,7 +22,7 @@ from turnout.deployment.wire.edge import read_object
 CHUNK = 256 * 1024
 DIGEST = re.compile(r"[0-9a-f]{64}")
 _JSON = 16 * 1024  # bytes of the largest JSON body
-_TASK = re.compile(r"[0-9]{1,15}")
+_NUMBER = re.compile(r"[0-9]{1,15}")
 
 
 class Gate:
@@ -146,18 +146,6 @@ async def body_of(request: Request, seconds: float) -> dict[str, Any]:
     return read_object(body)
 
 
-def task_of(request: Request) -> int:
-    """Return the number of the task that a request is about.
-
-    Raises:
-        Refused: for a number that no task can have.
-    """
-    digits = request.path_params["task"]
-    if not _TASK.fullmatch(digits):
-        raise Refused(404, "there is no such task")
-    return int(digits)
-
-
 def number_in_path(request: Request, name: str) -> int:
     """Return the number in the path of a request, of what it is about.
 
@@ -165,7 +153,7 @@ def number_in_path(request: Request, name: str) -> int:
         Refused: for a number that nothing can have.
     """
     digits = request.path_params[name]
-    if not _TASK.fullmatch(digits):
+    if not _NUMBER.fullmatch(digits):
         raise Refused(404, f"there is no such {name}")
     return int(digits)
 
@@ -177,7 +165,7 @@ def query_number(request: Request, name: str, default: int) -> int:
         Refused: for anything else.
     """
     digits = request.query_params.get(name, str(default))
-    if not _TASK.fullmatch(digits):
+    if not _NUMBER.fullmatch(digits):
         raise Refused(400, f"{name} is a whole number of at most 15 digits")
     return int(digits)
 

@@ -24,6 +24,7 @@ from turnout.deployment.server.store import Entry, Outcome, Store
 from turnout.deployment.server.verdicts import Refused, Verdict, answer_of, hashed
 from turnout.deployment.server.visits import LostTasks, UnwrittenVisits
 from turnout.deployment.server.writer import Writer
+from turnout.deployment.wire.administrator import CHANGES
 from turnout.deployment.wire.format import Assignment
 from turnout.evaluation.queries import Question
 from turnout.protocol.published import Published
@@ -321,7 +322,7 @@ class Service(Writer):
             waiting.fail(applied.error)
         elif entry.kind in ("enrol", "codes"):
             waiting.answer(self.enrolment.written(entry) if entry.kind == "enrol" else self.enrolment.changed(entry))
-        elif entry.kind in ("name", "ban", "unban", "remove"):
+        elif entry.kind in CHANGES:
             assert entry.client is not None
             return [*applied.asked, *self._changed(entry.kind, entry.client, waiting)]
         elif entry.kind == "survey":

@@ -56,8 +56,7 @@ class Entry:
         time: seconds that the server has run until then, those before a restart included.
         wall: the clock on the wall, for people.
         kind: ``"start"``, ``"restart"``, ``"enrol"``, ``"join"``, ``"leave"``, ``"report"``, ``"fail"``, ``"timer"`` or
-            ``"survey"``; of an
-            administrator ``"name"``, ``"ban"``, ``"unban"``, ``"remove"`` or ``"codes"``.
+            ``"survey"``; of an administrator ``"name"``, ``"ban"``, ``"unban"``, ``"remove"`` or ``"codes"``.
         client: whom it is about.
         task: which task.
         digest: of a report, or of a client's token.
@@ -306,7 +305,7 @@ class Store:
                 raise
             raise ReportLost(f"the journal speaks of {path}, which cannot be read: {error}") from error
         if hashlib.sha256(body).hexdigest() != digest:
-            raise ReportLost(f"the journal speaks of {path}, which is damaged: its digest is another one")
+            raise _damaged(path)
         return body
 
     def report_file(self, digest: str) -> Path | None:
@@ -319,7 +318,7 @@ class Store:
         with suppress(FileNotFoundError):
             if path.stat().st_size >= LARGE:
                 if self.damaged([(path, digest)]):
-                    raise ReportLost(f"the journal speaks of {path}, which is damaged: its digest is another one")
+                    raise _damaged(path)
                 return path
         return None
 
@@ -401,6 +400,10 @@ def _tabulate(connection: sa.Connection, entry: Entry) -> None:
             free = CODES.c.client.is_(None)
             only = sa.true() if data["withdraw"] is None else CODES.c.code == data["withdraw"]
             connection.execute(CODES.delete().where(free, only))
+
+
+def _damaged(path: Path) -> ReportLost:
+    return ReportLost(f"the journal speaks of {path}, which is damaged: its digest is another one")
 
 
 def _refuse(error: Exception) -> None:

@@ -165,9 +165,8 @@ class Surveys:
             self._end(task, "late", applied)
         version, first = survey.asked.version, self._first_step
         seen = [first.get(client, version) < version for client in sorted(survey.answers)]
-        self._closed(
-            Closed(survey, np.array(seen, dtype=bool))
-        )  # before it is no longer open, for those who look meanwhile
+        # Before it is no longer open, for those who look meanwhile.
+        self._closed(Closed(survey, np.array(seen, dtype=bool)))
         del self.open[number], self._orders[number]
         self.timers.pop(-1 - number, None)
 

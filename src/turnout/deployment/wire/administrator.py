@@ -17,6 +17,10 @@ ADDRESS_FILE = "address.txt"
 """The file in a server's folder that holds the address at which it last listened."""
 TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{32,200}")
 """The form of every token."""
+CHANGES = ("name", "ban", "unban", "remove")
+"""What an administrator may change of a client."""
+MOST_CODES = 50
+"""One-time codes of one request: more would be too long for an entry of the journal."""
 
 
 def read_token(path: Path) -> str | None:
