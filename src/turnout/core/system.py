@@ -1,4 +1,4 @@
-"""What operating systems do in different ways: bring files to the disk, replace them, and say what the machine has.
+"""Flush and replace files, and read what the machine has, in ways that each operating system knows.
 
 Windows flushes no file that was opened for reading, opens no folder, and neither replaces nor deletes a file that somebody
 has open.

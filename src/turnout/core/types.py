@@ -26,7 +26,7 @@ BASE_OFFSET = "base_offset"
 
 
 class Adapter(NamedTuple):
-    """Where the vector ``[P]`` holds the factors of one low-rank update ``W + s B A``, see `turnout.engine.adapters`.
+    """Locate the factors of a low-rank update ``W + s B A`` in the vector ``[P]``, see `turnout.engine.adapters`.
 
     Attributes:
         layer: the name of the adapted layer.

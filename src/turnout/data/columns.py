@@ -22,7 +22,7 @@ _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.t
 
 
 class Transform(Protocol):
-    """What scikit-learn's transformers do."""
+    """Transform rows after fitting to others, as scikit-learn's transformers do."""
 
     def fit(self, frame: Any, y: Any = None, /) -> Any:
         """Learn from a frame and targets."""
@@ -96,7 +96,7 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class Transformed:
-    """What a transform of pandas frames makes of the columns.
+    """Apply a transform of pandas frames to the columns.
 
     Attributes:
         frame: of all rows.

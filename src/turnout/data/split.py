@@ -143,7 +143,7 @@ def _check(
 
 
 class _Roles(NamedTuple):
-    """How many clients never train, by what they are for."""
+    """Count the clients that never train, by what they are for."""
 
     unseen: int
     validation: int
@@ -237,7 +237,7 @@ def _hold(
 
 @dataclass(frozen=True, eq=False)
 class _Clients:
-    """Who holds what, and who plays which part; M clients train or never do.
+    """Map clients to their examples and their parts; M clients train or never do.
 
     Attributes:
         rows: what they hold, client after client.

@@ -64,7 +64,7 @@ def check_class_weights(weights: Any, num_classes: int | None) -> None:
 
 @dataclass(frozen=True)
 class ExampleWeights:
-    """How much an example counts: its own weight times that of its class, with mean 1 over all training examples.
+    """Return the weight of each example: its own times that of its class, with mean 1 over all training examples.
 
     ``v_i = s_i c_{y_i} / mean_j (s_j c_{y_j})`` with the mean over the training examples j of all clients, so that
 

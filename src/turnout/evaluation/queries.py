@@ -23,7 +23,7 @@ _ROWS = 4096  # examples that are summed at a time
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of the training examples of clients.
+    """Describe a query about the training examples of clients.
 
     Attributes:
         kind: ``"count"`` of examples; ``"mean"`` or ``"variance"``; ``"histogram"`` or ``"quantiles"`` by bins that all

@@ -19,7 +19,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class SumsForm:
-    """What each client gives in an evaluation.
+    """Describe the sums that each client gives in an evaluation.
 
     Attributes:
         groups: groups of labels whose examples are summed by themselves.
@@ -55,7 +55,7 @@ class SumsForm:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Whatever `ClientSums` needs of it, as plain values."""
+        """The groups, the metric and whether models are personal, as plain values, for `ClientSums`."""
         return {"groups": [list(group) for group in self.groups], "metric": self.metric, "personal": self.personal}
 
 

@@ -1,4 +1,4 @@
-"""What an administrator asks of a server."""
+"""Send the requests of an administrator to a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an administrator asks of a server while a run goes on: lists of clients, changes of them, and one-time codes."""
+"""Answer an administrator while a run goes on: list and change clients, deal one-time codes, begin surveys."""
 
 from __future__ import annotations
 

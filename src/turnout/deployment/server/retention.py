@@ -1,4 +1,4 @@
-"""What a server keeps of a long run: the reports of its last steps, and a checkpoint from which they are replayed.
+"""Keep the reports of the last steps of a long run, and a checkpoint from which they are replayed.
 
 A checkpoint that is kept for this is an anchor. The journal and the reports before the oldest anchor are deleted, so the disk
 does not fill up, and a replay from that anchor leads to the same model, bit for bit.

@@ -1,4 +1,4 @@
-"""What an administrator has said of clients, as the journal has it."""
+"""Keep names, bans and removals of clients, as the journal has them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from turnout.simulation.trained import Trained
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunSetting:
-    """What a server needs to know of a run: all but the model, of which it has the parameters.
+    """Hold what a server needs to know of a run: all but the model, of which it has the parameters.
 
     Attributes:
         algorithm, pace, rounds, seed, evaluate_every, evaluate_share, record_weights: of the experiment.
@@ -128,7 +128,7 @@ class RunSetting:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Setting(RunSetting):
-    """What a server runs between clients of turnout.
+    """Hold an experiment as a server runs it between clients of turnout.
 
     Attributes:
         objective: model and loss.

@@ -14,7 +14,7 @@ _LONGEST = 3600.0  # seconds
 
 
 class UnwrittenVisits:
-    """Who came and who went while nothing follows of it: written before the next entry of another kind.
+    """Keep visits of which nothing follows, and write them before the next entry of another kind.
 
     Of a client that came and went in between, nothing is written. What is not yet written when a server is killed is lost, as
     if the client had not asked yet; it asks again.

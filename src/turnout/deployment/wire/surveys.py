@@ -36,7 +36,7 @@ _UNIT = ("appeal_train", "appeal_test", "preferred")
 
 @dataclass(frozen=True)
 class SumsFormat:
-    """What an answer looks like, and what it can be.
+    """Describe the tensors of an answer, and check their values.
 
     Attributes:
         manifest: its tensors.
