@@ -103,10 +103,7 @@ def test_kills_at_every_operation(world, folder, reaper, undisturbed):
     """Server and clients die while they write, again and again; who comes back goes on from its folder."""
     deployed = world(RUN, folder=folder / "server", homes=folder / "homes", checkpoint_every=0.0)
     while not all(home.over for home in deployed.homes):
-        for row in range(len(deployed.homes)):
-            if reaper.left is None:
-                reaper.arm()
-            live(deployed, row)
+        live_all(deployed, reaper)
     assert min(reaper.kills.values()) >= KILLS
     reaper.left = None
     deployed.host.service.finish()
@@ -140,6 +137,14 @@ def live(deployed, row):
             deployed.homes[row] = home.reborn()
         if slept:
             return
+
+
+def live_all(deployed, reaper):
+    """Let all clients live, one after the other; the reaper is always armed."""
+    for row in range(len(deployed.homes)):
+        if reaper.left is None:
+            reaper.arm()
+        live(deployed, row)
 
 
 def revive(deployed):

@@ -23,7 +23,7 @@ from turnout.reporting.table import cells
 from turnout.simulation import Simulation
 
 from ..tiny import SIZES, classification
-from .test_crashes import KILLS, live, reaper
+from .test_crashes import KILLS, live_all, reaper
 
 __all__ = ["reaper"]
 
@@ -153,10 +153,7 @@ def test_kills_at_every_operation(world, folder, reaper):
     whole = world(run, folder=folder / "whole").run().host.driver
     deployed = world(run, folder=folder / "server", homes=folder / "homes", checkpoint_every=0.0)
     while not all(home.over for home in deployed.homes):
-        for row in range(len(deployed.homes)):
-            if reaper.left is None:
-                reaper.arm()
-            live(deployed, row)
+        live_all(deployed, reaper)
     reaper.left = None
     assert min(reaper.kills.values()) >= KILLS
     deployed.host.service.finish()

@@ -7,9 +7,9 @@ import torch
 import turnout as to
 from turnout.deployment.server.replay import replay
 from turnout.pieces.aggregation import SecureSum
-from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL
+from .world import simulated_in_order
 
 SECURE = SecureSum(largest=64.0, min_clients=2, threshold=0.51)
 UNEQUAL = to.Population(speed=to.speed.Speed(compute=to.delay.Constant(1.0), spread=1.0, per="task"))
@@ -28,22 +28,6 @@ RECIPES = {
 
 def run(algorithm, pace, rounds=5):
     return to.Experiment(DATA, to.models.Logistic(), algorithm, UNEQUAL, pace=pace, rounds=rounds, evaluate_every=2)
-
-
-def simulated(experiment, monkeypatch):
-    """A finished simulation, and the clients whose reports arrived in it, of all phases, in their order."""
-    simulation, order = Simulation(experiment), []
-    scheduler = simulation.coordinator.scheduler
-    reported = scheduler.reported
-
-    def noted(time, client, task, version):
-        order.append(client)
-        reported(time, client, task, version)
-
-    monkeypatch.setattr(scheduler, "reported", noted)
-    for _ in range(experiment.rounds):
-        simulation.round()
-    return simulation, order
 
 
 def answer(deployed, order):
@@ -66,7 +50,7 @@ def begin(deployed):
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_deployment_has_the_bits_of_a_simulation(world, monkeypatch, recipe, pace):
     experiment = run(RECIPES[recipe], PACES[pace])
-    simulation, order = simulated(experiment, monkeypatch)
+    simulation, order = simulated_in_order(experiment, monkeypatch)
     deployed = world(experiment)
     begin(deployed)
     answer(deployed, order)
@@ -85,7 +69,7 @@ def test_a_deployment_has_the_bits_of_a_simulation(world, monkeypatch, recipe, p
 def test_a_server_that_starts_again_in_the_midst_of_sums_goes_on(world, monkeypatch, saved):
     """From checkpoints, and from the journal alone: between any two reports of any phase."""
     experiment = run(RECIPES["fedau"], PACES["two of two"], rounds=4)
-    simulation, order = simulated(experiment, monkeypatch)
+    simulation, order = simulated_in_order(experiment, monkeypatch)
     deployed = world(experiment, checkpoint_every=1e9)
     begin(deployed)
     phases = set()

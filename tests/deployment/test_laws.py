@@ -16,6 +16,7 @@ from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL, RECIPES, experiment
+from .world import simulated_in_order
 
 SOME = (
     "fedau", "fedavg", "fedprox", "fednova", "folb", "folb_two_set", "fednu", "scaffold_p", "fedavg_p", "ditto", "maxfl",
@@ -73,17 +74,7 @@ def buffered(algorithm, **pace):
 def test_buffered_deployment_is_simulation(world, monkeypatch, algorithm, pace):
     """With the order of arrival of the simulation, the deployment has its model."""
     run = buffered(algorithm, **pace)
-    simulation, order = Simulation(run), []
-    scheduler = simulation.coordinator.scheduler
-    reported = scheduler.reported
-
-    def noted(time, client, task, version):
-        order.append(client)
-        reported(time, client, task, version)
-
-    monkeypatch.setattr(scheduler, "reported", noted)
-    for _ in range(run.rounds):
-        simulation.round()
+    simulation, order = simulated_in_order(run, monkeypatch)
     deployed = world(run)
     for home in deployed.homes:  # all are there; the last one to come has the server begin
         home.step(deployed.host)

@@ -22,6 +22,7 @@ from ..laws.recipes import DATA, LOCAL
 from ..tiny import report
 from .test_privacy import advance, backup, restored
 from .test_secure_sum import run_without
+from .world import turn_without
 
 Z, ROUNDS = 0.5, 3
 SECURE = SecureSum(fraction_bits=20, largest=1.0)
@@ -207,15 +208,7 @@ def test_a_server_opens_no_sum_with_less_noise_than_it_counts(world, gone, opens
     deployed = world(run(SHARES, rounds=1))
     left = deployed.homes[:gone]
     for _ in range(40):
-        for home in deployed.homes:
-            held = deployed.host.driver.task_of(home.state.client)
-            if home in left and home.over is None and held is not None and held.phase == "mask":
-                home.over = "its process ended"
-                deployed.host.call(home.client.leave())
-            elif home.over is None:
-                home.turn(deployed.host)
-        deployed.clock.now += 1.0
-        deployed.host.pump()
+        turn_without(deployed, left, "mask")
     history = deployed.host.driver.ledger.history
     assert deployed.host.driver.version == 1
     assert history.participation["client"].to_pylist() == ([*range(gone, 8)] if opens else [])

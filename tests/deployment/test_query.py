@@ -29,7 +29,7 @@ from turnout.population.availability import Everyone
 
 from ..laws.recipes import DATA, LOCAL
 from .test_administration import token_of
-from .test_crashes import KILLS, live, reaper
+from .test_crashes import KILLS, live_all, reaper
 from .test_evaluate import experiment
 from .test_network import cli
 from .test_privacy import private
@@ -151,10 +151,7 @@ def test_kills_during_queries(world, folder, reaper):
         deployed.host.pump()
         numbers.append(number.result())
         while deployed.host.driver.surveys.open:
-            for row in range(len(deployed.homes)):
-                if reaper.left is None:
-                    reaper.arm()
-                live(deployed, row)
+            live_all(deployed, reaper)
         reaper.left = None
     for number in numbers:
         found = answer(deployed, number)

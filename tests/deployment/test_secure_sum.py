@@ -26,7 +26,7 @@ from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL, RECIPES
 from ..tiny import federation, report
-from .world import Home
+from .world import Home, turn_without
 
 
 def run(algorithm, rounds=4, **options):
@@ -163,15 +163,7 @@ def test_a_server_step_never_sees_an_update(world, monkeypatch):
 def run_without(deployed, gone, phase):
     """Let time pass until the run is over; the process of one client ends when it is asked for a phase."""
     for _ in range(60):
-        for home in deployed.homes:
-            held = deployed.host.driver.task_of(home.state.client)
-            if home is gone and held is not None and held.phase == phase:
-                home.over = "its process ended"
-                deployed.host.call(home.client.leave())
-            elif home.over is None:
-                home.turn(deployed.host)
-        deployed.clock.now += 1.0
-        deployed.host.pump()
+        turn_without(deployed, [gone], phase)
         if deployed.host.driver.over:
             break
 

@@ -17,6 +17,7 @@ from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Store
 from turnout.deployment.server.verdicts import hashed
+from turnout.simulation import Simulation
 
 from . import agreement
 
@@ -222,3 +223,32 @@ class World:
             if all(home.over for home in self.homes):
                 return self
         raise AssertionError(f"not over after {turns} turns: version {self.host.driver.version}")
+
+
+def simulated_in_order(experiment, monkeypatch):
+    """A finished simulation, and the clients whose reports arrived in it, of all phases, in their order."""
+    simulation, order = Simulation(experiment), []
+    scheduler = simulation.coordinator.scheduler
+    reported = scheduler.reported
+
+    def noted(time, client, task, version):
+        order.append(client)
+        reported(time, client, task, version)
+
+    monkeypatch.setattr(scheduler, "reported", noted)
+    for _ in range(experiment.rounds):
+        simulation.round()
+    return simulation, order
+
+
+def turn_without(deployed, gone, phase):
+    """Let a second pass; the processes of some clients end when they are asked for a phase."""
+    for home in deployed.homes:
+        held = deployed.host.driver.task_of(home.state.client)
+        if home in gone and home.over is None and held is not None and held.phase == phase:
+            home.over = "its process ended"
+            deployed.host.call(home.client.leave())
+        elif home.over is None:
+            home.turn(deployed.host)
+    deployed.clock.now += 1.0
+    deployed.host.pump()
