@@ -213,6 +213,8 @@ GOOD = {"num_examples": 4, "loss": 2.0, "score": 3.0}
         ({"num_examples": 0, "score": 0.0}, "a client without examples declines"),
         ({"loss": float("nan")}, "loss holds NaN or infinity"),
         ({"loss": float("inf")}, "loss holds NaN or infinity"),
+        ({"loss": 1.7e308}, "loss is beyond 1e100"),
+        ({"loss": -1.1e100}, "loss is beyond 1e100"),
         ({"more": 1.0}, "nobody asked for 'more'"),
         ({"appeal_train": 2.0}, "needed 0 to 1"),
         ({"group_score": [1.0, 2.0]}, "group_score is"),

@@ -27,6 +27,7 @@ from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import SumsForm
 
 _MOST = 1 << 40  # examples that a client may claim
+_LARGEST = 1e100  # of any other sum: the squares of sums over all clients do not overflow
 _COUNTS = ("num_examples", "group_examples", "counts")
 _SHARES = {"score": "num_examples", "shared_score": "num_examples", "group_score": "group_examples"}
 """Sums of numbers from 0 to 1 where examples have labels, and the examples that they are over."""
@@ -65,13 +66,15 @@ class SumsFormat:
         """Return the sums of an answer, as plain values.
 
         Raises:
-            WireError: for other tensors, NaN or infinity, and sums that no examples have.
+            WireError: for other tensors, NaN, infinity, numbers beyond 1e100, and sums that no examples have.
         """
         del client, version, repeat
         tensors = decode(body, self.manifest)
         for name, value in tensors.items():
             if not is_finite(value):
                 raise WireError(f"{name} holds NaN or infinity")
+            if bool((value.double().abs() > _LARGEST).any()):
+                raise WireError(f"{name} is beyond 1e100")
             if name in _COUNTS and not bool(((value >= 0) & (value <= _MOST)).all()):
                 raise WireError(f"{name} is {value.flatten().tolist()[:3]}, needed 0 to 2^40")
         if "num_examples" in tensors and int(tensors["num_examples"][0]) == 0:

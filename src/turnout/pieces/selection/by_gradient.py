@@ -21,7 +21,8 @@ from turnout.pieces.local.measurements import GradientNorm, Inexactness, StartGr
 class _ByScore(Selection):
     """Draw `cohort_size` times with replacement, a client with a probability proportional to its score >= 0.
 
-    All zero scores make it uniform. Reports with NaN or infinity are left out, and scores that overflow count as zero.
+    All zero scores make it uniform. Reports with NaN or infinity are left out. Scores that overflow or are negative, as no
+    honest client's are, count as zero.
 
     With `by_examples` the objective is ``f = sum_k p_k F_k``, ``p_k = n_k / n`` ("the approach we take throughout", section
     II-A), and ``grad f`` is the mean of gradients weighted by examples. With `scores_by_examples`, too, a client's score is
@@ -46,7 +47,7 @@ class _ByScore(Selection):
         if not len(measured):
             return measured.client
         scores = self.scores(measured)
-        scores = np.where(np.isfinite(scores), scores, 0.0)
+        scores = np.where(np.isfinite(scores) & (scores > 0), scores, 0.0)
         scores = scores if scores.any() else np.ones_like(scores)
         # Divided by the largest first, because a sum of the largest numbers may overflow.
         edges = np.cumsum(scores / scores.max())
