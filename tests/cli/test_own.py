@@ -63,8 +63,8 @@ def test_a_run_of_it_goes_on(turnout: Callable[..., Any], small: tuple[str, ...]
     assert half.to_pylist() == whole.to_pylist()
 
 
-@pytest.fixture
-def sent(turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path) -> Path:
+@pytest.fixture(params=["algorithm", "data"])
+def sent(request: pytest.FixtureRequest, turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path) -> Path:
     """The folder of a run, sent by somebody who had it name a file that leaves a mark where it is run."""
     folder = tmp_path / "sent"
     assert turnout("run", "--rounds", "2", *small, "--quiet", "--folder", folder).exit_code == 0
@@ -73,7 +73,7 @@ def sent(turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path) ->
         "from turnout import fedau as recipe, Experiment\n"
     )
     settings = json.loads((folder / "settings.json").read_text())
-    settings["algorithm"] = {"name": f"{folder / 'evil.py'}:recipe"}
+    settings[request.param]["name"] = f"{folder / 'evil.py'}:recipe"
     storage.save(folder, {"settings.json": storage.json_writer(settings)})
     return folder
 
@@ -89,6 +89,8 @@ def sent(turnout: Callable[..., Any], small: tuple[str, ...], tmp_path: Path) ->
         ("replay", "sent"),
         ("report", "sent"),
         ("export", "sent", "model.safetensors"),
+        ("plot", "sent", "--output", "x.svg"),
+        ("table", "sent"),
     ],
 )
 def test_nothing_in_a_folder_runs_code(door: tuple[str, ...], sent: Path, turnout: Callable[..., Any]) -> None:
@@ -103,6 +105,8 @@ def test_nothing_in_a_folder_runs_code(door: tuple[str, ...], sent: Path, turnou
         assert f"add --code {sent}/evil.py" in result.stderr
     else:
         assert result.exit_code == 0, result.output
+    if door[0] == "report" and "evil" in json.loads((sent / "settings.json").read_text())["data"]["name"]:
+        assert "no picture of who holds what: sent names code" in result.stderr.replace("\n", " ")
     load(sent)
     load_record(sent)
     assert not sent.with_name("mark").exists()

@@ -269,8 +269,7 @@ def settings_in(folder: Path, code: Sequence[Path]) -> tuple[Experiment, Setting
             raise CheckpointError(f"{source} is damaged: needed FILE.py:EXPERIMENT")
         own.refuse_code(name, folder, code)
         return experiment_of(name, ())
-    own.refuse_code(found := saved(folder), folder, code)
-    settings = Settings.of(found)
+    settings = Settings.of(saved(folder, code))
     return settings.experiment(settings.declared()), settings
 
 

@@ -79,10 +79,15 @@ def environment_of(folders: list[Path]) -> dict[str, str] | None:
     return {name: str(value) for name, value in words.items() if value is not None}
 
 
-def data_of(folders: list[Path]) -> FederatedData | None:
-    """Return the data of the first run, for the picture of who holds what, where they can be had."""
+def data_of(folders: list[Path], code: Sequence[Path] = ()) -> FederatedData | None:
+    """Return the data of the first run, for the picture of who holds what, where they can be had.
+
+    Args:
+        folders: of runs.
+        code: files that their settings may name.
+    """
     try:
-        return Settings(saved(run_folders(folders)[0])).data()
+        return Settings(saved(run_folders(folders)[0], code)).data()
     except TurnoutError as error:
         say(f"no picture of who holds what: {error}", style="yellow")
         return None

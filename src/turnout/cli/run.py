@@ -91,13 +91,28 @@ def _nothing(text: str) -> None:
 def save(settings: Settings, folder: Path) -> None:
     """Keep the settings of a run in its folder, unless they are there: another worker may be at the run."""
     path = folder / SETTINGS
-    if not storage.is_whole(path) or saved(folder) != settings.table:
+    if not storage.is_whole(path) or _recorded(folder) != settings.table:
         with storage.locked(folder, patience=storage.PATIENCE):
             storage.save(folder, {SETTINGS: storage.json_writer(settings.table)})
 
 
-def saved(folder: Path) -> Table:
-    """Return the settings of the run in a folder."""
+def saved(folder: Path, code: Sequence[Path] = ()) -> Table:
+    """Return the settings of the run in a folder, to be used.
+
+    Args:
+        folder: of the run.
+        code: files that the settings may name.
+
+    Raises:
+        CheckpointError: where the folder does not say.
+        ConfigurationError: where the settings name other code.
+    """
+    own.refuse_code(found := _recorded(folder), folder, code)
+    return found
+
+
+def _recorded(folder: Path) -> Table:
+    """Return the settings of the run in a folder, which may name anybody's code: only to compare."""
     return storage.read_json(
         folder / SETTINGS, instead="give the folder of a run that `turnout run` or `turnout compare` made"
     )
@@ -165,8 +180,7 @@ def resumed(folder: Path, layers: Sequence[Table], code: Sequence[Path], *, alon
         raise ConfigurationError(
             f"{folder} has its settings: leave --config, --folder and --algorithm out beside --resume"
         )
-    own.refuse_code(found := saved(folder), folder, code)
-    return Settings.of(found, *layers)
+    return Settings.of(saved(folder, code), *layers)
 
 
 def conclude(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from turnout.cli.errors import guarded
-from turnout.cli.flags import Runs
+from turnout.cli.flags import Code, Runs
 
 EPILOG = r"""[bold]Examples[/bold]
 
@@ -29,6 +29,7 @@ def report(
     title: Annotated[
         str, typer.Option(metavar="TEXT", help="Heading of the page.")
     ] = "Federated training with turnout",
+    code: Code = None,
 ) -> None:
     """Write one HTML file with the tables and figures of finished runs; it needs nothing else."""
     from turnout.cli.output import show
@@ -38,5 +39,7 @@ def report(
     records, paths = records_of(folders), [Path(text.rpartition("=")[2]) for text in folders]
     show(rich_tables(comparison(records)))
     target = output or paths[0] / "report.html"
-    path = write_report(records, target, data=data_of(paths), title=title, environment=environment_of(paths))
+    path = write_report(
+        records, target, data=data_of(paths, code or ()), title=title, environment=environment_of(paths)
+    )
     typer.echo(f"report: {path}")
