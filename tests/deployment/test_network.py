@@ -221,6 +221,18 @@ def test_a_client_gives_up(folder, monkeypatch):
     assert "patience: got -1.0, needed a finite number > 0" in cli("join", nobody, *options, "-1", code=2)
 
 
+def test_a_swarm_runs_no_file_that_a_server_names(folder, monkeypatch):
+    """Where the name of the data comes from the server, it is no file of this machine."""
+    (folder / "mine.py").write_text(f"open({str(folder / 'mark')!r}, 'w')\ndef examples():\n    return None\n")
+    told = {"settings": {**announced(SETTINGS), "data": {"name": f"{folder}/mine.py:examples"}}, "describes": {}}
+    monkeypatch.setattr("turnout.deployment.client.join.announcement", lambda *_: told)
+    said = cli("swarm", "http://127.0.0.1:9", code=2)
+    assert "the server's settings name a file (data =" in said
+    told["settings"] = None
+    assert "give yours with --experiment FILE.py:EXPERIMENT" in cli("swarm", "http://127.0.0.1:9", code=2)
+    assert not (folder / "mark").exists()
+
+
 def test_settings_of_a_server_name_no_files():
     """Whatever a server says, nothing on the client's machine is read or run because of it."""
     told = {"settings": announced(SETTINGS), "describes": {}, "input_shape": [64], "num_classes": 10}

@@ -130,11 +130,7 @@ def clients_experiment(
 
 def _from_settings(announcement: Mapping[str, Any], data: str) -> Experiment:
     """Build the experiment that a server's settings describe."""
-    table = announcement.get("settings")
-    if not isinstance(table, dict):
-        raise ConfigurationError(
-            "the server's experiment is a Python file: give yours with --experiment FILE.py:EXPERIMENT"
-        )
+    table = _settings_of(announcement)
     table = {name: value for name, value in table.items() if name in TOLD} | {"availability": {"name": "everyone"}}
     own_data = ".py:" in data
     if own_data:
@@ -182,6 +178,26 @@ def section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a section of settings that a server sent."""
     found = table.get(name, {})
     return found if isinstance(found, Mapping) else {"name": found}
+
+
+def _settings_of(announcement: Mapping[str, Any]) -> dict[str, Any]:
+    table = announcement.get("settings")
+    if not isinstance(table, dict):
+        raise ConfigurationError(
+            "the server's experiment is a Python file: give yours with --experiment FILE.py:EXPERIMENT"
+        )
+    return table
+
+
+def data_set_of(announcement: Mapping[str, Any]) -> str:
+    """Return the data set that a server's settings name.
+
+    Raises:
+        ConfigurationError: where it has no settings, or they name a file in place of a data set.
+    """
+    name = str(section(_settings_of(announcement), "data").get("name", ""))
+    _refuse_names_of_files(name, "data")
+    return name
 
 
 def _own_data(name: str, announcement: Mapping[str, Any]) -> FederatedData:

@@ -8,7 +8,6 @@ import typer
 
 from turnout.cli import flags
 from turnout.cli.errors import guarded
-from turnout.core.checks import ConfigurationError
 
 EPILOG = r"""[bold]Examples[/bold]
 
@@ -46,7 +45,7 @@ def swarm(
 ) -> None:
     """Have many clients of a simulation's population come and go at a real server, over HTTP, in one process."""
     from turnout.cli import layers
-    from turnout.cli.deployed import clients_experiment, needs, section
+    from turnout.cli.deployed import clients_experiment, data_set_of, needs
     from turnout.cli.output import say
     from turnout.cli.settings import Settings
 
@@ -60,11 +59,7 @@ def swarm(
     flags.use_threads(threads)
     connection = Connection(url.rstrip("/"), ca, certificate, key)
     told = announcement(connection)
-    name = str(section(told.get("settings") or {}, "data").get("name", ""))
-    if not name and experiment is None:
-        raise ConfigurationError(
-            "the server's experiment is a Python file: give yours with --experiment FILE.py:EXPERIMENT"
-        )
+    name = "" if experiment is not None else data_set_of(told)
     mine, _ = clients_experiment(told, name, experiment, 0, "cpu")
     own = [flags.layer(availability=availability), *map(layers.override, overrides or ())]
     if any(own):
