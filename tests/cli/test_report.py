@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from turnout.record import storage
+
 Turnout = Callable[..., Any]
 
 
@@ -113,3 +115,17 @@ def test_figures_say_what_they_leave_out_and_refuse_other_formats(turnout: Turno
     result = turnout("plot", *two, "-o", "accuracy.doc")
     assert result.exit_code == 2
     assert "output: got 'accuracy.doc', needed a file that ends in .pdf, .svg, .png" in result.stderr
+
+
+def test_names_in_folders_do_not_reach_the_terminal_as_commands(turnout: Turnout, small: Sequence[str]) -> None:
+    """Somebody who sends a folder can write any name into it: no escape sequence of it is written, nor markup obeyed."""
+    assert turnout("run", "--rounds", 2, *small, "--folder", "sent").exit_code == 0
+    config = json.loads(Path("sent/config.json").read_text())
+    config["algorithm"]["name"] = "\x1b[2J\x1b]0;owned\x07[red]no markup[/red]"
+    storage.save(Path("sent"), {"config.json": storage.json_writer(config)})
+    for command in (("report", "sent"), ("table", "sent"), ("table", "sent", "--format", "csv")):
+        result = turnout(*command)
+        assert result.exit_code == 0, result.output
+        assert "owned" in result.stdout
+        assert "[red]no markup" in result.stdout
+        assert not set("\x1b\x07") & set(result.output)

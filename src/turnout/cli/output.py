@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from turnout.cli.settings import Settings
 from turnout.comparison import Stopped
@@ -35,7 +37,18 @@ def say(text: str, style: str = "") -> None:
 def show(result: RenderableType) -> None:
     """Write a result."""
     wide = None if sys.stdout.isatty() else _WIDE
-    Console(width=wide, highlight=False, markup=False, emoji=False).print(result)
+    Console(width=wide, highlight=False, markup=False, emoji=False).print(Printable(result))
+
+
+@dataclass(frozen=True)
+class Printable:
+    """Render without control characters in the text: names in folders and answers may be anybody's."""
+
+    result: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for text, style, control in console.render(self.result, options):
+            yield Segment(text if control else printable(text, len(text)), style, control)
 
 
 def console() -> Console:

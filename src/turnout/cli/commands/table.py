@@ -46,13 +46,14 @@ def table(
     """Write a table of finished runs: mean and spread over seeds, and a paired t-test against the first algorithm."""
     from turnout.cli.report import records_of, table_of
     from turnout.core.checks import known_name
+    from turnout.core.display import printable
     from turnout.record.storage import replace_files
 
     known_name("format", format, ("latex", "csv", "markdown", "html"))
     known_name("spread", spread, ("std", "interval"))
     text = table_of(records_of(folders), format, columns, spread == "interval", window)
     if output is None:
-        typer.echo(text, nl=False)
+        typer.echo(printable(text, len(text)), nl=False)
     else:
         replace_files({output: lambda part: part.write_text(text, encoding="utf-8") and None})
         typer.echo(f"table: {output}")
