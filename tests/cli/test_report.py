@@ -121,7 +121,7 @@ def test_names_in_folders_do_not_reach_the_terminal_as_commands(turnout: Turnout
     """Somebody who sends a folder can write any name into it: no escape sequence of it is written, nor markup obeyed."""
     assert turnout("run", "--rounds", 2, *small, "--folder", "sent").exit_code == 0
     config = json.loads(Path("sent/config.json").read_text())
-    config["algorithm"]["name"] = "\x1b[2J\x1b]0;owned\x07[red]no markup[/red]"
+    config["algorithm"]["name"] = "a\x1b[2J\x1b]0;owned\x07[red]no markup[/red]"
     storage.save(Path("sent"), {"config.json": storage.json_writer(config)})
     for command in (("report", "sent"), ("table", "sent"), ("table", "sent", "--format", "csv")):
         result = turnout(*command)
