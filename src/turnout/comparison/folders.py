@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from turnout.core.checks import CheckpointError, DataError
+from turnout.core.display import printable
 from turnout.experiment import Experiment
 from turnout.record import checkpoint, storage
 from turnout.record.describe import describe, differences
@@ -62,7 +63,7 @@ def load_record(folder: str | Path) -> RunRecord:
             f"the run in {folder} is not finished ({saved} of {config['rounds']} rounds): go on with "
             f"`{checkpoint.command(folder)}`, or leave it out"
         )
-    return RunRecord(config["algorithm"]["name"], config["seed"], history, config)
+    return RunRecord(printable(config["algorithm"]["name"]), config["seed"], history, config)
 
 
 def _stopped_after(folder: Path) -> int | None:
