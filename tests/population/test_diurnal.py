@@ -87,3 +87,10 @@ def test_figures_of_a_pattern_known_by_heart():
     assert figures["correlation"][0] == pytest.approx(0.0, abs=0.03)  # a row has one pair less
     with pytest.raises(ConfigurationError, match="more than a day of 40"):
         presence_figures(here, 40)
+
+
+@pytest.mark.parametrize("options", [{"renewal": 1e-300}, {"renewal_spread": 1e20}])
+def test_renewals_beyond_all_bounds_are_bounded(options):
+    """Who hardly ever renews stays as drawn, and who always does is drawn anew, without a warning."""
+    shares = presence(Diurnal(amplitude=0.0, never=0.0, **options).bind(200, None, 0), 50)
+    assert 0.0 < shares.mean() < 1.0

@@ -91,7 +91,8 @@ class Diurnal(Availability, name="diurnal"):
             (mean_peak + np.pi) % (2 * np.pi) - np.pi, self.peak_concentration, num_clients
         )
         spread = self.renewal_spread * generator("phone renewals", seed).standard_normal(num_clients)
-        renewal = np.minimum(self.renewal * np.exp(spread), 0.99)
+        with np.errstate(over="ignore"):
+            renewal = np.clip(self.renewal * np.exp(spread), 1e-12, 0.99)  # 1 - 1e-300 is 1, and would never renew
         hold = (1 - renewal) ** (self.seconds_per_round / _TEN_MINUTES)
         keys = stream("availability", seed), stream("availability renewal", seed)
         return BoundDiurnal(num_clients, rates, peaks, self.amplitude, hold, self.seconds_per_round, *keys)
