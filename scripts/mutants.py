@@ -1,4 +1,4 @@
-"""Draw faults at random from the syntax of some files, for ``python scripts/mutation.py --random 60``.
+"""Draw faults at random from the syntax of some files, for ``python -m scripts.mutation --random 60``.
 
 A draw changes one operator, constant or condition: comparisons, arithmetic, `and` and `or`, `not`, numbers, True and False,
 and whether a raise or a plain call happens. ``scripts/mutants.toml`` says which tests look at a file.

@@ -1,6 +1,6 @@
 """Put faults in, one at a time, and see whether the tests notice.
 
-``python scripts/mutation.py [--jobs 2] [--only weighting]`` runs, for every fault of ``scripts/faults.toml``, the few test
+``python -m scripts.mutation [--jobs 2] [--only weighting]`` runs, for every fault of ``scripts/faults.toml``, the few test
 files that are named with it, in a copy of the tree. A fault is caught where a test fails or runs into the time limit. It
 prints a line for each and a table by folder, and fails where a fault survives. The tests must pass without a fault. A
 fault whose old text does not stand in its file exactly once is an error, so that the list follows the code.
@@ -24,7 +24,7 @@ from pathlib import Path
 from queue import Queue
 from typing import NamedTuple
 
-from mutants import Mutant, drawn
+from scripts.mutants import Mutant, drawn
 
 ROOT = Path(__file__).parents[1]
 COPIED = ("src", "tests", "pyproject.toml")
@@ -45,18 +45,20 @@ class Fault(NamedTuple):
         """The change in words."""
         return f"{self.old!r} -> {self.new!r}"
 
-    def check(self) -> None:
-        """Stop where the old text does not stand in the file exactly once."""
-        found = (ROOT / "src/turnout" / self.file).read_text(encoding="utf-8").count(self.old)
-        if found != 1:
-            sys.exit(f"{self.file} holds {found} times {self.old!r}, needed once: see to scripts/faults.toml")
+    @property
+    def errors(self) -> Iterator[str]:
+        """Why the fault does not fit the tree: its code must occur in its file exactly once, and its tests must exist."""
+        path = ROOT / "src/turnout" / self.file
+        count = path.read_text(encoding="utf-8").count(self.old) if path.exists() else 0
+        if count != 1:
+            yield f"scripts/faults.toml: {self.old!r} occurs {count} times in src/turnout/{self.file}, needed once"
         for test in self.tests:
             if not (ROOT / "tests" / test).exists():
-                sys.exit(f"there is no tests/{test}: see to {self.file} in scripts/faults.toml")
+                yield f"scripts/faults.toml: {self.file} names tests/{test}, which does not exist"
 
 
-def faults(only: list[str]) -> Iterator[Fault]:
-    """Read the faults of files whose name holds one of these texts; all without any."""
+def faults(only: Sequence[str] = ()) -> Iterator[Fault]:
+    """Read the faults of files whose name contains one of these texts; all faults by default."""
     with (ROOT / "scripts/faults.toml").open("rb") as file:
         for name, of_file in tomllib.load(file).items():
             for old, new in of_file["faults"]:
@@ -133,17 +135,18 @@ def main() -> None:
     parser.add_argument(
         "--passing", action="store_true", help="the tests were seen to pass without a fault: do not try it"
     )
-    parser.add_argument("--check", action="store_true", help="only see that each fault fits the code")
     parser.add_argument("--random", type=int, default=0, metavar="N", help="draw so many faults in place of the list")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
-    given = parser.parse_args()
-    some: Sequence[Fault | Mutant] = drawn(given.random, given.seed, given.only) if given.random else []
-    for fault in [] if given.random else (some := list(faults(given.only))):
-        fault.check()
-    if given.check:
-        return
+    options = parser.parse_args()
+    some: Sequence[Fault | Mutant]
+    if options.random:
+        some = drawn(options.random, options.seed, options.only)
+    else:
+        some = listed = list(faults(options.only))
+        if errors := [error for fault in listed for error in fault.errors]:
+            sys.exit("\n".join(errors))
     caught, survived = Counter[str](), Counter[str]()
-    for fault, noticed, seconds in tried(some, given.jobs, given.passing):
+    for fault, noticed, seconds in tried(some, options.jobs, options.passing):
         (caught if noticed else survived)[fault.file.split("/")[0]] += 1
         what = "caught  " if noticed else "SURVIVED"
         print(f"{what} {seconds:5.1f} s  {fault.file}: {fault.what}", flush=True)

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from scripts.mutation import faults
 
 import turnout as to
 from turnout import _MODULES
@@ -69,6 +70,14 @@ def test_the_extra_all_is_all() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     named = {name for text in extras["all"] for name in re.findall(r"[a-z]+", text.partition("[")[2])}
     assert named == extras.keys() - {"all", "docs", "dev", "flower"}  # flwr allows few versions of what it needs
+
+
+def test_every_fault_fits_the_code() -> None:
+    listed = list(faults())
+    assert len(listed) > 150
+    assert not [error for fault in listed for error in fault.errors]
+    assert len(set(listed)) == len(listed)
+    assert not [fault for fault in listed if fault.old == fault.new]
 
 
 def test_everything_that_the_readme_writes_is_there() -> None:

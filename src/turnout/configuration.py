@@ -136,15 +136,16 @@ class Configuration:
                 f"{name}: sampling hides a client only where the server alone decides who takes part, and here clients "
                 f"come when they like: leave {name} out, or write availability='everyone', no dropout and synchronous rounds"
             )
-        if not plan.is_searched:
+        if plan.budget is not None and not plan.is_searched:
             plan.check(self.rounds)
 
     def check_budget(self) -> None:
-        """Refuse a new run that would exceed its privacy budget, where it takes a search to know.
+        """Refuse a new run that would exceed its privacy budget, or whose epsilon cannot be computed for want of a package.
 
-        One that goes on has what was found when it began.
+        Clients of a server do not call it: they spend nothing, and need no package. A run that goes on uses the correlation
+        that was searched when it began.
         """
-        if (plan := self.algorithm.privacy) is not None and plan.is_searched:
+        if (plan := self.algorithm.privacy) is not None:
             plan.check(self.rounds)
 
     def _check_kinds(self) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import cache
 
 from turnout.deployment.server.openapi import SCHEMAS, document
 from turnout.deployment.server.routes import JSON, ROUTES
@@ -47,10 +48,19 @@ def _inside(value, schema, where):
     return found
 
 
+DOCUMENT = document()
+
+
+@cache
+def _pattern(path):
+    """The pattern of the paths that a route answers."""
+    return re.compile(re.sub(r"{\w+}", "[^/]+", path))
+
+
 def route_of(path):
     """The route that answers a path; None for one that no route has."""
     for route in ROUTES:
-        if re.fullmatch(re.sub(r"{\w+}", "[^/]+", route.path), path):
+        if _pattern(route.path).fullmatch(path):
             return route
     return None
 
@@ -66,7 +76,7 @@ def check(path, status, headers, body):
     if route is None:
         assert status == 404
         return
-    responses = document()["paths"][route.path][route.method.lower()]["responses"]
+    responses = DOCUMENT["paths"][route.path][route.method.lower()]["responses"]
     assert str(status) in responses, f"{route.path} answers {status}: {body[:200]!r}"
     content = responses[str(status)].get("content", {})
     if status == 400 and not body:  # the connection was cut, and nobody reads it

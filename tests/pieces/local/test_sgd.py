@@ -6,6 +6,7 @@ from torch import nn
 from turnout import ConfigurationError, Sgd, models
 from turnout.core.schedule import Halving
 from turnout.core.types import Task
+from turnout.data.transforms import Transform
 from turnout.engine.choice import Engine
 from turnout.engine.cohort import Clients
 from turnout.engine.objective import Objective
@@ -106,9 +107,10 @@ def test_a_pass_goes_on_where_it_stopped(tiny):
     assert Sgd().memory(10, torch.float32) == {"steps_done": ((), torch.int64)}
 
 
-def test_lanes_may_start_from_different_versions(tiny):
-    """As in a buffer of reports: each lane has its own parameters and its own step size."""
-    local = Sgd(lr=Halving(0.4, start=3, every=100), steps=2, sampling="fresh")
+@pytest.mark.parametrize("work", [{"steps": 2}, {"steps": None, "epochs": 1}], ids=["equal", "unequal"])
+def test_lanes_may_start_from_different_versions(tiny, work):
+    """As in a buffer of reports: each lane has its own parameters and its own step size, however much work it has."""
+    local = Sgd(lr=Halving(0.4, start=3, every=100), sampling="fresh", **work)
     starts = torch.stack([MODEL_START, MODEL_START + 0.1, MODEL_START - 0.1])
     versions = np.array([4, 0, 2])
     together, _ = trained(local, tiny, [3, 7, 0], task=Task(starts, versions, seed=1))
@@ -117,6 +119,24 @@ def test_lanes_may_start_from_different_versions(tiny):
         alone, _ = trained(local, tiny, [k], task=task)
         assert torch.equal(alone.delta[0], together.delta[row])
     assert list(together.version) == [4, 0, 2]
+
+
+def test_transforms_have_a_key_for_each_minibatch_of_each_client(tiny):
+    seen = []
+
+    class Seen(Transform):
+        random = True
+
+        def apply(self, x, keys):
+            seen.append(keys)
+            return x
+
+    objective = Objective(MODEL.build((16,), 4), engine="one_by_one")
+    clients = Clients(np.array([0, 7]), np.array([0, 7]), tiny.train, objective, (Seen(),))
+    memory = {"steps_done": torch.zeros(2, dtype=torch.int64)}
+    Sgd(steps=2, batch_size=4).train(Task(objective.initial, 3, seed=1), memory, clients, ())
+    keys = torch.cat([keys.flatten() for keys in seen])
+    assert len(keys) == len(keys.unique()) == 16
 
 
 def test_the_task_is_not_changed(tiny):
