@@ -70,7 +70,7 @@ def without_metadata(picture: Path) -> None:
 
 def front() -> Path:
     """Draw what the demo shows: who takes part when, who holds rare digits, and how well these are recognised."""
-    from turnout.cli.run import saved
+    from turnout.cli.runs import saved
     from turnout.cli.settings import Settings
     from turnout.comparison.folders import load_records, run_folders
     from turnout.reporting.style import dress, new_figure

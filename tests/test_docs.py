@@ -19,10 +19,8 @@ import typer.main
 from typer.testing import CliRunner
 
 import turnout as to
-from turnout.cli import sweep as cli_sweep
 from turnout.cli.app import app
-from turnout.comparison.study import corners, space_of
-from turnout.reporting.grid import by_name
+from turnout.cli.sweep import Plan
 from turnout.trackers.tracker import Tracker
 
 ROOT = Path(__file__).parents[1]
@@ -138,9 +136,7 @@ def test_settings_of_a_command_line_are_there(line, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text("\n".join(block for block in blocks if ".run(" not in block), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for name in ("run_grid", "run_trials"):
-        monkeypatch.setattr(
-            cli_sweep, name, lambda asked, *_: seen.append(asked.plan(by_name(corners(space_of(asked.axes)))))
-        )
+        monkeypatch.setattr(Plan, name, lambda plan, *_: seen.append(plan.settings(plan.ends())))
     monkeypatch.setattr(Tracker, "_module", staticmethod(lambda *_: None))  # trackers' packages are no part of dev
     outcome = CliRunner().invoke(app, words if words[0] == "sweep" else [*words, "--print-config"])
     assert outcome.exit_code == 0, outcome.output

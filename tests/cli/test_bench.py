@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from turnout.cli import bench
+from turnout.comparison import bench
 from turnout.comparison.bench import WORKLOADS, machine
 from turnout.engine import threads as crew
 
@@ -67,8 +69,8 @@ def test_several_workloads_have_a_process_each(turnout: Turnout, monkeypatch: py
     class Ended:
         returncode, stdout = 0, json.dumps({"workload": "W?", "client_updates_per_s": 1234.5})
 
-    monkeypatch.setattr(bench.sys, "argv", ["turnout", "bench", "W2", "W3", "--rounds", "2"])
-    monkeypatch.setattr(bench.subprocess, "run", lambda command, **_: calls.append(command[1:]) or Ended)
+    monkeypatch.setattr(sys, "argv", ["turnout", "bench", "W2", "W3", "--rounds", "2"])
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: calls.append(command[1:]) or Ended)
     shown = turnout("bench", "W2", "W3", "--rounds", 2)
     assert shown.exit_code == 0
     assert "1,234" in shown.stdout

@@ -6,7 +6,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from turnout.cli.clients import wanted
+from turnout.cli.commands.clients import request_of
 from turnout.core.checks import ConfigurationError
 
 from ..children import command_line
@@ -75,7 +75,7 @@ def _number(folder):
 )
 def test_other_words_are_refused_with_what_to_write(words, said):
     with pytest.raises(ConfigurationError, match=said):
-        wanted(words)
+        request_of(words)
 
 
 def test_a_folder_without_a_server_is_refused(turnout, tmp_path):

@@ -7,19 +7,25 @@ import pytest
 
 import turnout as to
 from turnout import exports
-from turnout.cli.commands.listing import KINDS
-from turnout.cli.listing import CATALOGUE
+from turnout.cli.commands.listing import USAGE
+from turnout.cli.names import LISTED
 
 HELP = """
 import os, sys
+from typer.main import get_command
 from turnout.cli import app
-for words in (["--help"], ["run", "--help"], ["list", "--help"]):
-    app(words, standalone_mode=False)
-os.environ |= {"_TURNOUT_COMPLETE": "complete_bash", "COMP_WORDS": "turnout run --algorithm fedav", "COMP_CWORD": "3"}
-try:
-    app([], prog_name="turnout")
-except SystemExit:
-    pass
+def show(words, command):
+    app([*words, "--help"], standalone_mode=False)
+    for name, inner in getattr(command, "commands", {}).items():
+        show([*words, name], inner)
+show([], get_command(app))
+os.environ["_TURNOUT_COMPLETE"] = "complete_bash"
+for line in ("turnout run --algorithm fedav", "turnout compare fedau fedav"):
+    os.environ |= {"COMP_WORDS": line, "COMP_CWORD": "3"}
+    try:
+        app([], prog_name="turnout")
+    except SystemExit:
+        pass
 heavy = {"torch", "numpy", "pyarrow"} & set(sys.modules)
 print("heavy:", sorted(heavy))
 """
@@ -29,11 +35,11 @@ def test_help_and_completion_import_nothing_heavy() -> None:
     shown = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True).stdout
     assert "turnout compare fedau average_participating --seeds 3" in shown
     assert "turnout list algorithms" in shown
-    assert shown.endswith("fedavg\nfedavg_p\nfedavgm\nheavy: []\n")
+    assert shown.endswith(2 * "fedavg\nfedavg_p\nfedavgm\n" + "heavy: []\n")
 
 
 def test_every_kind_that_is_completed_can_be_listed() -> None:
-    assert list(KINDS) == [*CATALOGUE, "settings"]
+    assert list(USAGE) == [*LISTED, "settings"]
 
 
 def test_the_package_has_what_it_names_and_nothing_else() -> None:

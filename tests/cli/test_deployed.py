@@ -9,7 +9,8 @@ from torch.nn import ReLU
 
 from turnout import ConfigurationError
 from turnout.algorithms import ALGORITHMS
-from turnout.cli.deployed import announced, clients_experiment, functions_of
+from turnout.cli.deployed import announced
+from turnout.cli.joining import clients_experiment, functions_of
 from turnout.cli.names import AGGREGATIONS, ALSO, PACES, SELECTIONS, SERVER_OPTIMIZERS
 from turnout.cli.settings import Settings
 from turnout.deployment.client.worker import Computer

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from turnout.cli.listing import CATALOGUE
+from turnout.cli.names import LISTED
 from turnout.cli.options import options_of
 from turnout.cli.settings import Settings
 from turnout.core.checks import TurnoutError
@@ -48,7 +48,7 @@ def layers(draw: st.DrawFn) -> dict[str, Any]:
     kind = draw(st.sampled_from([*SECTIONS, *BESIDE, "sgd"]))
     if kind == "sgd":
         return {"local": draw(options(Sgd))}
-    name, piece = draw(st.sampled_from(list(CATALOGUE[kind][1].items())))
+    name, piece = draw(st.sampled_from(list(LISTED[kind].items())))
     table = draw(options(piece))
     if kind in BESIDE:
         return {"also": {name: table}}

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from turnout.cli.listing import CATALOGUE
+from turnout.cli.names import LISTED
 
 Turnout = Callable[..., Any]
 
 
-@pytest.mark.parametrize("kind", CATALOGUE)
+@pytest.mark.parametrize("kind", LISTED)
 def test_every_name_is_listed(kind: str, turnout: Turnout) -> None:
     result = turnout("list", kind)
     assert result.exit_code == 0, result.output
     named = {line.split()[0] for line in result.stdout.splitlines() if line.strip()}
-    assert set(CATALOGUE[kind][1]) <= named
+    assert set(LISTED[kind]) <= named
 
 
 def test_options_and_their_defaults_are_listed(turnout: Turnout) -> None:
@@ -32,7 +32,7 @@ def test_options_and_their_defaults_are_listed(turnout: Turnout) -> None:
 
 def test_everything_is_listed_without_a_kind(turnout: Turnout) -> None:
     shown = turnout("list").stdout
-    for kind in (*CATALOGUE, "settings"):
+    for kind in (*LISTED, "settings"):
         assert f"{kind}: " in shown
 
 

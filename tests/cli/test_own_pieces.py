@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from turnout.cli.deployed import _refuse_names_of_files
+from turnout.cli.joining import _refuse_names_of_files
 from turnout.cli.layers import override
 from turnout.cli.settings import Settings
 from turnout.core.checks import ConfigurationError

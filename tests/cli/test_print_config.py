@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from turnout import ALGORITHMS
-from turnout.cli.compare import asked as planned_comparison
+from turnout.cli.compare import planned as planned_comparison
 from turnout.cli.dry_run import planned
 from turnout.cli.layers import read
 from turnout.cli.print_config import completed

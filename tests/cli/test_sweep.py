@@ -159,7 +159,7 @@ def test_axes_are_read_from_text_and_tables() -> None:
         (("--grid", "local.lr=0.1,-1"), "local.lr=-1: local.lr: got -1"),
         (("--grid", "local.lrr=1"), "local.lrr=1: unknown option 'local.lrr'"),
         (("--grid", "algorithm=fedau,mifaa"), "algorithm=mifaa: unknown algorithm 'mifaa'"),
-        (("--grid", "data.num_clients=0"), "num_clients-0: data.num_clients: got 0"),
+        (("--grid", "data.num_clients=0"), "data.num_clients: got 0"),
         (("--grid", "local.lr=1", "--metric", "rounds"), "metric: rounds needs to_accuracy"),
         (("--grid", "local.lr=1", "--to-accuracy", "70"), "to_accuracy: got 70.0, needed a share"),
         (("--grid", "local.lr=1", "--threads", "0"), "threads: got 0, needed a whole number >= 1"),

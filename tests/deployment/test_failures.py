@@ -11,7 +11,7 @@ from safetensors.torch import load, load_file
 
 import turnout as to
 from turnout import Experiment, Population, fedau
-from turnout.cli.serve import norm_bound, task_seconds
+from turnout.cli.commands.serve import norm_bound, task_seconds
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
 from turnout.deployment.server import driver as drivers
 from turnout.deployment.server import reports as reading

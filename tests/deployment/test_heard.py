@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 
 import turnout as to
-from turnout.cli.status import heard_table, rows_of
+from turnout.cli.commands.status import heard_table, rows_of
 from turnout.data.federated import Shards
 from turnout.deployment.server.heard import DECILES, summary
 from turnout.deployment.server.ledger import Ledger

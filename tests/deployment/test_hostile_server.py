@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from turnout.cli.deployed import _Text
+from turnout.cli.logs import TextLines
 from turnout.core.display import printable
 from turnout.core.signals import Flag
 from turnout.deployment.client.join import Connection, Joined, ServerSilent, announcement, fetch, send
@@ -270,7 +270,7 @@ def test_what_a_server_says_is_shown_without_its_escapes():
     assert printable("a\nb\tc") == "a\nb�c"
     record = logging.LogRecord("turnout.client", logging.INFO, "", 0, "dropped", (), None)
     record.reason = ESCAPES
-    assert "\x1b" not in _Text().format(record)
+    assert "\x1b" not in TextLines().format(record)
     figures = {
         "run": ESCAPES, "algorithm": "a", "pace": "p", "state": "s", "version": 1, "rounds": 2, "enrolled": 1, "there": 1,
         "at_work": 0, "dropped": {ESCAPES: 1}, "curves": {ESCAPES: [[1, ESCAPES]]}, "healthy": True,

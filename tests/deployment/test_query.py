@@ -11,9 +11,9 @@ import torch
 from rich.console import Console
 
 from turnout import Experiment, Population, ditto, fedau, models
+from turnout.cli.commands.surveys import shown
 from turnout.cli.deployed import announced
 from turnout.cli.settings import Settings
-from turnout.cli.surveys import shown
 from turnout.deployment.client.join import Connection
 from turnout.deployment.client.session import Client, Manners
 from turnout.deployment.client.swarm import Swarm

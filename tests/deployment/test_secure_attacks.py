@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import turnout as to
-from turnout.cli.status import rows_of
+from turnout.cli.commands.status import rows_of
 from turnout.deployment.client.masker import Masker
 from turnout.deployment.client.session import Call
 from turnout.deployment.server.extra_phases import ExtraPhases

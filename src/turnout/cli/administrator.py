@@ -10,72 +10,75 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import RenderableType
 
+from turnout.cli.command import argument, option, options, switch
+from turnout.cli.console import show
 from turnout.cli.errors import RunFailed
-from turnout.cli.groups import AdministratorOptions
-from turnout.cli.output import show
+from turnout.cli.groups import ConnectionOptions, needs
 from turnout.core.checks import ConfigurationError
 
 if TYPE_CHECKING:
     from turnout.deployment.client.administrator import Administrator
 
 
-def ask(
-    options: AdministratorOptions,
-    request: Callable[[Administrator], dict[str, Any]],
-    shown: Callable[[dict[str, Any]], RenderableType],
-) -> None:
-    """Ask a server, and write what it answers: as JSON, or for people.
+@options
+class AdministratorOptions(ConnectionOptions):
+    """Options of commands by which an administrator asks a server."""
 
-    Args:
-        options: which server, and with which token.
-        request: asks it.
-        shown: an answer, for people.
+    run: str = argument("The folder of a server on this machine, or where a server is.", "RUN|URL")
+    token: Path | None = option(
+        "The administrator's token (default: TURNOUT_ADMIN_TOKEN, or admin.token in the folder).", "FILE"
+    )
+    plain: bool = switch("What the server answers, as JSON.", "--json")
 
-    Raises:
-        ConfigurationError: as `administrator` does.
-        RunFailed: where the server does not answer, or refuses.
-    """
-    who = administrator(options)
-    from turnout.deployment.client.administrator import AdministrationFailed
+    def ask(
+        self, request: Callable[[Administrator], dict[str, Any]], shown: Callable[[dict[str, Any]], RenderableType]
+    ) -> None:
+        """Ask the server, and write what it answers: as JSON, or for people.
 
-    try:
-        answer = request(who)
-    except AdministrationFailed as failed:
-        raise RunFailed(str(failed)) from None
-    if options.plain:
-        typer.echo(json.dumps(answer))
-    else:
-        show(shown(answer))
+        Args:
+            request: asks it.
+            shown: an answer, for people.
 
+        Raises:
+            ConfigurationError: as `administrator` does.
+            RunFailed: where the server does not answer, or refuses.
+        """
+        administrator = self.administrator()
+        from turnout.deployment.client.administrator import AdministrationFailed
 
-def administrator(options: AdministratorOptions) -> Administrator:
-    """Return who administers a server.
+        try:
+            answer = request(administrator)
+        except AdministrationFailed as failed:
+            raise RunFailed(str(failed)) from None
+        if self.plain:
+            typer.echo(json.dumps(answer))
+        else:
+            show(shown(answer))
 
-    The folder of a server on this machine says where it listens and holds the token. Without one, the token is that of
-    ``--token`` or the variable TURNOUT_ADMIN_TOKEN.
+    def administrator(self) -> Administrator:
+        """Return who administers the server.
 
-    Raises:
-        ConfigurationError: where there is no such folder or address, or no token.
-    """
-    from turnout.cli.deployed import needs
+        The folder of a server on this machine says where it listens and holds the token. Without one, the token is that of
+        ``--token`` or the variable TURNOUT_ADMIN_TOKEN.
 
-    needs("join", "httpx2")
-    from turnout.deployment.client.administrator import Administrator
-    from turnout.deployment.client.join import Connection
-    from turnout.deployment.wire.administrator import ADDRESS_FILE, TOKEN_FILE, VARIABLE, read_file, read_token
+        Raises:
+            ConfigurationError: where there is no such folder or address, or no token.
+        """
+        needs("join", "httpx2")
+        from turnout.deployment.client.administrator import Administrator
+        from turnout.deployment.wire.administrator import ADDRESS_FILE, TOKEN_FILE, VARIABLE, read_file, read_token
 
-    run, token = options.run, options.token
-    url, folder = run.rstrip("/"), Path(run)
-    if not run.startswith(("http://", "https://")):
-        if not (folder / ADDRESS_FILE).is_file():
+        url, folder = self.run, Path(self.run)
+        if not url.startswith(("http://", "https://")):
+            if not (folder / ADDRESS_FILE).is_file():
+                raise ConfigurationError(
+                    f"{url} is neither the address of a server (https://HOST:PORT) nor the folder of one that has run: give "
+                    "either"
+                )
+            url = (folder / ADDRESS_FILE).read_text(encoding="utf-8", errors="replace").strip()
+        token = read_token(folder / TOKEN_FILE) if self.token is None else read_file(self.token)
+        if token is None:
             raise ConfigurationError(
-                f"{run} is neither the address of a server (https://HOST:PORT) nor the folder of one that has run: give "
-                "either"
+                f"no token of the administrator: set {VARIABLE}, or give --token FILE, such as the server's {TOKEN_FILE}"
             )
-        url = (folder / ADDRESS_FILE).read_text(encoding="utf-8", errors="replace").strip()
-    found = read_token(folder / TOKEN_FILE) if token is None else read_file(token)
-    if found is None:
-        raise ConfigurationError(
-            f"no token of the administrator: set {VARIABLE}, or give --token FILE, such as the server's {TOKEN_FILE}"
-        )
-    return Administrator(Connection(url, options.ca, options.certificate, options.key, timeout=60.0), found)
+        return Administrator(self.connection(url, timeout=60.0), token)

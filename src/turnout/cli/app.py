@@ -7,62 +7,48 @@ from typing import Annotated
 import typer
 
 from turnout.cli import errors
+from turnout.cli.command import examples
 from turnout.cli.commands import (
     bench,
     clients,
     compare,
     conform,
     data,
-    evaluate,
     export,
     join,
     listing,
-    plot,
-    protocol,
-    query,
     replay,
     report,
     reproduce,
     run,
     serve,
     status,
+    surveys,
     swarm,
     sweep,
-    table,
 )
 from turnout.version import __version__
 
-EPILOG = r"""[bold]Begin with[/bold]
-
+EPILOG = examples("""
 turnout run --algorithm fedau --data digits
-
 turnout compare fedau average_participating --seeds 3
+turnout list algorithms
+""")
 
-turnout list algorithms"""
 
-app = typer.Typer(
-    name="turnout",
-    help="Federated learning for clients who come and go.",
-    epilog=EPILOG,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-)
-_data = typer.Typer(
-    name="data",
-    help="List data sets, fetch them, look at who would hold what.",
-    epilog=data.EPILOG,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+def _application(name: str, text: str, epilog: str) -> typer.Typer:
+    """Return an application without commands, which shows its help where none is named."""
+    return typer.Typer(
+        name=name,
+        help=text,
+        epilog=epilog,
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+    )
 
-_protocol = typer.Typer(
-    name="protocol",
-    help="What the author of a client in another language needs.",
-    epilog=protocol.EPILOG,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+
+app = _application("turnout", "Federated learning for clients who come and go.", EPILOG)
 
 
 def _version(wanted: bool) -> None:
@@ -90,28 +76,20 @@ def turnout(
         raise typer.BadParameter("torchrun is for turnout run; other commands start processes of their own: --jobs")
 
 
-app.command(epilog=run.EPILOG)(run.run)
-app.command(epilog=compare.EPILOG)(compare.compare)
-app.command(epilog=sweep.EPILOG)(sweep.sweep)
-app.command(epilog=reproduce.EPILOG)(reproduce.reproduce)
-app.command(epilog=report.EPILOG)(report.report)
-app.command(epilog=table.EPILOG)(table.table)
-app.command(epilog=plot.EPILOG)(plot.plot)
-app.command(epilog=export.EPILOG)(export.export)
-app.command(epilog=bench.EPILOG)(bench.bench)
-app.command(epilog=serve.EPILOG)(serve.serve)
-app.command(epilog=join.EPILOG)(join.join)
-app.command(epilog=swarm.EPILOG)(swarm.swarm)
-app.command(epilog=conform.EPILOG)(conform.conform)
-app.command(epilog=status.EPILOG)(status.status)
-app.command(epilog=clients.EPILOG)(clients.clients)
-app.command(epilog=evaluate.EPILOG)(evaluate.evaluate)
-app.command(epilog=query.EPILOG)(query.query)
-app.command(epilog=replay.EPILOG)(replay.replay)
-app.command("list", epilog=listing.EPILOG)(listing.listing)
-_data.command("list", epilog=data.LIST_EPILOG)(data.catalogue)
-_data.command(epilog=data.FETCH_EPILOG)(data.fetch)
-_data.command("show", epilog=data.SHOW_EPILOG)(data.show_data)
+for command in (
+    run.run, compare.compare, sweep.sweep, reproduce.reproduce, report.report, report.table, report.plot, export.export,
+    bench.bench, serve.serve, join.join, swarm.swarm, conform.conform, status.status, clients.clients, surveys.evaluate,
+    surveys.query, replay.replay,
+):  # fmt: skip
+    command.add_to(app)
+listing.listing.add_to(app, "list")
+
+_data = _application("data", "List data sets, fetch them, look at who would hold what.", data.EPILOG)
+data.catalogue.add_to(_data, "list")
+data.fetch.add_to(_data)
+data.show_data.add_to(_data, "show")
 app.add_typer(_data)
-_protocol.command(epilog=protocol.VECTORS_EPILOG)(protocol.vectors)
+
+_protocol = _application("protocol", "What the author of a client in another language needs.", conform.VECTORS_EPILOG)
+conform.vectors.add_to(_protocol)
 app.add_typer(_protocol)

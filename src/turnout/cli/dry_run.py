@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 
+from turnout.cli.runs import about, experiments
 from turnout.cli.settings import Settings
-from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.federated import FederatedData
 from turnout.experiment import Experiment
 from turnout.simulation.simulation import Simulation
+
+Figures = Mapping[str, int | str]
 
 
 def planned(experiment: Experiment) -> dict[str, int | str]:
@@ -55,9 +55,6 @@ def planned(experiment: Experiment) -> dict[str, int | str]:
     }
 
 
-Figures = Mapping[str, int | str]
-
-
 def table_of(figures: Figures) -> Table:
     """Return the figures as a table."""
     table = Table("what would run", "", box=SIMPLE_HEAD)
@@ -66,42 +63,32 @@ def table_of(figures: Figures) -> Table:
     return table
 
 
-def tables_of(many: Mapping[str, Figures], runs: int, what: str) -> list[Table]:
+def planned_of_all(plan: Mapping[str, Settings], seeds: Sequence[int], what: str, runs: int | None = None) -> Group:
     """Return a table of what several experiments have in common, and one with a line for each of what they have not.
 
     Args:
-        many: the figures of each, by name.
-        runs: how many runs there would be.
+        plan: the settings of each, which would run with every seed; the sizes are those of the first.
+        seeds: of the runs.
         what: an experiment is called: ``"algorithm"``.
-    """
-    names = list(dict.fromkeys(name for figures in many.values() for name in figures))
-    unlike = [name for name in names if len({figures.get(name) for figures in many.values()}) > 1]
-    first = next(iter(many.values()))
-    found = [table_of({"runs": runs, **{name: first[name] for name in names if name not in unlike}})]
-    if unlike:
-        found.append(table := Table(what, *unlike, box=SIMPLE_HEAD))
-        for name, figures in many.items():
-            table.add_row(name, *(_text(figures.get(column, "\u2013")) for column in unlike))
-    return found
-
-
-def planned_of_all(plan: Mapping[str, Settings], seeds: Sequence[int], what: str, runs: int | None = None) -> Group:
-    """Return the tables of a plan, each of which would run with every seed; the sizes are those of the first.
+        runs: how many there would be; None is every experiment with every seed.
 
     Raises:
         ConfigurationError: for what a run would refuse, with the name of what it is.
     """
-    loaded: dict[str, FederatedData] = {}
-    found = {}
-    for name, settings in plan.items():
-        ours = settings.seeded(seeds[0])
-        key = json.dumps(ours.table["data"], sort_keys=True)
-        try:
-            loaded[key] = loaded.get(key) or ours.data()
-            found[name] = planned(ours.experiment(loaded[key]))
-        except (ConfigurationError, DataError) as error:
-            raise type(error)(f"{name}: {error}") from error
-    return Group(*tables_of(found, runs or len(plan) * len(seeds), what))
+    sizes: dict[str, Figures] = {}
+    for name, experiment in experiments(plan, seeds[0]).items():
+        with about(name):
+            sizes[name] = planned(experiment)
+    names = list(dict.fromkeys(name for figures in sizes.values() for name in figures))
+    unlike = [name for name in names if len({figures.get(name) for figures in sizes.values()}) > 1]
+    first = next(iter(sizes.values()))
+    number = len(plan) * len(seeds) if runs is None else runs
+    tables = [table_of({"runs": number, **{name: first[name] for name in names if name not in unlike}})]
+    if unlike:
+        tables.append(table := Table(what, *unlike, box=SIMPLE_HEAD))
+        for name, figures in sizes.items():
+            table.add_row(name, *(_text(figures.get(column, "–")) for column in unlike))
+    return Group(*tables)
 
 
 def _text(value: int | str) -> str:

@@ -14,6 +14,7 @@ from typing import NoReturn, TypeVar
 
 import typer
 
+from turnout.cli.console import say
 from turnout.core.checks import ConfigurationError, TurnoutError
 from turnout_cli import leaving_at_once
 
@@ -38,17 +39,17 @@ def debug(on: bool) -> None:
 
 
 def several() -> bool:
-    """Whether torchrun started several processes, of which this is one."""
+    """Return whether torchrun started several processes, of which this is one."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def rank() -> int:
-    """Which of them this is; process 0 speaks for all."""
+    """Return the number of this process among those that torchrun started; process 0 speaks for all."""
     return int(os.environ["RANK"]) if several() else 0
 
 
 def guarded(command: Command) -> Command:
-    """Return the command, with its errors told in a line and turned into exit codes."""
+    """Return the command with its errors turned into a line and an exit code."""
 
     @functools.wraps(command)
     def wrapped(*arguments: object, **options: object) -> None:
@@ -83,7 +84,7 @@ def _interrupt(number: int) -> NoReturn:
 
 def _ended_by(error: BaseException) -> int:
     """Tell an error, and return the code to exit with."""
-    from turnout.cli.output import say  # what errors are about was imported by whoever raised them, and takes its time
+    # Imported here because they take a second: whoever raised the error has imported them.
     from turnout.comparison import RunsFailed
     from turnout.distributed.collectives import ProcessLost
     from turnout.simulation.running import Interrupted
@@ -114,7 +115,6 @@ def _leave(code: int) -> NoReturn:
 
 
 def _tell(message: str) -> None:
-    from turnout.cli.output import say
     from turnout.cli.spelling import on_command_line
 
     if _debug["on"]:

@@ -1,77 +1,187 @@
-"""Groups of command-line options as dataclasses, and the decorator that makes a dataclass the parameters of a command."""
+"""Options that several commands share, as dataclasses from which those of a command derive."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from turnout.cli import flags
+from turnout.cli.command import argument, option, options, switch
+from turnout.cli.completion import names_of
 
 if TYPE_CHECKING:
     from turnout.cli.settings import Settings
-    from turnout.comparison.run import Resources
+    from turnout.deployment.client.join import Connection
 
-Options = TypeVar("Options")
+SETTINGS, OUTCOME = "Settings", "Outcome"
+"""Headings in the help of commands."""
 
 
-def takes(options: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
-    """Return a decorator that gives a command one parameter for each field of a dataclass.
+def layer(**values: Any) -> dict[str, Any]:
+    """Return the options that were given, as a layer of settings."""
+    return {name: value for name, value in values.items() if value is not None}
 
-    The command itself takes an instance of the dataclass. Typer reads the parameters from the signature.
 
-    Args:
-        options: a dataclass; the annotation of a field is a type or an ``Annotated`` with a `typer.Option`.
+def piece_option(text: str, family: str | None = None) -> Any:
+    """Return an option that names a piece, which shells complete where its family is known."""
+    return option(text, "NAME", panel=SETTINGS, autocompletion=names_of(family) if family else None)
+
+
+def settings_argument(
+    text: str = "Any setting, over flags and file: local.lr=0.05 algorithm.cutoff=none model.hidden=64,30",
+) -> Any:
+    """Return an argument that takes settings."""
+    return argument(text, "KEY=VALUE", None)
+
+
+def seeds_option(default: str = "3") -> Any:
+    """Return the option that says how many seeds there are, or which."""
+    return option(f"How many seeds, or which: 5 or 0,3,7 (default: {default}).", "N", panel=SETTINGS)
+
+
+def folder_option(default: str) -> Any:
+    """Return the option that says where runs go."""
+    return option(f"Where everything goes (default: {default}).", panel=OUTCOME)
+
+
+def needs(extra: str, *modules: str) -> None:
+    """Refuse a command whose packages are not installed.
+
+    Raises:
+        ConfigurationError: naming the extra that brings them.
     """
+    from turnout.core.extras import imported
 
-    def decorate(command: Callable[[Options], None]) -> Callable[..., None]:
-        def with_parameters(**values: Any) -> None:
-            command(options(**values))
-
-        hints = get_type_hints(options, include_extras=True)
-        parameters = [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                annotation=hints[field.name],
-            )
-            for field in fields(options)  # type: ignore[arg-type]
-        ]
-        with_parameters.__name__, with_parameters.__doc__ = command.__name__, command.__doc__
-        with_parameters.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        with_parameters.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        return with_parameters
-
-    return decorate
+    for module in modules:
+        imported(module, "this", f"turnout[{extra}]")
 
 
-@dataclass(frozen=True, kw_only=True)
+@options
 class AlgorithmOption:
     """The option that names one algorithm."""
 
-    algorithm: flags.Algorithm = None
+    algorithm: str | None = piece_option("How to train: turnout list algorithms (default: fedau).", "algorithm")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExperimentOptions:
+@options
+class AvailabilityOption:
+    """The option that names a pattern of availability."""
+
+    availability: str | None = piece_option("When clients are there: turnout list availability.", "availability")
+
+
+@options
+class DeviceOption:
+    """The option that says where to compute."""
+
+    device: str | None = option("cpu, cuda, cuda:1, ...", "NAME", panel=SETTINGS)
+
+
+@options
+class ThreadsOption:
+    """The option that says how many threads a process has."""
+
+    threads: int | None = option(
+        "Threads that share the clients of a round, no more than processors (default: as torch has it). Changes no result.",
+        "N",
+    )
+
+    def use_threads(self) -> None:
+        """Let this process have so many threads; without the option it has as many as torch gives it."""
+        if self.threads is not None:
+            import torch
+
+            from turnout.core.checks import count
+
+            count("threads", self.threads)
+            torch.set_num_threads(self.threads)
+
+
+@options
+class ConnectionOptions:
+    """Options that say how to trust a server, and how to be trusted by it."""
+
+    ca: Path | None = option("Certificate of who signed the server's.", "FILE")
+    certificate: Path | None = option("This client's own certificate.", "FILE")
+    key: Path | None = option("Its key.", "FILE")
+
+    def connection(self, url: str, timeout: float = 90.0) -> Connection:
+        """Return a connection to a server.
+
+        Args:
+            url: its address.
+            timeout: seconds without a sign of life of the server.
+
+        Raises:
+            ConfigurationError: for an address that is none, and where the package for requests is missing.
+        """
+        needs("join", "httpx2")
+        from turnout.deployment.client.join import Connection
+
+        return Connection(url.rstrip("/"), self.ca, self.certificate, self.key, timeout)
+
+
+@options
+class LogOption:
+    """The option that says how log messages are written."""
+
+    logs: str = option("Form of messages.", "text|json", "text", "--log-format")
+
+    def check_log(self) -> None:
+        """Refuse an unknown form."""
+        from turnout.core.checks import known_name
+
+        known_name("form of the log", self.logs, ("text", "json"))
+
+    def write_log(self) -> None:
+        """Write log messages to standard error from now on."""
+        from turnout.cli.logs import log_to_stderr
+
+        log_to_stderr(self.logs)
+
+
+@options
+class CodeOption:
+    """The option that names files of code that a folder may have run."""
+
+    code: list[Path] | None = option(
+        "Run this file if the folder names it, without asking; may be repeated.", "FILE.py"
+    )
+
+
+@options
+class PreviewOptions:
+    """Options that show what would run in place of running it."""
+
+    print_config: bool = switch("Print all settings as TOML, for --config, and train nothing.", "--print-config")
+    dry_run: bool = switch("Show what would run: sizes, messages and memory, and train nothing.", "--dry-run")
+
+
+@options
+class WatchedOptions:
+    """Options of commands that train: how often a run is saved, and whether its progress is shown."""
+
+    checkpoint_every: int | None = option("Rounds between checkpoints (default: about a minute).", "N", panel=OUTCOME)
+    quiet: bool = switch("No progress, only the result.", "--quiet", "-q", panel=OUTCOME)
+
+
+@options
+class ExperimentOptions(DeviceOption, AvailabilityOption):
     """Options that describe an experiment, beside its algorithm."""
 
-    data: flags.Data = None
-    model: flags.Model = None
-    availability: flags.Availability = None
-    pace: flags.Pace = None
-    loss: flags.Loss = None
-    rounds: flags.Rounds = None
-    every: flags.Every = None
-    engine: flags.Engine = None
-    device: flags.Device = None
-    config: flags.Config = None
+    data: str | None = piece_option("What to train on: turnout list data.", "data")
+    model: str | None = piece_option("What to train: turnout list models.", "model")
+    pace: str | None = piece_option("When the server steps: turnout list paces.", "pace")
+    loss: str | None = piece_option(
+        "What to minimise: turnout list losses (default: the model's own, or cross_entropy).", "loss"
+    )
+    rounds: int | None = option("Server steps to take (default: 100).", "N", panel=SETTINGS)
+    every: int | None = option("Rounds between evaluations (default: 10).", "N", None, "--every", panel=SETTINGS)
+    engine: str | None = piece_option("How a cohort is trained: auto, vectorised (all clients at once) or one_by_one.")
+    config: Path | None = option(
+        "Settings in TOML or YAML; flags and KEY=VALUE go before them.", "FILE", None, "--config", "-c"
+    )
 
     def layers(self, **further: Any) -> list[dict[str, Any]]:
         """Return the layers of settings that the options give, the last one first to be applied over the others.
@@ -81,23 +191,37 @@ class ExperimentOptions:
         """
         from turnout.cli import layers
 
-        names = [field.name for field in fields(ExperimentOptions) if field.name not in ("config", "every")]
-        given = flags.layer(evaluate_every=self.every, **{name: getattr(self, name) for name in names}, **further)
-        return [*([layers.read(self.config)] if self.config else []), given]
+        names = [each.name for each in fields(ExperimentOptions) if each.name not in ("config", "every")]
+        flags = layer(evaluate_every=self.every, **{name: getattr(self, name) for name in names}, **further)
+        return [*([layers.read(self.config)] if self.config else []), flags]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunsOptions:
+@options
+class RunsOptions(WatchedOptions):
     """Options of commands that perform several runs: where, how many at a time, and what is written."""
 
-    jobs: flags.Jobs = None
-    on: flags.On = None
-    runs_per_job: flags.RunsPerJob = None
-    threads: flags.ThreadsOfEach = 1
+    jobs: int | None = option(
+        "Runs at a time (default: processors divided by --threads; 1 on a GPU). Changes no result.",
+        "N",
+        None,
+        "--jobs",
+        "-j",
+    )
+    on: str | None = option(
+        "What performs the runs, in place of processes of this machine: processes:4, dask:tcp://scheduler:8786, "
+        "ray:auto, or slurm:partition=gpu,time=60 (minutes; any option of sbatch).",
+        "EXECUTOR",
+    )
+    runs_per_job: int | None = option(
+        "Runs that a job of --on performs one after another (default: 8 with slurm, otherwise 1).", "N"
+    )
+    threads: int = option(
+        "Threads of each run, in whichever process; runs side by side make better use of processors (default: 1). Changes "
+        "no result.",
+        "N", 1, "--threads", show_default=False,
+    )  # fmt: skip
     folder: Path | None = None
-    report: flags.Report = True
-    checkpoint_every: flags.CheckpointEvery = None
-    quiet: flags.Quiet = False
+    report: bool = switch("Write report.html, with pictures.", "--report/--no-report", default=True, panel=OUTCOME)
 
     def at_once(self, settings: Iterable[Settings]) -> int | None:
         """Return the number of runs at a time: ``--jobs``, or 1 on a GPU; None is one for each processor.
@@ -116,44 +240,3 @@ class RunsOptions:
             count("jobs", self.jobs)
         on_gpu = any(each.numbers().get("device", "cpu") != "cpu" for each in settings)
         return 1 if self.jobs is None and on_gpu else self.jobs
-
-    def resources(self, at_once: int | None, folder: Path) -> AbstractContextManager[Resources]:
-        """Return what performs the runs: processes of this machine, or the executor that ``--on`` names."""
-        from turnout.cli.output import resources_of
-
-        return resources_of(at_once, self.threads, self.on, self.runs_per_job, folder)
-
-
-@dataclass(frozen=True, kw_only=True)
-class VariantsOptions(RunsOptions, ExperimentOptions, AlgorithmOption):
-    """Options of commands that perform runs of one algorithm under different settings."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdministratorOptions:
-    """Options of commands by which an administrator asks a server."""
-
-    run: Annotated[
-        str, typer.Argument(metavar="RUN|URL", help="The folder of a server on this machine, or where a server is.")
-    ]
-    token: flags.AdminToken = None
-    ca: flags.Ca = None
-    certificate: flags.Certificate = None
-    key: flags.Key = None
-    plain: Annotated[bool, typer.Option("--json", help="What the server answers, as JSON.")] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class SurveyOptions(AdministratorOptions):
-    """Options of commands by which an administrator has a server ask its clients."""
-
-    share: Annotated[float, typer.Option(metavar="S", help="Share of the clients who are asked, drawn at random.")] = (
-        1.0
-    )
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Also ask clients who come in so many seconds (default: until those who are there answered).",
-        ),
-    ] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
@@ -47,10 +47,14 @@ def override(text: str) -> Table:
         raise ConfigurationError(f"override {text!r}: needed key=value, such as local.lr=0.05")
     if len(keys) > _DEEPEST:
         raise ConfigurationError(f"override {text[:40]!r}...: needed key=value, such as local.lr=0.05")
-    layer: Any = _value(value.strip())
+    return nested(keys, _value(value.strip()))
+
+
+def nested(keys: Sequence[str], value: Any) -> Any:
+    """Return a value below its keys: ``nested(["local", "lr"], 0.1)`` is ``{"local": {"lr": 0.1}}``."""
     for key in reversed(keys):
-        layer = {key: layer}
-    return layer
+        value = {key: value}
+    return value
 
 
 def read(path: Path) -> Table:
@@ -62,17 +66,17 @@ def read(path: Path) -> Table:
     kind = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML"}.get(path.suffix, "TOML")
     try:
         with path.open("rb") as file:
-            found = {"JSON": json.load, "YAML": _load_yaml, "TOML": tomllib.load}[kind](file)
+            content = {"JSON": json.load, "YAML": _load_yaml, "TOML": tomllib.load}[kind](file)
     except FileNotFoundError as error:
         raise ConfigurationError(f"{path}: no such file; needed a TOML file of settings") from error
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error}") from error
     except (ValueError, RecursionError, MemoryError) as error:  # of all three formats, and of what is no text
         raise ConfigurationError(f"{path} is no {kind} file: {error}") from error
-    if not isinstance(found, dict):
-        raise ConfigurationError(f"{path} holds no settings: got {type(found).__name__}, needed an object")
-    _check_nesting(found, str(path))
-    return found
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"{path} holds no settings: got {type(content).__name__}, needed an object")
+    _check_nesting(content, str(path))
+    return content
 
 
 def _check_nesting(value: Any, place: str) -> None:

@@ -9,7 +9,6 @@ from turnout.core.registry import Family
 from turnout.core.schedule import Schedule
 from turnout.data.partition import Partition
 from turnout.data.source import SOURCES
-from turnout.data.transforms.ready_made import AUGMENTATIONS
 from turnout.engine.loss import LOSSES
 from turnout.models import MODELS
 from turnout.pieces.aggregation.mixing import Mixing
@@ -88,32 +87,30 @@ FAMILIES: Mapping[type, Family] = {
 }
 """Options that are a piece of their own, a table with ``kind = NAME``: the family that the name is of."""
 
-__all__ = [
-    "AGGREGATIONS",
-    "ALGORITHMS",
-    "ALSO",
-    "AUGMENTATIONS",
-    "AVAILABILITY",
-    "BEHAVIOURS",
-    "CORRELATIONS",
-    "DELAYS",
-    "FAMILIES",
-    "GUARDS",
-    "LOCAL_PARTS",
-    "LOSSES",
-    "MIXINGS",
-    "MODELS",
-    "PACES",
-    "PARTITIONS",
-    "PERSONALIZATIONS",
-    "REQUIREMENTS",
-    "SCHEDULES",
-    "SELECTIONS",
-    "SERVER_OPTIMIZERS",
-    "SOLVERS",
-    "SOURCES",
-    "SPEEDS",
-    "TRACKERS",
-    "WEIGHTINGS",
-    "WORK",
-]
+LISTED: Mapping[str, Mapping[str, Callable[..., Any]]] = {
+    "algorithms": ALGORITHMS,
+    "data": SOURCES,
+    "models": MODELS,
+    "availability": AVAILABILITY,
+    "paces": PACES,
+    "partitions": PARTITIONS,
+    "selections": SELECTIONS,
+    "aggregations": AGGREGATIONS,
+    "mixings": MIXINGS,
+    "server_optimizers": SERVER_OPTIMIZERS,
+    "local": LOCAL_PARTS,
+    "personalizations": PERSONALIZATIONS,
+    "guards": GUARDS,
+    "weightings": WEIGHTINGS,
+    "solvers": SOLVERS,
+    "schedules": SCHEDULES,
+    "requirements": REQUIREMENTS,
+    "behaviours": BEHAVIOURS,
+    "speeds": SPEEDS,
+    "delays": DELAYS,
+    "correlations": CORRELATIONS,
+    "losses": LOSSES,
+    "trackers": TRACKERS,
+    "work": WORK,
+}
+"""What ``turnout list`` shows, by kind."""

@@ -1,23 +1,20 @@
-"""A reproduction's panels as they are about to run: their settings, their seeds, and what is not as declared."""
+"""Plan the panels of a reproduction: their settings, their seeds, and what differs from the declaration."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from turnout.cli.run import save
+from turnout.cli.runs import check as check_runs
+from turnout.cli.runs import run_folder, save_all
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
-from turnout.comparison import is_finished
-from turnout.comparison.checks import check_experiments
 from turnout.comparison.folders import save_order
 from turnout.comparison.reproduction import Panel, Reproduction
 from turnout.comparison.run import Run
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.experiment import Experiment
 from turnout.reporting.target import check_accuracy
 
 
@@ -38,42 +35,22 @@ class Plan:
     group: str
 
     def folder(self, root: Path) -> Path:
-        """Where its runs are: right in the folder of the reproduction if it has one panel."""
+        """Return the folder of its runs: that of the reproduction where it has one panel."""
         return root / self.group
 
     def runs(self, root: Path, checkpoint_every: int | None = None) -> list[Run]:
-        """All its runs, by algorithm and seed."""
-        place = self.folder(root)
+        """Return all its runs, by algorithm and seed."""
+        folder = self.folder(root)
         return [
-            Run(name, seed, settings, place / name / f"seed-{seed}", checkpoint_every, self.group)
+            Run(name, seed, settings, run_folder(folder, name, seed), checkpoint_every, self.group)
             for name, settings in self.settings.items()
             for seed in self.seeds
         ]
 
-    def check(self, root: Path) -> None:
-        """Build everything once, with the first seed, so that what cannot run is refused before anything runs.
-
-        Raises:
-            ConfigurationError, DataError: for what cannot run.
-            CheckpointError: for a folder that holds other runs.
-        """
-        seed = self.seeds[0]
-        data = next(iter(self.settings.values())).seeded(seed).data()
-        made = {name: settings.seeded(seed).experiment(data) for name, settings in self.settings.items()}
-        for name, experiment in made.items():
-            is_finished(self.folder(root) / name / f"seed-{seed}", experiment)
-        check_experiments({name: partial(_same, experiment) for name, experiment in made.items()})
-
-    def keep(self, root: Path) -> None:
-        """Keep the settings and the order of the runs in their folders, for `turnout run --resume` and reports."""
-        runs = self.runs(root)
-        for run in runs:
-            save(self.settings[run.name].seeded(run.seed), run.folder)
-        save_order(self.folder(root), [run.folder for run in runs])
-
-
-def _same(experiment: Experiment) -> Experiment:
-    return experiment
+    def save(self, root: Path) -> None:
+        """Save the settings and the order of the runs in their folders, for `turnout run --resume` and reports."""
+        save_all(self.settings, self.seeds, self.folder(root))
+        save_order(self.folder(root), [run.folder for run in self.runs(root)])
 
 
 def plans(reproduction: Reproduction, names: list[str] | None, over: Sequence[dict[str, Any]]) -> list[Plan]:
@@ -90,16 +67,16 @@ def plans(reproduction: Reproduction, names: list[str] | None, over: Sequence[di
 
 def changes(reproduction: Reproduction, planned: Sequence[Plan], overrides: Sequence[str]) -> tuple[str, ...]:
     """Return what differs from the reproduction as it is declared, one text each."""
-    found = dict.fromkeys(
+    different = dict.fromkeys(
         text
         for plan in planned
         for text in _differences(plan, _plan(reproduction, reproduction.panels[plan.panel.name], ()))
     )
     settings = [text for text in overrides if text.partition("=")[0].strip() not in ("seeds", "rounds")]
     run = {plan.panel.name for plan in planned}
-    meant = [name for name, panel in reproduction.panels.items() if not panel.optional and reproduction.of(panel)]
-    left_out = [name for name in meant if name not in run]
-    return (*found, *settings, *([f"without {', '.join(left_out)}"] if left_out else ()))
+    declared = [name for name, panel in reproduction.panels.items() if not panel.optional and reproduction.of(panel)]
+    left_out = [name for name in declared if name not in run]
+    return (*different, *settings, *([f"without {', '.join(left_out)}"] if left_out else ()))
 
 
 def _differences(plan: Plan, declared: Plan) -> Iterator[str]:
@@ -122,7 +99,7 @@ def check(planned: Sequence[Plan], root: Path) -> None:
     refused: dict[str, str] = {}
     for plan in planned:
         try:
-            plan.check(root)
+            check_runs(plan.settings, plan.seeds, plan.folder(root))
         except (ConfigurationError, DataError) as error:
             refused[plan.panel.name] = f"panel {plan.panel.name}: {error}"
     left = [plan.panel.name for plan in planned if plan.panel.name not in refused]
@@ -132,12 +109,12 @@ def check(planned: Sequence[Plan], root: Path) -> None:
 
 
 def _plan(reproduction: Reproduction, panel: Panel, over: Sequence[dict[str, Any]]) -> Plan:
-    found = Layers.of([reproduction.common, panel.settings, *over], reproduction.algorithms)
-    if found.to_accuracy is not None:
-        check_accuracy(found.to_accuracy)
-        panel = replace(panel, to_accuracy=found.to_accuracy)
-    seeds = next(each for each in (found.seeds, panel.seeds, reproduction.seeds) if each is not None)
-    settings = found.plan(reproduction.of(panel))
+    whole = Layers.of([reproduction.common, panel.settings, *over], reproduction.algorithms)
+    if whole.to_accuracy is not None:
+        check_accuracy(whole.to_accuracy)
+        panel = replace(panel, to_accuracy=whole.to_accuracy)
+    seeds = next(seeds for seeds in (whole.seeds, panel.seeds, reproduction.seeds) if seeds is not None)
+    settings = whole.plan(reproduction.of(panel))
     return Plan(panel, settings, seeds_of(seeds), panel.name if len(reproduction.panels) > 1 else "")
 
 

@@ -1,4 +1,4 @@
-"""``turnout reproduce``: a table or figure of a paper, with the paper's figures beside ours."""
+"""Run and report declarations of tables and figures: what ``turnout reproduce`` does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from turnout.cli import own, panels
-from turnout.cli.output import announce, keep, say, show, warn_of_dropped
+from turnout.cli.console import say, show
+from turnout.cli.runs import warn_of_dropped, write_page, write_tables
 from turnout.cli.sections import as_table
 from turnout.cli.variants import seeds_of
 from turnout.comparison.reproduction import Drawing, Outcome, Panel, Reproduction, Tabulated, load
@@ -51,17 +52,17 @@ def with_algorithms(reproduction: Reproduction, algorithms: str | None) -> tuple
     """Return the reproduction with those algorithms alone that are asked for, and which these are; none is all."""
     if algorithms is None:
         return reproduction, []
-    some = listed(algorithms)
-    if not some:
+    names = listed(algorithms)
+    if not names:
         raise ConfigurationError(f"algorithms: got {algorithms!r}, needed names: {','.join(reproduction.algorithms)}")
-    return reproduction.narrowed(some), some
+    return reproduction.narrowed(names), names
 
 
 def prepared(plans: Sequence[panels.Plan], folder: Path, checkpoint_every: int | None) -> list[Run]:
-    """All runs, once nothing was refused and their folders have their settings."""
+    """Return all runs, once nothing was refused and their folders have their settings."""
     panels.check(plans, folder)
     for plan in plans:
-        plan.keep(folder)
+        plan.save(folder)
     return [run for plan in plans for run in plan.runs(folder, checkpoint_every)]
 
 
@@ -74,15 +75,15 @@ def introduce(reproduction: Reproduction, plans: Sequence[panels.Plan], runs: Se
 
 def name_among(names: Sequence[str]) -> str:
     """Return the one name among settings."""
-    wanted = [name for name in names if "=" not in name]
-    if len(wanted) != 1:
-        said = f"got {' '.join(wanted)}" if wanted else "got settings only"
-        raise ConfigurationError(f"name one reproduction, {said}: turnout reproduce folb/table-1")
-    return wanted[0]
+    declared = [name for name in names if "=" not in name]
+    if len(declared) != 1:
+        words = f"got {' '.join(declared)}" if declared else "got settings only"
+        raise ConfigurationError(f"name one reproduction, {words}: turnout reproduce folb/table-1")
+    return declared[0]
 
 
 def listed(text: str) -> list[str]:
-    """Names between commas."""
+    """Return the names between commas."""
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
@@ -90,15 +91,15 @@ def draw(drawing: Drawing, settings: Sequence[object], folder: Path | None, quie
     """Compute a figure that needs no runs and takes no settings: print and write its numbers, and draw its picture."""
     name = drawing.name
     folder = folder or Path("runs") / name.replace("/", "-")
-    if given := [setting for setting in settings if setting is not None]:
-        raise ConfigurationError(f"{name} is computed without runs and has no settings: leave {given[0]} out")
+    if odd := [setting for setting in settings if setting is not None]:
+        raise ConfigurationError(f"{name} is computed without runs and has no settings: leave {odd[0]} out")
     if not quiet:
         say(f"{drawing.title}. {drawing.reference}")
     if drawing.numbers is not None:
         assert drawing.declared is not None
         begun = time.monotonic()
         outcome = Tabulated.of(drawing.declared, computed(drawing.numbers, seeds_of(drawing.declared.seeds)))
-        write_tables(outcome, folder, run_details(time.monotonic() - begun))
+        show_tables(outcome, folder, run_details(time.monotonic() - begun))
     if drawing.function is not None:
         figure, path = own.loaded(drawing.function)(), folder / f"{name.rpartition('/')[2]}.png"
         replace_files({path: lambda part: figure.savefig(part, dpi=150, format="png")})
@@ -166,13 +167,12 @@ def report_outcome(outcome: Outcome, runs: Sequence[Run], folder: Path, report: 
     seconds = sum(float(np.nansum(record.history.column("seconds")[1])) for record in records)
     warn_of_dropped(records)
     rounds = [record.history.last_round for record in records]
-    write_tables(outcome, folder, run_details(seconds, runs[0].folder, rounds))
-    typer.echo(f"runs and tables: {folder}")
+    show_tables(outcome, folder, run_details(seconds, runs[0].folder, rounds))
     if report:
-        announce(folder, lambda: write_outcome(outcome, folder / "report.html"))
+        write_page(folder, lambda path: write_outcome(outcome, path))
 
 
-def write_tables(outcome: Outcome, folder: Path, details: Mapping[str, Any]) -> None:
+def show_tables(outcome: Outcome, folder: Path, details: Mapping[str, Any]) -> None:
     """Print figures and findings, and write results.csv and findings.json."""
     show(tables.rich_table(outcome))
     if findings := outcome.findings():
@@ -180,10 +180,10 @@ def write_tables(outcome: Outcome, folder: Path, details: Mapping[str, Any]) -> 
     if outcome.changes:
         typer.echo(f"not as declared: {'; '.join(outcome.changes)}")
     plain = json.dumps({**outcome.as_plain(), "run": details}, indent=2, ensure_ascii=False)
-    keep(folder, {"results.csv": tables.csv(outcome), "findings.json": plain})
+    write_tables(folder, {"results.csv": tables.csv(outcome), "findings.json": plain})
 
 
-def listed_all(folder: Path) -> Table:
+def declarations_table(folder: Path) -> Table:
     """Return the declarations in a folder, a line each."""
     table = Table(box=SIMPLE_HEAD)
     for column in ("name", "what it shows", "data"):
@@ -194,13 +194,15 @@ def listed_all(folder: Path) -> Table:
         if isinstance(reproduction, Drawing):
             table.add_row(Text(name), Text(reproduction.title), Text("none"))
             continue
-        used = dict.fromkeys(_data_of(reproduction, panel) for panel in reproduction.chosen(None))
-        data = [each if entries[each].path else f"{each} ({entries[each].remedy})" for each in used]
-        table.add_row(Text(", ".join((name, *reproduction.also))), Text(reproduction.title), Text(", ".join(data)))
+        data_sets = dict.fromkeys(_data_of(reproduction, panel) for panel in reproduction.chosen(None))
+        data = [name if entries[name].path else f"{name} ({entries[name].remedy})" for name in data_sets]
+        table.add_row(
+            Text(", ".join((reproduction.name, *reproduction.also))), Text(reproduction.title), Text(", ".join(data))
+        )
     return table
 
 
 def _data_of(reproduction: Reproduction, panel: Panel) -> str:
     """Return the data set of a panel."""
-    given = [as_table("data", layer["data"]) for layer in (reproduction.common, panel.settings) if "data" in layer]
-    return next((table["name"] for table in reversed(given) if "name" in table), "digits")
+    tables = [as_table("data", layer["data"]) for layer in (panel.settings, reproduction.common) if "data" in layer]
+    return next((table["name"] for table in tables if "name" in table), "digits")

@@ -1,4 +1,4 @@
-"""``turnout join --inspect``: what a client has sent, as its log says."""
+"""Log what a client sends, and show such a log: ``turnout join --log`` and ``--inspect``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from turnout.cli.output import show
-from turnout.core.checks import ConfigurationError
+from turnout.cli.console import show
 from turnout.core.display import printable
 from turnout.deployment.client.sent import SentLog, read_log
 from turnout.deployment.client.session import Call, Client
@@ -20,26 +19,9 @@ from turnout.deployment.client.worker import Computer
 _COLUMNS = ("time", "what", "task", "phase", "version", "bytes", "norm", "examples", "holds", "protected by", "again")
 
 
-def checked(url: str | None, data: str | None, log: Path | None) -> tuple[str, str]:
-    """Return the address and the data that a client needs to join.
-
-    Raises:
-        ConfigurationError: where one is missing, or the log's file is a form of messages.
-    """
-    if url is None:
-        raise ConfigurationError("join: needed the URL of a server, https://HOST:PORT; or --inspect FILE to show a log")
-    if data is None:
-        raise ConfigurationError(
-            "join: needed the data of this client, --data FILE.py:FUNCTION or the name of a data set"
-        )
-    if log is not None and str(log) in ("text", "json"):
-        raise ConfigurationError(f"--log takes a file, got {log}: for the form of messages write --log-format {log}")
-    return url, data
-
-
 @contextmanager
 def logged(path: Path | None, computer: Computer, url: str) -> Iterator[Callable[[Call, Client], None]]:
-    """Yield what logs a request to a file before it is sent; without a file, what does nothing."""
+    """Yield a function that logs a request to a file before it is sent; without a file it does nothing."""
     if path is None:
         yield lambda *_: None
         return
@@ -47,14 +29,12 @@ def logged(path: Path | None, computer: Computer, url: str) -> Iterator[Callable
         yield log.write
 
 
-def inspected(path: Path, url: str | None, data: str | None, log: Path | None) -> None:
+def inspect(path: Path) -> None:
     """Show a row for each line of a log, and the bytes by what they were for.
 
     Raises:
-        ConfigurationError: for a file that is no log, and options of a client that joins.
+        ConfigurationError: for a file that is no log.
     """
-    if url is not None or data is not None or log is not None:
-        raise ConfigurationError("--inspect shows a file and joins no server: leave out URL, --data and --log")
     lines = read_log(path)
     table = Table(*_COLUMNS)
     number, size = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
@@ -97,5 +77,5 @@ def _holds(line: Mapping[str, Any]) -> str:
 
 
 def _names(line: Mapping[str, Any], name: str) -> list[str]:
-    found = line.get(name)
-    return [str(value) for value in found] if isinstance(found, list) else []
+    values = line.get(name)
+    return [str(value) for value in values] if isinstance(values, list) else []

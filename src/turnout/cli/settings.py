@@ -13,7 +13,7 @@ from torch import nn
 
 from turnout.cli import defaults, own
 from turnout.cli.layers import merge
-from turnout.cli.names import ALGORITHMS, ALSO, AUGMENTATIONS, AVAILABILITY, LOSSES, PARTITIONS, SOURCES
+from turnout.cli.names import ALGORITHMS, ALSO, AVAILABILITY, LOSSES, PARTITIONS, SOURCES
 from turnout.cli.options import Table, arguments, build, convert, options_of, placed, unknown_option
 from turnout.cli.sections import OF_DECLARED, OF_SPLIT, as_table, chosen, local_of, piece_of, tidy
 from turnout.core.checks import ConfigurationError, counted, known_name, refuse
@@ -22,6 +22,7 @@ from turnout.data.declared import declared
 from turnout.data.federated import FederatedData
 from turnout.data.partition import Partition
 from turnout.data.source import Source
+from turnout.data.transforms.ready_made import AUGMENTATIONS
 from turnout.experiment import Experiment
 from turnout.models import ModelSpec
 from turnout.pieces.base import Piece

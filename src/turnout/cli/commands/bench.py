@@ -2,58 +2,92 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
-from turnout.cli import flags
-from turnout.cli.errors import guarded
-from turnout.cli.groups import AlgorithmOption, ExperimentOptions, takes
-from turnout.core.checks import count, known_name
+from turnout.cli.command import argument, command, examples, option, options, switch
+from turnout.cli.console import say, show
+from turnout.cli.errors import RunFailed
+from turnout.cli.groups import SETTINGS, AlgorithmOption, ExperimentOptions, ThreadsOption
+from turnout.core.checks import ConfigurationError, count, known_name
 
-EPILOG = r"""[bold]Examples[/bold]
-
+EPILOG = examples("""
 turnout bench
-
 turnout bench W2 W3 --rounds 200
-
 turnout bench W1 --cohort 100 --engine one_by_one --json
-
 turnout bench --algorithm fedau --data digits --rounds 50 local.steps=20
+turnout bench --config examples/demo.toml --algorithm fedau
+""")
 
-turnout bench --config examples/demo.toml --algorithm fedau"""
+_FIGURES = {
+    "client_updates_per_s": "client updates a second",
+    "client_updates_per_s_quartiles": "its quartiles over rounds",
+    "startup_and_first_round_s": "start until the first round's end, s",
+    "total_s": "start until the last round's end, s",
+    "rounds": "rounds",
+    "cohort": "cohort",
+    "stages_s": "data, training, server, evaluation, s",
+    "peak_rss_mb": "peak memory, MB",
+    "data_mb": "of which examples, MB",
+    "gflop_per_update": "GFLOP an update",
+    "gflops": "GFLOP/s",
+    "matrix_gflops": "of a large matrix product, GFLOP/s",
+    "convolution_gflops": "of a convolution, GFLOP/s",
+    "fraction_of_machine": "share of the machine's arithmetic",
+    "cores_used": "processors in use",
+    "other_cpu_share": "share of processors used by others",
+    "threads": "threads",
+    "engine": "engine",
+    "engine_reason": "why",
+    "client_updates_per_s_by_engine": "updates a second by engine",
+    "backends": "what runs traced steps (traces)",
+}
+"""What the table shows, and what it is called there."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchOptions(ExperimentOptions, AlgorithmOption):
+@options
+class BenchOptions(ThreadsOption, ExperimentOptions, AlgorithmOption):
     """Options of ``turnout bench``."""
 
-    what: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[W1|W2|W3|W4]|KEY=VALUE",
-            help="A workload, or several, each in a process of its own; or settings of an experiment, as in turnout run. "
-            "Without any: all four workloads.",
-            show_default=False,
-        ),
-    ] = None
-    rounds: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Rounds (default: 12, 60, 60, 8 for W1 to W4).", rich_help_panel=flags.SETTINGS),
-    ] = None
-    seed: Annotated[int | None, typer.Option(metavar="N", help="(default: 0)", rich_help_panel=flags.SETTINGS)] = None
-    cohort: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Clients of a round, drawn uniformly.", rich_help_panel=flags.SETTINGS),
-    ] = None
-    threads: flags.Threads = None
-    rates: Annotated[bool, typer.Option(help="Measure what the machine can do, and the other engine, too.")] = True
-    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each instead of a table.")] = False
+    what: list[str] | None = argument(
+        "A workload, or several, each in a process of its own; or settings of an experiment, as in turnout run. Without any: "
+        "all four workloads.",
+        "[W1|W2|W3|W4]|KEY=VALUE", None,
+    )  # fmt: skip
+    rounds: int | None = option("Rounds (default: 12, 60, 60, 8 for W1 to W4).", "N", panel=SETTINGS)
+    seed: int | None = option("(default: 0)", "N", panel=SETTINGS)
+    cohort: int | None = option("Clients of a round, drawn uniformly.", "N", panel=SETTINGS)
+    rates: bool = switch("Measure what the machine can do, and the other engine, too.", default=True)
+    as_json: bool = switch("One line of JSON for each instead of a table.", "--json")
+
+    def workloads(self) -> list[str]:
+        """Return the workloads to time: those that are named, or all where no experiment is described.
+
+        Raises:
+            ConfigurationError: for an unknown one, or one beside an experiment.
+        """
+        from turnout.comparison.bench import WORKLOADS
+
+        names = [known_name("workload", word, WORKLOADS) for word in self.what or () if "=" not in word]
+        of_experiment = any(value is not None for value in (self.config, self.algorithm, self.data))
+        if names and of_experiment:
+            raise ConfigurationError(
+                f"{names[0]} is a workload with an algorithm and data of its own: leave it out to time an experiment, or "
+                "leave --config, --algorithm and --data out"
+            )
+        return names or ([] if of_experiment else list(WORKLOADS))
 
 
-@guarded
-@takes(BenchOptions)
+@command(BenchOptions, EPILOG)
 def bench(options: BenchOptions) -> None:
     """Time rounds: updates a second, seconds in each stage, memory, and the share of the machine's arithmetic.
 
@@ -61,22 +95,76 @@ def bench(options: BenchOptions) -> None:
     W1 a CNN, W2 logistic regression, W3 an MLP, W4 a character LSTM. What an experiment computes is not saved.
     """
     from turnout.cli import layers
-    from turnout.cli.bench import time_each_alone, time_experiment, time_workload, workloads_asked, write_figures
-    from turnout.comparison.bench import WORKLOADS
+    from turnout.cli.run import one_algorithm
+    from turnout.comparison.bench import measure
 
-    words, cohort, rates = options.what or [], options.cohort, options.rates
-    names = [known_name("workload", name, WORKLOADS) for name in words if "=" not in name]
-    given = options.layers(seed=options.seed)
+    under, cohort = options.layers(seed=options.seed), options.cohort
     if cohort is not None:
         count("cohort", cohort)
-        given.append({"selection": {"name": "uniform", "cohort_size": cohort}})
-    given += (layers.override(text) for text in words if "=" in text)
-    of_experiment = any(each is not None for each in (options.config, options.algorithm, options.data))
-    names = workloads_asked(names, of_experiment=of_experiment)
-    flags.use_threads(options.threads)
+        under.append({"selection": {"name": "uniform", "cohort_size": cohort}})
+    names = options.workloads()
+    under += (layers.override(word) for word in options.what or () if "=" in word)
+    options.use_threads()
     if len(names) > 1:
-        write_figures(time_each_alone(names), options.as_json)
+        figures = _time_each_alone(names)
     elif names:
-        write_figures([time_workload(names[0], given, cohort, rates)], options.as_json)
+        figures = [_time_workload(names[0], under, cohort, options.rates)]
     else:
-        write_figures([time_experiment(given, options.algorithm, rates)], options.as_json)
+        settings = one_algorithm(under, options.algorithm)
+        figures = [measure(settings.experiment(), name=settings.name, rates=options.rates)]
+    _write(figures, options.as_json)
+
+
+def _time_workload(name: str, under: list[dict[str, Any]], cohort: int | None, rates: bool) -> dict[str, Any]:
+    """Time one workload."""
+    from turnout.cli.settings import Settings
+    from turnout.comparison.bench import WORKLOADS, measure
+
+    workload = WORKLOADS[name]
+    if cohort is not None and cohort > workload.num_clients:
+        workload = replace(workload, num_clients=cohort)
+    settings = Settings.of({"rounds": workload.rounds}, workload.settings, *under)
+    begin = time.perf_counter()
+    data = workload.data(settings.numbers().get("seed", 0))
+    return measure(settings.experiment(data), name=name, apart=time.perf_counter() - begin, rates=rates)
+
+
+def _time_each_alone(names: list[str]) -> list[dict[str, Any]]:
+    """Time several workloads, each in a process of its own, so that each has a start and a peak of memory."""
+    from turnout.comparison.bench import WORKLOADS
+
+    words, figures = [word for word in sys.argv[1:] if word not in names], []
+    for name in names:
+        say(f"{name}: {WORKLOADS[name].title}")
+        command = [sys.executable, "-m", "turnout", *words, name, "--json"]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        if ended.returncode:
+            raise RunFailed(f"{name} failed, see above")
+        figures.append(json.loads(ended.stdout))
+    return figures
+
+
+def _write(workloads: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Write what was measured: a line of JSON for each workload, or one table."""
+    if as_json:
+        for figures in workloads:
+            typer.echo(json.dumps(figures))
+        return
+    table = Table("", box=SIMPLE_HEAD)
+    for figures in workloads:
+        table.add_column(figures["workload"], justify="right")
+    for name, title in _FIGURES.items():
+        if any(name in figures for figures in workloads):
+            table.add_row(title, *(_written(figures.get(name), name.endswith("by_engine")) for figures in workloads))
+    show(table)
+
+
+def _written(value: Any, named: bool = False) -> str:
+    """Return a figure as the table shows it; several by name or in the order of the title."""
+    if isinstance(value, dict) and named:
+        return ", ".join(f"{name} {_written(number)}" for name, number in value.items())
+    if isinstance(value, dict):
+        return ", ".join(map(_written, value.values()))
+    if isinstance(value, list):
+        return " to ".join(map(_written, value))
+    return f"{value:,.4g}" if isinstance(value, float) else "–" if value is None else str(value)

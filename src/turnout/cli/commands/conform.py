@@ -1,51 +1,74 @@
-"""``turnout conform``: whether a client in any language keeps to the protocol."""
+"""``turnout conform`` and ``turnout protocol vectors``: what the author of a client in another language needs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
-from turnout.cli.errors import RunFailed, guarded
+from turnout.cli.command import argument, command, examples, option, options, switch
+from turnout.cli.errors import RunFailed
+from turnout.cli.groups import needs
 
-EPILOG = r"""[bold]Examples[/bold]
-
+EPILOG = examples("""
 turnout conform 'node turnout.js {url} --data {data} --state {state}'
-
 turnout conform 'turnout join {url} --data {python} --state {state}'
+turnout conform --free './client {url} {data}'
+""")
+VECTORS_EPILOG = examples("turnout protocol vectors vectors")
 
-turnout conform --free './client {url} {data}'"""
+
+@options
+class ConformOptions:
+    """Options of ``turnout conform``."""
+
+    command: str = argument(
+        "Starts the client. Filled in: {url}, {data} (a JSON file), {python} (FILE.py:FUNCTION), {state} (a path).",
+        "COMMAND",
+    )
+    free: bool = switch("The client draws minibatches of its own.", "--free")
+    seconds: float = option("End the client after so long.", "SECONDS", 120.0)
 
 
-@guarded
-def conform(
-    command: Annotated[
-        str,
-        typer.Argument(
-            metavar="COMMAND",
-            help="Starts the client. Filled in: {url}, {data} (a JSON file), {python} (FILE.py:FUNCTION), {state} (a path).",
-        ),
-    ],
-    free: Annotated[bool, typer.Option("--free", help="The client draws minibatches of its own.")] = False,
-    seconds: Annotated[float, typer.Option(metavar="SECONDS", help="End the client after so long.")] = 120.0,
-) -> None:
+@options
+class VectorsOptions:
+    """Options of ``turnout protocol vectors``."""
+
+    folder: Path = argument("Where to write; made where it is missing.", "DIR")
+
+
+@command(ConformOptions, EPILOG)
+def conform(options: ConformOptions) -> None:
     """Run a client against a server that misbehaves on purpose, and print what it does against docs/protocol.md.
 
     The server drops requests and answers, damages models, repeats reports, answers with 409, 410, 422, 426, 429, 500 and 503,
     restarts, and the client is killed. The exit code is 1 where a rule was violated.
     """
     from turnout.cli.conform import trial_of
-    from turnout.cli.deployed import needs
     from turnout.core.checks import positive
 
     needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
     from turnout.deployment.conform.trial import tried
 
-    positive("seconds", seconds)
+    positive("seconds", options.seconds)
     experiment, settings = trial_of()
     violated = 0
-    for rule, wrong in tried(experiment, settings, command, specified=not free, seconds=seconds):
+    for rule, wrong in tried(
+        experiment, settings, options.command, specified=not options.free, seconds=options.seconds
+    ):
         typer.echo(f"{'ok' if wrong is None else 'VIOLATED':9} {rule}{'' if wrong is None else f': {wrong}'}")
         violated += wrong is not None
     if violated:
         raise RunFailed(f"{violated} rules of the protocol are violated")
+
+
+@command(VectorsOptions, VECTORS_EPILOG)
+def vectors(options: VectorsOptions) -> None:
+    """Write test vectors of the protocol: exchanges, random numbers, minibatches, updates, and messages of a secure sum."""
+    needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
+    needs("secure", "cryptography")
+    from turnout.cli.conform import models_of, secure_of
+    from turnout.deployment.conform.vectors import write
+
+    for path in write(options.folder, models_of(), secure_of()):
+        typer.echo(path)

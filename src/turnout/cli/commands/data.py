@@ -1,137 +1,200 @@
-"""``turnout data``: what data sets there are, fetching them, and looking at who would hold what."""
+"""``turnout data``: list data sets, fetch them, and look at who would hold what."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
-from turnout.cli.errors import guarded
+from turnout.cli.command import argument, command, examples, option, options, switch
+from turnout.cli.console import show
+from turnout.core.checks import CheckpointError
 
-Directory = Annotated[
-    Path | None,
-    typer.Option("--directory", "-d", help="The data directory (default: TURNOUT_DATA or ~/.cache/turnout/data)."),
-]
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.figure import Figure
 
-EPILOG = r"""[bold]Examples[/bold]
+    from turnout.data.federated import FederatedData
+    from turnout.population import BoundAvailability
 
+EPILOG = examples("""
 turnout data list
-
 turnout data fetch mnist
-
-turnout data show digits alpha=0.3 num_clients=20"""
-
-LIST_EPILOG = r"""[bold]Example[/bold]
-
-turnout data list --directory /data"""
-
-FETCH_EPILOG = r"""[bold]Examples[/bold]
-
+turnout data show digits alpha=0.3 num_clients=20
+""")
+LIST_EPILOG = examples("turnout data list --directory /data")
+FETCH_EPILOG = examples("""
 turnout data fetch mnist
-
 turnout data fetch cifar10 --directory /data
-
-TURNOUT_DATA=/data turnout run --data cifar10"""
-
-SHOW_EPILOG = r"""[bold]Examples[/bold]
-
+TURNOUT_DATA=/data turnout run --data cifar10
+""")
+SHOW_EPILOG = examples("""
 turnout data show digits
-
 turnout data show mnist alpha=0.3 num_clients=20 --output who.svg
-
 turnout data show digits partition=classes_per_client k=3 client_test_fraction=0.2
-
 turnout data show digits --availability flash availability.available=battery_50
+turnout data show digits --availability diurnal availability.correlated_with_labels=0.1
+""")
 
-turnout data show digits --availability diurnal availability.correlated_with_labels=0.1"""
+_DAYS, _ROUNDS = 6, 500
+"""How long a picture of availability is, where rounds have a length and where they have none."""
 
 
-@guarded
-def catalogue(directory: Directory = None) -> None:
+@options
+class DirectoryOption:
+    """The option that says where data sets lie."""
+
+    directory: Path | None = option(
+        "The data directory (default: TURNOUT_DATA or ~/.cache/turnout/data).", None, None, "--directory", "-d"
+    )
+
+
+@options
+class FetchOptions(DirectoryOption):
+    """Options of ``turnout data fetch``."""
+
+    name: str = argument("mnist, fashion_mnist, emnist, mnist_by_writer, cifar10 or shakespeare.", "NAME")
+    force: bool = switch("Download again what is there.", "--force")
+
+
+@options
+class ShowOptions(DirectoryOption):
+    """Options of ``turnout data show``."""
+
+    name: str = argument("Of the data set: turnout data list.", "NAME", "digits")
+    settings: list[str] | None = argument("Who holds what: alpha=0.3 num_clients=20 partition=iid", "KEY=VALUE", None)
+    seed: int = option("Of the partition.", "N", 0)
+    availability: str | None = option("Show who would be there when: markov, diurnal, flash, ...", "NAME")
+    output: Path | None = option(
+        ".png, .svg or .pdf (default: runs/NAME-clients.png or runs/NAME-availability.png)",
+        "FILE",
+        None,
+        "--output",
+        "-o",
+    )
+
+
+@command(DirectoryOption, LIST_EPILOG)
+def catalogue(options: DirectoryOption) -> None:
     """List the data sets that have a name, and where on this machine they are."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from turnout.cli.output import show
     from turnout.data.catalogue import inventory
 
     table = Table(box=SIMPLE_HEAD)
     for column in ("name", "what it is", "here"):
         table.add_column(column, no_wrap=column == "name", overflow="fold")
-    for entry in inventory(directory):
+    for entry in inventory(options.directory):
         table.add_row(entry.name, entry.description, str(entry.path or f"– ({entry.remedy})"))
     show(table)
 
 
-@guarded
-def fetch(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="mnist, fashion_mnist, emnist, mnist_by_writer, cifar10 or shakespeare."),
-    ],
-    directory: Directory = None,
-    force: Annotated[bool, typer.Option("--force", help="Download again what is there.")] = False,
-) -> None:
+@command(FetchOptions, FETCH_EPILOG)
+def fetch(options: FetchOptions) -> None:
     """Download a data set, with checksums; a download that broke off goes on where it stopped."""
     from turnout.data.fetch import fetch as download
 
-    typer.echo(str(download(name, directory, force=force)))
+    typer.echo(str(download(options.name, options.directory, force=options.force)))
 
 
-@guarded
-def show_data(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the data set: turnout data list.")] = "digits",
-    options: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE", help="Who holds what: alpha=0.3 num_clients=20 partition=iid", show_default=False
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the partition.")] = 0,
-    availability: Annotated[
-        str | None,
-        typer.Option(
-            "--availability", metavar="NAME", help="Show who would be there when: markov, diurnal, flash, ..."
-        ),
-    ] = None,
-    directory: Directory = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help=".png, .svg or .pdf (default: runs/NAME-clients.png or runs/NAME-availability.png)",
-        ),
-    ] = None,
-) -> None:
+@command(ShowOptions, SHOW_EPILOG)
+def show_data(options: ShowOptions) -> None:
     """Show who would hold what in a run, or who would be there when: figures here, and a picture in a file."""
     from turnout.cli import layers
-    from turnout.cli.data import SHOWN_DAYS, SHOWN_ROUNDS, participation_table, saved_figure, sizes_table
-    from turnout.cli.output import show
     from turnout.cli.sections import KEYS
     from turnout.cli.settings import Settings
     from turnout.reporting.availability_figure import availability_figure
     from turnout.reporting.partition_figure import partition_figure
 
-    given = [{"data": name}, {"seed": seed}, *([{"data": {"directory": str(directory)}}] if directory else [])]
-    for text in options or ():
-        layer = layers.override(text)
-        given.append(layer if set(layer) <= set(KEYS) else {"data": layer})
-    if availability is not None:
-        given.insert(0, {"availability": availability})
-    settings = Settings.of(*given)
+    name, directory, output = options.availability, options.directory, options.output
+    under = [{"data": options.name}, {"seed": options.seed}]
+    under += [{"data": {"directory": str(directory)}}] if directory else []
+    for layer in map(layers.override, options.settings or ()):
+        under.append(layer if set(layer) <= set(KEYS) else {"data": layer})
+    settings = Settings.of(*([{"availability": name}] if name else []), *under)
     data = settings.data()
-    if availability is None:
+    if name is None:
         show(sizes_table(data))
-        typer.echo(f"who holds what: {saved_figure(partition_figure(data), output, f'{data.name}-clients')}")
+        typer.echo(f"who holds what: {_save(partition_figure(data), output, f'{data.name}-clients')}")
         return
     labels = None if data.train.y.is_floating_point() else data.label_counts()
     pattern = settings.availability()
-    bound = pattern.bind(data.num_clients, labels, seed)
+    bound = pattern.bind(data.num_clients, labels, options.seed)
     seconds = getattr(pattern, "seconds_per_round", None)
-    rounds = max(SHOWN_DAYS * 86_400 // seconds, 10) if seconds else SHOWN_ROUNDS
-    show(participation_table(availability, bound, rounds, seconds))
-    figure = availability_figure({availability: bound}, rounds, seconds)
-    typer.echo(f"who is there when: {saved_figure(figure, output, f'{availability}-availability')}")
+    rounds = max(_DAYS * 86_400 // seconds, 10) if seconds else _ROUNDS
+    show(participation_table(name, bound, rounds, seconds))
+    figure = availability_figure({name: bound}, rounds, seconds)
+    typer.echo(f"who is there when: {_save(figure, output, f'{name}-availability')}")
+
+
+def sizes_table(data: FederatedData) -> Table:
+    """Return a table of the number of examples in each part of the data, and of those of a client."""
+    import numpy as np
+
+    title = f"{data.name}: {data.num_classes} classes, inputs {tuple(data.train.x.shape[1:])}"
+    columns = "part", "clients", "examples", "per client: least", "median", "most", "classes per client"
+    table = _table(title, *columns)
+    parts = {
+        "training": data.train,
+        "validation": data.validation,
+        "validation, unseen": data.unseen_validation,
+        "client test": data.client_test,
+        "unseen, training": data.unseen_train,
+        "unseen, test": data.unseen_test,
+        "pooled test": data.test,
+    }
+    for part, shards in parts.items():
+        if shards is None or not len(shards.x):
+            continue
+        if part in ("validation, unseen", "pooled test"):
+            table.add_row(part, "", f"{len(shards.x):,}")
+            continue
+        classes = (shards.label_counts(data.num_outputs) > 0).sum(axis=1).mean()
+        sizes = (f"{size:,.0f}" for size in (shards.sizes.min(), np.median(shards.sizes), shards.sizes.max()))
+        table.add_row(part, f"{shards.num_clients:,}", f"{len(shards.x):,}", *sizes, f"{classes:.1f}")
+    return table
+
+
+def participation_table(name: str, bound: BoundAvailability, rounds: int, seconds: int | None) -> Table:
+    """Return a table of how often clients are there, and for how long."""
+    from turnout.population.diagnostics import presence, run_lengths
+
+    here = presence(bound, rounds)
+    rates, unit = here.mean(axis=1), "h" if seconds else "rounds"
+    length = seconds / 3600 if seconds else 1.0
+    table = _table(
+        f"{name}: {bound.num_clients:,} clients over {rounds:,} rounds", "", "mean", "least", "median", "most"
+    )
+    table.add_row("rate of a client (%)", *(f"{100 * x:.1f}" for x in _spread(rates)))
+    table.add_row("clients there", *(f"{x:,.1f}" for x in _spread(here.sum(axis=0))))
+    table.add_row(f"a visit ({unit})", *(f"{x:,.1f}" for x in _spread(run_lengths(here) * length)))
+    table.add_row(f"a gap ({unit})", *(f"{x:,.1f}" for x in _spread(run_lengths(~here) * length)))
+    table.add_row("clients never there", f"{int((rates == 0).sum()):,}")
+    return table
+
+
+def _table(title: str, first: str, *others: str) -> Table:
+    table = Table(first, title=title, box=SIMPLE_HEAD)
+    for column in others:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _spread(values: np.ndarray) -> tuple[float, ...]:
+    """Return mean, least, median and most."""
+    import numpy as np
+
+    return float(values.mean()), float(values.min()), float(np.median(values)), float(values.max())
+
+
+def _save(figure: Figure, path: Path | None, name: str) -> Path:
+    """Save a picture at a path, or else by name in ``runs``."""
+    target = path or Path(f"runs/{name}.png")
+    try:
+        if path is None:
+            target.parent.mkdir(exist_ok=True)
+        figure.savefig(target, dpi=150)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{target} cannot be written: {error}. Write --output FILE.png") from error
+    return target

@@ -3,51 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from turnout.cli.errors import guarded
+from turnout.cli.command import argument, command, examples, option, options, switch
 from turnout.core.checks import counted
 
-EPILOG = r"""[bold]Examples[/bold]
-
+EPILOG = examples(
+    """
 turnout export runs/fedau-digits-0 model.safetensors
-
 turnout export runs/fedavg_p-digits-0 client-3.safetensors --client 3
-
 turnout export runs/fedau-digits-0 model.onnx --card
-
 turnout export runs/fedex_lora-instructions-0 adapter --format peft
+""",
+    "[bold]In Python, without turnout[/bold]",
+    "from safetensors.torch import load_file",
+    'model.load_state_dict(load_file("model.safetensors"))',
+)
 
-[bold]In Python, without turnout[/bold]
 
-from safetensors.torch import load_file
+@options
+class ExportOptions:
+    """Options of ``turnout export``."""
 
-model.load_state_dict(load_file("model.safetensors"))"""
+    folder: Path = argument("The folder of a run, finished or not.", "RUN")
+    file: Path = argument("Where to write, e.g. model.safetensors.", "FILE")
+    client: int | None = option("The model that serves client K, of an algorithm with a personal part.", "K")
+    format: str | None = option(
+        "(default: by the end of the file's name)", "safetensors|onnx|peft", None, "--format", "-f"
+    )
+    card: bool = switch("Write model-card.md beside the file.", "--card")
 
 
-@guarded
-def export(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, finished or not.")],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write, e.g. model.safetensors.")],
-    client: Annotated[
-        int | None,
-        typer.Option(metavar="K", help="The model that serves client K, of an algorithm with a personal part."),
-    ] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format", "-f", metavar="safetensors|onnx|peft", help="(default: by the end of the file's name)"
-        ),
-    ] = None,
-    card: Annotated[bool, typer.Option("--card", help="Write model-card.md beside the file.")] = False,
-) -> None:
+@command(ExportOptions, EPILOG)
+def export(options: ExportOptions) -> None:
     """Write the model of a run to a safetensors file that torch loads, a checked ONNX file, or an adapter for peft."""
     from turnout.result import load
 
-    result = load(folder)
-    number = sum(tensor.numel() for tensor in result.state_dict(client).values())
+    result = load(options.folder)
+    state = result.state_dict(options.client)
+    number = sum(tensor.numel() for tensor in state.values())
     when = counted(result.history.last_round, "round")
-    path = result.export(file, client, format=format, card=card)
-    typer.echo(f"{path}: {len(result.state_dict(client))} tensors, {number:,} numbers, after {when}")
+    path = result.export(options.file, options.client, format=options.format, card=options.card)
+    typer.echo(f"{path}: {len(state)} tensors, {number:,} numbers, after {when}")

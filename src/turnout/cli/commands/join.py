@@ -1,150 +1,179 @@
-"""``turnout join``: one client of a federation, with its own data."""
+"""``turnout join``: take part in a federation as one client, with its own data."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from turnout.cli import flags
-from turnout.cli.errors import RunFailed, guarded
-from turnout.core.checks import ConfigurationError, known_name, positive
+from turnout.cli.command import argument, command, examples, option, options
+from turnout.cli.console import say
+from turnout.cli.errors import RunFailed
+from turnout.cli.groups import ConnectionOptions, LogOption, ThreadsOption
+from turnout.core.checks import ConfigurationError, positive
 from turnout.core.display import printable
 
-EPILOG = r"""[bold]Examples[/bold]
+if TYPE_CHECKING:
+    from turnout.deployment.client.join import Connection
+    from turnout.deployment.client.session import Client
+    from turnout.deployment.client.state import ClientFolder
+    from turnout.deployment.client.worker import Computer
+    from turnout.experiment import Experiment
 
+EPILOG = examples("""
 turnout join https://federation.example:8470 --data mine.py:examples --state ~/.turnout
-
 turnout join http://127.0.0.1:8470 --data digits --client 7
-
 turnout join https://federation.example --data mine.py:examples --share participation,scalars,updates --code CODE
-
 turnout join https://federation.example --data mine.py:examples --log sent.jsonl
+turnout join --inspect sent.jsonl
+""")
 
-turnout join --inspect sent.jsonl"""
+
+@options
+class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
+    """Options of ``turnout join``."""
+
+    url: str | None = argument("Where the server is.", "URL", None)
+    data: str | None = option(
+        "A function that returns (inputs, targets), or two such pairs, the second for tests; or a data set.",
+        "FILE.py:FUNCTION|NAME",
+    )
+    client: int | None = option("Which client of a data set by name, to try things out.", "K")
+    state: Path | None = option("Where this client keeps what it has to remember.", "FOLDER")
+    name: str | None = option("What the operator sees this client called.")
+    code: str | None = option("A one-time code, where the server asks for one.")
+    share: str | None = option(
+        "What the server may see: participation, scalars, gradients, updates, sums; evaluations, queries, which are "
+        "declined if left out (default: what it asks for).",
+        "KIND,...",
+    )
+    functions: list[str] | None = option(
+        "A function of inputs and targets, with a number for each example, that queries may ask for; repeatable.",
+        "FILE.py:FUNCTION", None, "--function",
+    )  # fmt: skip
+    experiment: str | None = option("The experiment, where the server's is a file, too.", "FILE.py:EXPERIMENT")
+    patience: float | None = option("Give up when the server has not answered for so long (default: never).", "SECONDS")
+    device: str = option("cpu, cuda, cuda:1, ...", "NAME", "cpu")
+    log: Path | None = option("Append a line to a file for whatever leaves this client, before it is sent.", "FILE")
+    inspect: Path | None = option("Show what a file of --log says, and do nothing else.", "FILE")
+
+    def check(self) -> tuple[str, str]:
+        """Return the address and the data that a client needs to join.
+
+        Raises:
+            ConfigurationError: where one is missing, or the log's file is a form of messages.
+        """
+        if self.url is None:
+            raise ConfigurationError(
+                "join: needed the URL of a server, https://HOST:PORT; or --inspect FILE to show a log"
+            )
+        if self.data is None:
+            raise ConfigurationError(
+                "join: needed the data of this client, --data FILE.py:FUNCTION or the name of a data set"
+            )
+        if self.log is not None and str(self.log) in ("text", "json"):
+            raise ConfigurationError(
+                f"--log takes a file, got {self.log}: for the form of messages write --log-format {self.log}"
+            )
+        if self.patience is not None:
+            positive("patience", self.patience)
+        return self.url, self.data
 
 
-@guarded
-def join(
-    url: Annotated[str | None, typer.Argument(metavar="URL", help="Where the server is.")] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.py:FUNCTION|NAME",
-            help="A function that returns (inputs, targets), or two such pairs, the second for tests; or a data set.",
-        ),
-    ] = None,
-    client: Annotated[
-        int | None, typer.Option(metavar="K", help="Which client of a data set by name, to try things out.")
-    ] = None,
-    state: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where this client keeps what it has to remember.")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="What the operator sees this client called.")] = None,
-    code: Annotated[str | None, typer.Option(help="A one-time code, where the server asks for one.")] = None,
-    share: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND,...",
-            help=(
-                "What the server may see: participation, scalars, gradients, updates, sums; evaluations, queries, which are "
-                "declined if left out (default: what it asks for)."
-            ),
-        ),
-    ] = None,
-    functions: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--function",
-            metavar="FILE.py:FUNCTION",
-            help="A function of inputs and targets, with a number for each example, that queries may ask for; repeatable.",
-        ),
-    ] = None,
-    experiment: Annotated[
-        str | None,
-        typer.Option(metavar="FILE.py:EXPERIMENT", help="The experiment, where the server's is a file, too."),
-    ] = None,
-    ca: flags.Ca = None,
-    certificate: flags.Certificate = None,
-    key: flags.Key = None,
-    patience: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Give up when the server has not answered for so long (default: never)."),
-    ] = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1, ...")] = "cpu",
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Append a line to a file for whatever leaves this client, before it is sent."
-        ),
-    ] = None,
-    inspect: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Show what a file of --log says, and do nothing else.")
-    ] = None,
-    logs: Annotated[str, typer.Option("--log-format", metavar="text|json", help="Form of messages.")] = "text",
-    threads: flags.Threads = None,
-) -> None:
+@command(JoinOptions, EPILOG)
+def join(options: JoinOptions) -> None:
     """Take part in a federation until it is over. Stopped or killed, the same command goes on where it was.
 
     The data stay here. No code comes from the server.
     """
-    from turnout.cli.deployed import clients_experiment, functions_of, log_to_stderr, needs
-    from turnout.cli.output import say
-    from turnout.cli.sent import checked, inspected, logged
+    if options.inspect is not None:
+        from turnout.cli.sent import inspect
+
+        if options.url is not None or options.data is not None or options.log is not None:
+            raise ConfigurationError("--inspect shows a file and joins no server: leave out URL, --data and --log")
+        inspect(options.inspect)
+        return
+    url, data = options.check()
+    options.check_log()
+    options.use_threads()
+    connection = options.connection(url)
+    from turnout.cli.joining import clients_experiment
+    from turnout.deployment.client.state import ClientFolder
+    from turnout.deployment.client.worker import Computer
+
+    run = _announcement(connection, options.patience)
+    experiment, row = clients_experiment(run, data, options.experiment, options.client, options.device)
+    kinds = _allowed(experiment, options.share)
+    folder = options.state or Path("clients") / (
+        f"{run['run']}-{row}" if options.client is not None else str(run["run"])
+    )
+    state, computer = ClientFolder(folder), Computer(experiment, str(run["engine"]))
+    try:
+        client = _client(options, state, computer, row, kinds)
+        options.write_log()
+        say(f"taking part in run {run['run']} ({run['algorithm']}); what is remembered is in {folder}")
+        outcome = _take_part(client, connection, computer, options, folder)
+    finally:
+        state.close()
+    typer.echo(f"{printable(outcome)}: {client.done} reports were taken")
+
+
+def _announcement(connection: Connection, patience: float | None) -> dict[str, Any]:
+    """Return what a server says of its run, once it answers."""
+    from turnout.deployment.client.join import ServerSilent, announcement
     from turnout.simulation.running import stops_on_signal
 
-    needs("join", "httpx2")
-    if inspect is not None:
-        inspected(inspect, url, data, log)
-        return
-    url, data = checked(url, data, log)
-    from turnout.deployment.client.join import Connection, Joined, ServerSilent, announcement
-    from turnout.deployment.client.sent import Unlogged
-    from turnout.deployment.client.session import Call, Client, Work
-    from turnout.deployment.client.state import ClientFolder
-    from turnout.deployment.client.worker import Computer, Worker
-    from turnout.deployment.wire.privacy import KINDS, excess
-
-    known_name("form of the log", logs, ("text", "json"))
-    flags.use_threads(threads)
-    connection = Connection(url.rstrip("/"), ca, certificate, key)
-    if patience is not None:
-        positive("patience", patience)
     with stops_on_signal() as stopped:
         try:
-            told = announcement(connection, math.inf if patience is None else patience, stopped, say)
+            return announcement(connection, math.inf if patience is None else patience, stopped, say)
         except ServerSilent as silent:
             if stopped.is_set():
                 raise KeyboardInterrupt from None
             raise RunFailed(str(silent)) from None
-    mine, row = clients_experiment(told, data, experiment, client, device)
+
+
+def _allowed(experiment: Experiment, share: str | None) -> Sequence[str]:
+    """Return the kinds of figures that the server may see, and refuse an algorithm that needs others."""
+    from turnout.deployment.wire.privacy import KINDS, excess
+
     kinds = KINDS if share is None else [kind.strip() for kind in share.split(",")]
-    if more := excess(mine.algorithm, kinds):
-        seen = "; ".join(f"{each.what} ({each.kind})" for each in more)
+    if more := excess(experiment.algorithm, kinds):
+        seen = "; ".join(f"{figure.what} ({figure.kind})" for figure in more)
         raise ConfigurationError(f"--share: the server would also see {seen}: allow it, or stay away")
-    folder = state or Path("clients") / (f"{told['run']}-{row}" if client is not None else str(told["run"]))
-    kept = ClientFolder(folder)
-    opting = mine.population.opting
-    computer = Computer(mine, str(told["engine"]))
-    worker = Worker(computer, row, allows=kinds, functions=functions_of(functions or []))
-    taking = Client(kept, worker, name=name, code=code)
-    taking.manners = taking.manners if opting is None else type(taking.manners)(comes_back=opting.comes_back)
-    log_to_stderr(logs)
-    say(f"taking part in run {told['run']} ({told['algorithm']}); what is remembered is in {folder}")
+    return kinds
+
+
+def _client(options: JoinOptions, state: ClientFolder, computer: Computer, row: int, kinds: Sequence[str]) -> Client:
+    """Return the client that takes part."""
+    from turnout.cli.joining import functions_of
+    from turnout.deployment.client.session import Client, Manners
+    from turnout.deployment.client.worker import Worker
+
+    worker = Worker(computer, row, allows=kinds, functions=functions_of(options.functions or []))
+    opting = computer.experiment.population.opting
+    manners = None if opting is None else Manners(comes_back=opting.comes_back)
+    return Client(state, worker, name=options.name, code=options.code, manners=manners)
+
+
+def _take_part(client: Client, connection: Connection, computer: Computer, options: JoinOptions, folder: Path) -> str:
+    """Work for the server, and return why that is over."""
+    from turnout.cli.sent import logged
+    from turnout.deployment.client.join import Joined, ServerSilent
+    from turnout.deployment.client.sent import Unlogged
+    from turnout.deployment.client.session import Call, Work
+    from turnout.simulation.running import stops_on_signal
 
     def notice(action: object) -> None:
         if isinstance(action, Work):
             say("at work")
         elif isinstance(action, Call) and action.method == "PUT":
-            say(f"sending report {taking.done + 1}")
+            say(f"sending report {client.done + 1}")
 
     try:
-        with logged(log, computer, connection.url) as sent, stops_on_signal() as stopped:
-            outcome = Joined(taking, connection, stopped, notice, patience, sent).run()
+        with logged(options.log, computer, connection.url) as sent, stops_on_signal() as stopped:
+            return Joined(client, connection, stopped, notice, options.patience, sent).run()
     except (ServerSilent, Unlogged) as error:
         raise RunFailed(f"{error}. The same command goes on from {folder}") from None
-    finally:
-        kept.close()
-    typer.echo(f"{printable(outcome)}: {taking.done} reports were taken")

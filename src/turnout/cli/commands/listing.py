@@ -2,64 +2,138 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
 
-import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
 
-from turnout.cli.errors import guarded
+from turnout.cli.command import argument, command, examples, options
+from turnout.cli.console import show
 from turnout.core.checks import known_name
 
-KINDS = (
-    "algorithms",
-    "data",
-    "models",
-    "availability",
-    "paces",
-    "partitions",
-    "selections",
-    "aggregations",
-    "mixings",
-    "server_optimizers",
-    "local",
-    "personalizations",
-    "guards",
-    "weightings",
-    "solvers",
-    "schedules",
-    "requirements",
-    "behaviours",
-    "speeds",
-    "delays",
-    "correlations",
-    "losses",
-    "trackers",
-    "work",
-    "settings",
-)
-"""What can be listed; `turnout.cli.listing.CATALOGUE` holds the members of all but the last."""
+USAGE: Mapping[str, str] = {
+    "algorithms": "--algorithm NAME algorithm.OPTION=VALUE",
+    "data": "--data NAME data.OPTION=VALUE",
+    "models": "--model NAME model.OPTION=VALUE",
+    "availability": "--availability NAME availability.OPTION=VALUE",
+    "paces": "--pace NAME pace.OPTION=VALUE",
+    "partitions": "data.partition=NAME data.OPTION=VALUE",
+    "selections": "selection=NAME selection.OPTION=VALUE",
+    "aggregations": "aggregation=NAME aggregation.OPTION=VALUE",
+    "mixings": "aggregation.mixing='{kind=\"NAME\", OPTION=VALUE}'",
+    "server_optimizers": "server=NAME server.OPTION=VALUE",
+    "local": "also.NAME.OPTION=VALUE",
+    "personalizations": "also.NAME.OPTION=VALUE",
+    "guards": "also.NAME.OPTION=VALUE",
+    "weightings": "also.NAME.OPTION=VALUE",
+    "solvers": "local.solver=NAME local.OPTION=VALUE",
+    "schedules": "local.lr='{kind=\"NAME\", OPTION=VALUE}'",
+    "requirements": "population.requirement='{kind=\"NAME\", OPTION=VALUE}'",
+    "behaviours": "population.behaviour='{kind=\"NAME\", OPTION=VALUE}'",
+    "speeds": "population.speed='{kind=\"NAME\", OPTION=VALUE}'",
+    "delays": "population.speed.compute='{kind=\"NAME\", OPTION=VALUE}'",
+    "correlations": "aggregation.correlation='{kind=\"NAME\", OPTION=VALUE}'",
+    "losses": "--loss NAME",
+    "trackers": "--track NAME",
+    "work": "local.steps='{kind=\"NAME\", OPTION=VALUE}'",
+    "settings": "OPTION=VALUE",
+}
+"""What can be listed, and how one of it is written; `turnout.cli.names.LISTED` holds the members of all but the last."""
 
-EPILOG = r"""[bold]Examples[/bold]
-
+EPILOG = examples("""
 turnout list
+turnout list algorithms
+""")
 
-turnout list algorithms"""
+
+@options
+class ListOptions:
+    """Options of ``turnout list``."""
+
+    kind: str | None = argument(
+        f"{', '.join(USAGE)}.", "KIND", None,
+        autocompletion=lambda incomplete: [kind for kind in USAGE if kind.startswith(incomplete)],
+    )  # fmt: skip
 
 
-@guarded
-def listing(
-    kind: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="KIND",
-            help=f"{', '.join(KINDS[:-1])} or {KINDS[-1]}.",
-            autocompletion=lambda incomplete: [kind for kind in KINDS if kind.startswith(incomplete)],
-        ),
-    ] = None,
-) -> None:
+@command(ListOptions, EPILOG)
+def listing(options: ListOptions) -> None:
     """List what can be named, what it is, and its options with their defaults."""
-    from turnout.cli.listing import settings_table, table_of
-    from turnout.cli.output import show
+    for kind in USAGE if options.kind is None else [known_name("kind", options.kind, USAGE)]:
+        show(table_of(kind))
 
-    kinds = KINDS if kind is None else [known_name("kind", kind, KINDS)]
-    for each in kinds:
-        show(settings_table() if each == "settings" else table_of(each))
+
+def table_of(kind: str) -> Table:
+    """Return a table of what can be named of a kind."""
+    from turnout.cli import defaults
+    from turnout.cli.names import LISTED
+
+    table = Table(title=Text(f"{kind}: {USAGE[kind]}"), title_justify="left", box=SIMPLE_HEAD, expand=False)
+    table.add_column("name", style="bold", no_wrap=True)
+    table.add_column("what it is", ratio=2)
+    table.add_column("options", ratio=3)
+    for name, piece in LISTED.get(kind, {}).items():
+        options = _options(piece, defaults.availability(piece, {}, "") if kind == "availability" else {})
+        if kind == "data":
+            options += f"\nby default: {_flat(defaults.BY_DATA.get(name, {}))}"
+        table.add_row(name, _first_line(piece), options)
+    if (further := _further(kind)) is not None:
+        usage, what, piece, more = further
+        table.add_row(usage, what, _options(piece, more))
+    return table
+
+
+def _further(kind: str) -> tuple[str, str, Callable[..., Any], Mapping[str, Any]] | None:
+    """Return what else can be written for a kind, whatever the name: how, what it is, whose options, and further ones."""
+    from turnout.data.source import Source
+    from turnout.data.transforms.ready_made import AUGMENTATIONS
+    from turnout.experiment import Experiment
+    from turnout.pieces.local import Sgd
+
+    if kind == "algorithms":
+        return "local.OPTION=VALUE", "local training, whatever the algorithm (turnout list solvers)", Sgd, {}
+    if kind == "data":
+        split = f"who holds what (turnout list partitions), tests, and augmentation ({' or '.join(AUGMENTATIONS)})"
+        return "data.OPTION=VALUE", split, Source.split, {"partition": "by_id", "augmentation": None}
+    if kind == "settings":
+        return "", "of the experiment itself", Experiment, {}
+    return None
+
+
+def _flat(table: Mapping[str, Any], place: str = "") -> str:
+    """Return settings as they are written on the command line."""
+    parts = []
+    for key, value in table.items():
+        at = place if key == "name" else f"{place}.{key}" if place else key
+        parts.append(_flat(value, at) if isinstance(value, Mapping) else f"{at}={written(value)}")
+    return "  ".join(parts)
+
+
+def _first_line(piece: Callable[..., Any]) -> Text:
+    line = (inspect.getdoc(piece) or "").partition("\n")[0]
+    return Text(line.replace("``", ""))
+
+
+def _options(piece: Callable[..., Any], more: Mapping[str, Any]) -> Text:
+    """Return the options of a piece with their defaults, and further ones."""
+    from turnout.cli.options import options_of
+
+    values = {name: option.default for name, option in options_of(piece).items() if name not in ("local", "self")}
+    return Text("  ".join(f"{name}={written(value)}" for name, value in {**values, **more}.items()) or "–")
+
+
+def written(value: Any) -> str:
+    """Return a default as it would be written on the command line; ``?`` where there is none."""
+    if value is inspect.Parameter.empty:
+        return "?"
+    if is_dataclass(value):
+        kind: Any = type(value)
+        options = [f"{field.name}={written(getattr(value, field.name))}" for field in fields(value)]
+        return "{" + ", ".join([f'kind="{kind.family.name_of(kind)}"', *options]) + "}"
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

@@ -1,45 +1,196 @@
-"""``turnout report``: a page with pictures from the folders of finished runs."""
+"""``turnout report``, ``table`` and ``plot``: pages, tables and figures from the folders of finished runs."""
 
 from __future__ import annotations
 
+import shlex
+import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from turnout.cli.errors import guarded
-from turnout.cli.flags import Code, Runs
+from turnout.cli.command import REQUIRED, argument, command, examples, option, options
+from turnout.cli.console import say, show
+from turnout.cli.groups import CodeOption
+from turnout.core.checks import ConfigurationError, TurnoutError, known_name, refuse
+from turnout.core.display import printable
 
-EPILOG = r"""[bold]Examples[/bold]
+if TYPE_CHECKING:
+    from turnout.data.federated import FederatedData
+    from turnout.reporting import RunRecord
 
+FIGURES = (".pdf", ".svg", ".png")
+"""How the name of a figure's file may end."""
+
+REPORT_EPILOG = examples("""
 turnout report runs/demo
-
 turnout report runs/fedau-digits-0 runs/mifa-digits-0 --output fedau-or-mifa.html
+turnout report slow=runs/fedau-digits-0 fast=runs/fedau-digits-0-2
+""")
+TABLE_EPILOG = examples("""
+turnout table runs/demo
+turnout table runs/demo --format latex --columns test_accuracy,client_test_worst --output results.tex
+turnout table slow=runs/fedau-digits-0 fast=runs/fedau-digits-0-2 --format csv
+""")
+PLOT_EPILOG = examples("""
+turnout plot runs/demo --output accuracy.pdf
+turnout plot runs/demo --what test_loss --output loss.svg
+turnout plot runs/demo --what clients --output clients.png --dpi 300
+""")
 
-turnout report slow=runs/fedau-digits-0 fast=runs/fedau-digits-0-2"""
+
+@options
+class FinishedRuns:
+    """The argument that names finished runs."""
+
+    folders: list[str] = argument("Runs or comparisons; NAME is what to call a run.", "[NAME=]FOLDER")
+
+    @property
+    def paths(self) -> list[Path]:
+        """The folders."""
+        return [Path(text.rpartition("=")[2]) for text in self.folders]
+
+    def records(self) -> list[RunRecord]:
+        """Return the finished runs.
+
+        Raises:
+            ConfigurationError: where one name is given to runs of several algorithms.
+        """
+        from turnout.comparison.folders import load_records
+
+        records: list[RunRecord] = []
+        for text in self.folders:
+            name, _, path = text.rpartition("=")
+            runs = load_records([path])
+            if name and len({record.algorithm for record in runs}) > 1:
+                raise ConfigurationError(f"{text}: {path} holds runs of several algorithms, which cannot all be {name}")
+            records += [replace(record, algorithm=name) if name else record for record in runs]
+        return records
 
 
-@guarded
-def report(
-    folders: Runs,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE.html", help="(default: report.html in the first folder)"),
-    ] = None,
-    title: Annotated[
-        str, typer.Option(metavar="TEXT", help="Heading of the page.")
-    ] = "Federated training with turnout",
-    code: Code = None,
-) -> None:
+@options
+class ReportOptions(FinishedRuns, CodeOption):
+    """Options of ``turnout report``."""
+
+    output: Path | None = option("(default: report.html in the first folder)", "FILE.html", None, "--output", "-o")
+    title: str = option("Heading of the page.", "TEXT", "Federated training with turnout")
+
+
+@options
+class TableOptions(FinishedRuns):
+    """Options of ``turnout table``."""
+
+    format: str = option("How to write it.", "latex|csv|markdown|html", "markdown", "--format", "-f")
+    columns: str | None = option("Columns by name, with commas between (default: those of the report).", "NAMES")
+    spread: str = option(
+        "Standard deviation over seeds, or the 95 % confidence interval of the mean.", "std|interval", "std"
+    )
+    window: int | None = option("Last rounds to average over (default: the last tenth of them).", "ROUNDS", None, min=1)
+    output: Path | None = option("(default: standard output)", "FILE", None, "--output", "-o")
+
+
+@options
+class PlotOptions(FinishedRuns):
+    """Options of ``turnout plot``."""
+
+    output: Path = option("A file that ends in .pdf, .svg or .png.", "FILE", REQUIRED, "--output", "-o")
+    what: str | None = option(
+        "A recorded column, or clients, weights, influence or participation (default: the test accuracy).", "NAME"
+    )
+    dpi: int = option("Dots per inch of a PNG.", None, 200, min=1)
+
+
+@command(ReportOptions, REPORT_EPILOG)
+def report(options: ReportOptions) -> None:
     """Write one HTML file with the tables and figures of finished runs; it needs nothing else."""
-    from turnout.cli.output import show
-    from turnout.cli.report import data_of, environment_of, records_of
     from turnout.reporting import comparison, rich_tables, write_report
 
-    records, paths = records_of(folders), [Path(text.rpartition("=")[2]) for text in folders]
+    records, paths = options.records(), options.paths
     show(rich_tables(comparison(records)))
-    target = output or paths[0] / "report.html"
     path = write_report(
-        records, target, data=data_of(paths, code or ()), title=title, environment=environment_of(paths)
-    )
+        records, options.output or paths[0] / "report.html",
+        data=_data(paths, options.code or ()), title=options.title, environment=_environment(paths),
+    )  # fmt: skip
     typer.echo(f"report: {path}")
+
+
+@command(TableOptions, TABLE_EPILOG)
+def table(options: TableOptions) -> None:
+    """Write a table of finished runs: mean and spread over seeds, and a paired t-test against the first algorithm."""
+    from turnout.record.storage import replace_files
+
+    known_name("format", options.format, ("latex", "csv", "markdown", "html"))
+    known_name("spread", options.spread, ("std", "interval"))
+    text = _table(options)
+    if options.output is None:
+        typer.echo(printable(text, len(text)), nl=False)
+    else:
+        replace_files({options.output: lambda part: part.write_text(text, encoding="utf-8") and None})
+        typer.echo(f"table: {options.output}")
+
+
+@command(PlotOptions, PLOT_EPILOG)
+def plot(options: PlotOptions) -> None:
+    """Draw finished runs in one figure: means over seeds, and bands of one standard deviation."""
+    from turnout.record.storage import replace_files
+    from turnout.reporting import plot as draw
+
+    records, output = options.records(), options.output
+    if (kind := output.suffix.lower()) not in FIGURES:
+        raise refuse("output", given=str(output), needed=f"a file that ends in {', '.join(FIGURES)}")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        figure = draw(records, options.what)
+    for warning in caught:
+        say(str(warning.message), style="yellow")
+    replace_files({output: lambda part: figure.savefig(part, format=kind[1:], dpi=options.dpi)})
+    typer.echo(f"figure: {output}")
+
+
+def _table(options: TableOptions) -> str:
+    """Return the comparison of runs in a format; of ``csv`` every column at full precision, unless some are named.
+
+    Raises:
+        ConfigurationError: for a column that no run recorded.
+    """
+    from turnout.reporting import FORMATS, comparison, csv
+    from turnout.reporting.column import GAP, RESULTS
+
+    rows, names = comparison(options.records(), options.window), options.columns
+    recorded = [key for key in dict.fromkeys(key for row in rows for key in row.figures) if not key.startswith(GAP)]
+    keys = [known_name("column", name.strip(), recorded) for name in names.split(",")] if names else None
+    if options.format == "csv":
+        return csv(rows, keys=keys)
+    return FORMATS[options.format](rows, RESULTS if keys is None else keys, options.spread == "interval")
+
+
+def _environment(folders: list[Path]) -> dict[str, str] | None:
+    """Return what the first run ran on, as its folder says; None where it does not."""
+    from turnout.comparison.folders import run_folders
+    from turnout.record.storage import read_json
+
+    try:
+        values = read_json(run_folders(folders)[0] / "environment.json", instead="make the run anew")
+    except TurnoutError:
+        return None
+    words = {name: shlex.join(value) if isinstance(value, list) else value for name, value in values.items()}
+    return {name: str(value) for name, value in words.items() if value is not None}
+
+
+def _data(folders: list[Path], code: Sequence[Path]) -> FederatedData | None:
+    """Return the data of the first run, for the picture of who holds what, where they can be had.
+
+    Args:
+        folders: of runs.
+        code: files that their settings may name.
+    """
+    from turnout.cli.runs import saved
+    from turnout.cli.settings import Settings
+    from turnout.comparison.folders import run_folders
+
+    try:
+        return Settings(saved(run_folders(folders)[0], code)).data()
+    except TurnoutError as error:
+        say(f"no picture of who holds what: {error}", style="yellow")
+        return None

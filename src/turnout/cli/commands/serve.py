@@ -1,243 +1,234 @@
-"""``turnout serve``: a federation of real clients, over HTTP."""
+"""``turnout serve``: train with real clients, over HTTP."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Literal
 
 import typer
+from rich.table import Table
 
-from turnout.cli import flags
-from turnout.cli.errors import RunFailed, guarded
-from turnout.core.checks import CheckpointError, Diverged, known_name
+from turnout.cli.command import argument, command, examples, option, options, switch
+from turnout.cli.console import say, show
+from turnout.cli.errors import RunFailed
+from turnout.cli.groups import OUTCOME, SETTINGS, LogOption, ThreadsOption, needs
+from turnout.core.checks import CheckpointError, Diverged, known_name, refuse
 
-EPILOG = r"""[bold]Examples[/bold]
+if TYPE_CHECKING:
+    from turnout.cli.settings import Settings
+    from turnout.deployment.server.process import Options, Server
+    from turnout.experiment import Experiment
+    from turnout.protocol.pace import Pace
 
+EPILOG = examples("""
 turnout serve run.toml --min-clients 10
-
 turnout serve algorithm.name=fedau data.name=digits data.num_clients=20 rounds=50
-
 turnout serve run.toml --evaluate-every 10 --evaluate-share 0.2
-
 turnout serve algorithm.name=fedau model.name=mlp rounds=50 --inputs 64 --classes 10
-
 turnout serve own.py:EXPERIMENT --folder runs/own --host 0.0.0.0 --certificate cert.pem --key key.pem --enrolment codes
-
 turnout serve algorithm.name=fedau data.name=digits --page --host 0.0.0.0
-
-turnout serve run.toml --folder runs/served --database postgresql://turnout@localhost/turnout"""
+turnout serve run.toml --folder runs/served --database postgresql://turnout@localhost/turnout
+""")
 
 NETWORK, CLIENTS = "Network", "Clients"
 
 
-@guarded
-def serve(
-    source: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[FILE.toml|FILE.py:EXPERIMENT] [KEY=VALUE]...", help="What to run."),
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where everything is kept; one that holds the run goes on with it.", rich_help_panel=flags.OUTCOME
-        ),
-    ] = None,
-    inputs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,...",
-            help="Shape of an example, such as 64 or 1,28,28: data are not loaded then.",
-            rich_help_panel=flags.SETTINGS,
-        ),
-    ] = None,
-    classes: Annotated[
-        int | None,
-        typer.Option(metavar="C", help="Number of classes, beside --inputs.", rich_help_panel=flags.SETTINGS),
-    ] = None,
-    test: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.py:FUNCTION",
-            help="Judge the model by these inputs and targets.",
-            rich_help_panel=flags.SETTINGS,
-        ),
-    ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.", rich_help_panel=NETWORK)] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Port to listen at; 0 is any that is free.", rich_help_panel=NETWORK)
-    ] = 8470,
-    certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="TLS certificate.", rich_help_panel=NETWORK)
-    ] = None,
-    key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.", rich_help_panel=NETWORK)] = None,
-    client_ca: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Take only clients with a certificate that this one signed.", rich_help_panel=NETWORK
-        ),
-    ] = None,
-    database: Annotated[
-        str | None, typer.Option(metavar="URL", help="PostgreSQL in place of SQLite.", rich_help_panel=flags.OUTCOME)
-    ] = None,
-    min_clients: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Clients who are there before training begins (default: a cohort).",
-            rich_help_panel=CLIENTS,
-        ),
-    ] = None,
-    max_clients: Annotated[
-        int | None, typer.Option(metavar="N", help="Clients who may enrol.", rich_help_panel=CLIENTS)
-    ] = None,
-    enrolment: Annotated[
-        str,
-        typer.Option(
-            metavar="open|codes", help="Who may enrol: anyone, or with a one-time code.", rich_help_panel=CLIENTS
-        ),
-    ] = "open",
-    heartbeat: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", help="Between signs of life of clients at work.", rich_help_panel=CLIENTS),
-    ] = 10.0,
-    task_deadline: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Greatest age of a task; 0 is any (default: 600, or the deadline of a round if that is longer).",
-            rich_help_panel=CLIENTS,
-        ),
-    ] = None,
-    evaluate_every: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K", help="Steps between evaluations (default: as the experiment says).", rich_help_panel=CLIENTS
-        ),
-    ] = None,
-    evaluate_share: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S",
-            help="Share of the clients who judge the model by test examples of their own at each evaluation.",
-            rich_help_panel=CLIENTS,
-        ),
-    ] = None,
-    max_norm: Annotated[
-        str,
-        typer.Option(
-            metavar="N|auto|none",
-            help="Greatest norm of an update; auto is 100 times that of the first model, or of ones.",
-            rich_help_panel=CLIENTS,
-        ),
-    ] = "auto",
-    max_empty_steps: Annotated[
-        int,
-        typer.Option(
-            metavar="K",
-            help="Fail after K steps in a row without a usable report; 0 never does.",
-            rich_help_panel=flags.OUTCOME,
-        ),
-    ] = 10,
-    rate: Annotated[
-        float, typer.Option(metavar="N", help="Requests a second of one client; 0 is any.", rich_help_panel=CLIENTS)
-    ] = 50.0,
-    connections: Annotated[
-        int, typer.Option(metavar="N", help="Open connections of all clients.", rich_help_panel=NETWORK)
-    ] = 50_000,
-    per_address: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Open connections of one address; this machine's are not counted.",
-            rich_help_panel=NETWORK,
-        ),
-    ] = 256,
-    enrolments_per_address: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="New clients an hour of one address, and at once; 0 is any; this machine's are not counted.",
-            rich_help_panel=NETWORK,
-        ),
-    ] = 1000,
-    proxy_headers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS[,ADDRESS...]",
-            help="Addresses or networks of proxies whose X-Forwarded-For is believed.",
-            rich_help_panel=NETWORK,
-        ),
-    ] = None,
-    upload_rate: Annotated[
-        float,
-        typer.Option(
-            metavar="BYTES",
-            help="A second that an upload brings in the long run, or it is cut.",
-            rich_help_panel=NETWORK,
-        ),
-    ] = 4096.0,
-    linger: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Go on to answer when the run is over.", rich_help_panel=NETWORK)
-    ] = 30.0,
-    keep_reports: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Keep the reports of N steps or a few more, from which a replay begins (default: of all).",
-            rich_help_panel=flags.OUTCOME,
-        ),
-    ] = None,
-    page: Annotated[
-        bool,
-        typer.Option(
-            "--page", help="Serve a page, /join, in which a browser becomes a client.", rich_help_panel=NETWORK
-        ),
-    ] = False,
-    logs: Annotated[str, typer.Option("--log-format", metavar="text|json", help="Form of the log.")] = "text",
-    threads: flags.Threads = None,
-) -> None:
+@options
+class ServeOptions(ThreadsOption, LogOption):
+    """Options of ``turnout serve``."""
+
+    source: list[str] | None = argument("What to run.", "[FILE.toml|FILE.py:EXPERIMENT] [KEY=VALUE]...", None)
+    folder: Path | None = option("Where everything is kept; one that holds the run goes on with it.", panel=OUTCOME)
+    inputs: str | None = option(
+        "Shape of an example, such as 64 or 1,28,28: data are not loaded then.", "N,...", panel=SETTINGS
+    )
+    classes: int | None = option("Number of classes, beside --inputs.", "C", panel=SETTINGS)
+    test: str | None = option("Judge the model by these inputs and targets.", "FILE.py:FUNCTION", panel=SETTINGS)
+    host: str = option("Address to listen at.", None, "127.0.0.1", panel=NETWORK)
+    port: int = option("Port to listen at; 0 is any that is free.", None, 8470, panel=NETWORK)
+    certificate: Path | None = option("TLS certificate.", "FILE", panel=NETWORK)
+    key: Path | None = option("Its key.", "FILE", panel=NETWORK)
+    client_ca: Path | None = option("Take only clients with a certificate that this one signed.", "FILE", panel=NETWORK)
+    database: str | None = option("PostgreSQL in place of SQLite.", "URL", panel=OUTCOME)
+    min_clients: int | None = option(
+        "Clients who are there before training begins (default: a cohort).", "N", panel=CLIENTS
+    )
+    max_clients: int | None = option("Clients who may enrol.", "N", panel=CLIENTS)
+    enrolment: str = option("Who may enrol: anyone, or with a one-time code.", "open|codes", "open", panel=CLIENTS)
+    heartbeat: float = option("Between signs of life of clients at work.", "SECONDS", 10.0, panel=CLIENTS)
+    task_deadline: float | None = option(
+        "Greatest age of a task; 0 is any (default: 600, or the deadline of a round if that is longer).",
+        "SECONDS", panel=CLIENTS,
+    )  # fmt: skip
+    evaluate_every: int | None = option(
+        "Steps between evaluations (default: as the experiment says).", "K", panel=CLIENTS
+    )
+    evaluate_share: float | None = option(
+        "Share of the clients who judge the model by test examples of their own at each evaluation.", "S", panel=CLIENTS
+    )
+    max_norm: str = option(
+        "Greatest norm of an update; auto is 100 times that of the first model, or of ones.",
+        "N|auto|none", "auto", panel=CLIENTS,
+    )  # fmt: skip
+    max_empty_steps: int = option(
+        "Fail after K steps in a row without a usable report; 0 never does.", "K", 10, panel=OUTCOME
+    )
+    rate: float = option("Requests a second of one client; 0 is any.", "N", 50.0, panel=CLIENTS)
+    connections: int = option("Open connections of all clients.", "N", 50_000, panel=NETWORK)
+    per_address: int = option(
+        "Open connections of one address; this machine's are not counted.", "N", 256, panel=NETWORK
+    )
+    enrolments_per_address: int = option(
+        "New clients an hour of one address, and at once; 0 is any; this machine's are not counted.",
+        "N", 1000, panel=NETWORK,
+    )  # fmt: skip
+    proxy_headers: str | None = option(
+        "Addresses or networks of proxies whose X-Forwarded-For is believed.", "ADDRESS[,ADDRESS...]", panel=NETWORK
+    )
+    upload_rate: float = option(
+        "A second that an upload brings in the long run, or it is cut.", "BYTES", 4096.0, panel=NETWORK
+    )
+    linger: float = option("Go on to answer when the run is over.", "SECONDS", 30.0, panel=NETWORK)
+    keep_reports: int | None = option(
+        "Keep the reports of N steps or a few more, from which a replay begins (default: of all).", "N", panel=OUTCOME
+    )
+    page: bool = switch("Serve a page, /join, in which a browser becomes a client.", "--page", panel=NETWORK)
+
+    def words(self) -> tuple[str | None, list[str]]:
+        """Return the file that says what to run, if one does, and settings, ``KEY=VALUE``."""
+        words = list(self.source or ())
+        file = words.pop(0) if words and "=" not in words[0].split(":")[0] else None
+        flags = {
+            "data.inputs": self.inputs, "data.classes": self.classes,
+            "evaluate_every": self.evaluate_every, "evaluate_share": self.evaluate_share,
+        }  # fmt: skip
+        return file, words + [f"{name}={value}" for name, value in flags.items() if value is not None]
+
+    def server_options(self, experiment: Experiment) -> Options:
+        """Return the options of a server of an experiment.
+
+        Raises:
+            ConfigurationError: for values that a server cannot have.
+        """
+        from turnout.deployment.server.leases import Leases
+        from turnout.deployment.server.limits import Limits
+        from turnout.deployment.server.process import Options
+        from turnout.deployment.server.proxies import Proxies
+
+        cohort = getattr(experiment.algorithm.selection, "cohort_size", 1)
+        return Options(
+            min_clients=cohort if self.min_clients is None else self.min_clients,
+            leases=Leases(heartbeat=self.heartbeat, task_deadline=task_seconds(self.task_deadline, experiment.pace)),
+            limits=Limits(self.connections, self.per_address, upload_rate=self.upload_rate),
+            max_norm=norm_bound(self.max_norm),
+            proxies=Proxies(self.proxy_headers.split(",") if self.proxy_headers else ()),
+            **{name: getattr(self, name) for name in _AS_THEY_ARE},
+        )
+
+
+_AS_THEY_ARE = (
+    "host", "port", "database", "max_clients", "enrolment", "certificate", "key", "client_ca", "rate", "linger",
+    "keep_reports", "max_empty_steps", "page", "enrolments_per_address",
+)  # fmt: skip
+"""Options that a server has under the same name."""
+
+
+@command(ServeOptions, EPILOG)
+def serve(options: ServeOptions) -> None:
     """Train with real clients, who enrol, come and go. Stopped or killed, the same command goes on where it was."""
-    from turnout.cli.deployed import announced, experiment_of, log_to_stderr, needs, with_test
-    from turnout.cli.serve import introduce, norm_bound, note, task_seconds
+    from turnout.cli.deployed import announced, experiment_of, with_test
 
     needs("serve", "starlette", "uvicorn", "sqlalchemy", "httptools")
-    from turnout.deployment.server.leases import Leases
-    from turnout.deployment.server.limits import Limits
-    from turnout.deployment.server.process import Options, Server
-    from turnout.deployment.server.proxies import Proxies
+    from turnout.deployment.server.process import Server
 
-    known_name("enrolment", enrolment, ("open", "codes"))
-    known_name("form of the log", logs, ("text", "json"))
-    flags.use_threads(threads)
-    given = list(source or ())
-    first = given.pop(0) if given and "=" not in given[0].split(":")[0] else None
-    options = {
-        "data.inputs": inputs, "data.classes": classes, "evaluate_every": evaluate_every, "evaluate_share": evaluate_share
-    }  # fmt: skip
-    given += [f"{name}={value}" for name, value in options.items() if value is not None]
-    experiment, settings = experiment_of(first, given, loads=False)
-    experiment = with_test(experiment, test)
-    least = getattr(experiment.algorithm.selection, "cohort_size", 1) if min_clients is None else min_clients
-    target = folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")
-    leases = Leases(heartbeat=heartbeat, task_deadline=task_seconds(task_deadline, experiment.pace))
-    options = Options(
-        host, port, database, least, max_clients, enrolment, leases, certificate, key, client_ca, rate, linger, keep_reports,
-        Limits(connections, per_address, upload_rate=upload_rate), norm_bound(max_norm), max_empty_steps, page=page,
-        enrolments_per_address=enrolments_per_address, proxies=Proxies(proxy_headers.split(",") if proxy_headers else ()),
-    )  # fmt: skip
+    known_name("enrolment", options.enrolment, ("open", "codes"))
+    options.check_log()
+    options.use_threads()
+    file, settings = options.words()
+    experiment, described = experiment_of(file, settings, loads=False)
+    experiment = with_test(experiment, options.test)
+    folder = options.folder or Path(f"runs/{experiment.algorithm.name}-{experiment.data.name}-served")
+    server_options = options.server_options(experiment)
     try:
-        server = Server(experiment, target, None if settings is None else announced(settings), options)
+        server = Server(experiment, folder, None if described is None else announced(described), server_options)
     except OSError as error:
         raise CheckpointError(
-            f"{target} cannot be written: {error}. Free some space, or give another --folder"
+            f"{folder} cannot be written: {error}. Free some space, or give another --folder"
         ) from error
-    note(target, first, experiment, settings)
-    introduce(server, target)
-    log_to_stderr(logs)
+    note(folder, file, experiment, described)
+    _introduce(server, folder)
+    options.write_log()
+    browsers = "; browsers take part at {}/join" if options.page else ""
     try:
-        outcome = server.run(
-            lambda url: typer.echo(f"serving at {url}" + (f"; browsers take part at {url}/join" if page else ""))
-        )
+        outcome = server.run(lambda url: typer.echo(f"serving at {url}{browsers.format(url)}"))
     except (CheckpointError, Diverged) as error:
         raise RunFailed(str(error)) from error
-    typer.echo(f"{outcome} after {server.driver.version} of {experiment.rounds} steps; all of it is in {target}")
+    typer.echo(f"{outcome} after {server.driver.version} of {experiment.rounds} steps; all of it is in {folder}")
+
+
+def note(folder: Path, source: str | None, experiment: Experiment, settings: Settings | None) -> None:
+    """Save what is run in the folder, so that other commands know it."""
+    from turnout.cli.runs import save
+    from turnout.record import storage
+    from turnout.record.describe import describe
+    from turnout.record.environment import environment
+
+    tables = {"config.json": describe(experiment), "environment.json": environment()}
+    storage.save(folder, {name: storage.json_writer(table) for name, table in tables.items()})
+    if settings is not None:
+        save(settings, folder)
+    elif source is not None:
+        file, _, name = source.rpartition(":")
+        text = f"{Path(file).resolve()}:{name}\n"
+        storage.save(folder, {"experiment.txt": lambda path: path.write_text(text, encoding="utf-8")})
+
+
+def norm_bound(text: str) -> float | Literal["auto"] | None:
+    """Read ``--max-norm``.
+
+    Raises:
+        ConfigurationError: for what is neither a number > 0 nor ``auto`` or ``none``.
+    """
+    if text in ("auto", "none"):
+        return "auto" if text == "auto" else None
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 < number < math.inf:
+        raise refuse("max_norm", given=text, needed="a number > 0, or auto, or none for no bound")
+    return number
+
+
+def task_seconds(deadline: float | None, pace: Pace) -> float | None:
+    """Return the greatest age of a task: 0 is any; by default 600 seconds, or as long as a round may take."""
+    if deadline is None:
+        return max(600.0, getattr(pace, "deadline", None) or 0.0)
+    return deadline or None
+
+
+def _introduce(server: Server, folder: Path) -> None:
+    """Say what is served, and what the server will see of clients."""
+    setting, driver, options = server.setting, server.driver, server.options
+    table = Table("what the server sees of a client", "kind", "because of")
+    for figure in setting.visible:
+        table.add_row(figure.what, figure.kind, figure.piece)
+    show(table)
+    if server.experiment.data.is_declared and server.experiment.data.test is None and not setting.evaluate_share:
+        say(
+            "this server has no examples, so losses and accuracies of the model are not recorded; --test FILE.py:FUNCTION "
+            "names some, and with --evaluate-share 1 clients judge the model by their own"
+        )
+    if driver.applied:
+        say(f"going on with {folder}: step {driver.version} of {setting.rounds}, {driver.presence.num_clients} clients")
+    if driver.over is not None:
+        more = "; a larger number of rounds goes on with it" if driver.version == setting.rounds else ""
+        say(f"{driver.over}{more}")
+    if codes := server.new_codes:
+        say(f"{len(codes)} one-time codes for clients are in {folder / 'codes.txt'}")
+    if options.certificate is None and options.host not in ("127.0.0.1", "::1", "localhost"):
+        say(
+            "no certificate: tokens and models travel unencrypted, unless a proxy with TLS is before this",
+            style="yellow",
+        )

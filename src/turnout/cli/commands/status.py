@@ -1,65 +1,66 @@
-"""``turnout status``: what a server is doing, or how far the runs of a comparison are."""
+"""``turnout status``: show what a server is doing, or how far the runs of a comparison are."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.table import Table
 
-from turnout.cli import flags
-from turnout.cli.errors import guarded
+from turnout.cli.command import argument, command, examples, options, switch
+from turnout.cli.console import show
+from turnout.cli.groups import ConnectionOptions
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import printable
 
-EPILOG = r"""[bold]Examples[/bold]
+if TYPE_CHECKING:
+    from turnout.comparison.sharing import Standing
 
+EPILOG = examples("""
 turnout status http://127.0.0.1:8470
-
 turnout status runs/compare-digits
+turnout status https://federation.example --ca ca.pem --certificate mine.pem --key mine.key --json
+""")
 
-turnout status https://federation.example --ca ca.pem --certificate mine.pem --key mine.key --json"""
+HEARD = {
+    "participation": "contributions per step",
+    "staleness": "mean staleness (steps)",
+    "influence": "influence (fair share = 1)",
+}
+SHOWN = {0: "least", 1: "10 %", 5: "median", 9: "90 %", 10: "most"}
+"""The deciles that `heard_table` shows."""
 
 
-@guarded
-def status(
-    url: Annotated[
-        str, typer.Argument(metavar="URL|FOLDER", help="Where the server is, or the folder of a comparison or sweep.")
-    ],
-    ca: flags.Ca = None,
-    certificate: flags.Certificate = None,
-    key: flags.Key = None,
-    plain: Annotated[bool, typer.Option("--json", help="All figures as JSON.")] = False,
-) -> None:
+@options
+class StatusOptions(ConnectionOptions):
+    """Options of ``turnout status``."""
+
+    url: str = argument("Where the server is, or the folder of a comparison or sweep.", "URL|FOLDER")
+    plain: bool = switch("All figures as JSON.", "--json")
+
+
+@command(StatusOptions, EPILOG)
+def status(options: StatusOptions) -> None:
     """Show who is there, who works, who is heard, what was dropped and why, and how good the model is; or how far runs are.
 
     The runs of a folder may be shared by several workers: the same command, started several times or as jobs of a cluster.
     """
-    from rich.table import Table
-
-    from turnout.cli.deployed import needs
-    from turnout.cli.output import show
-    from turnout.cli.status import heard_table, rows_of, table_of
-
-    if Path(url).is_dir():
+    folder = Path(options.url)
+    if folder.is_dir():
         from turnout.comparison.sharing import standings
 
-        found = standings(Path(url))
-        if plain:
-            typer.echo(json.dumps([each._asdict() for each in found]))
+        runs = standings(folder)
+        if options.plain:
+            typer.echo(json.dumps([run._asdict() for run in runs]))
         else:
-            show(table_of(found))
+            show(runs_table(runs))
         return
-    needs("join", "httpx2")
-    from turnout.deployment.client.join import Connection, fetch
-
-    with Connection(url.rstrip("/"), ca, certificate, key, timeout=10.0).client() as http:
-        answer = fetch(http, "/v1/status")
-    figures = answer.table() if answer.status == 200 else {}
-    if not figures:
-        raise ConfigurationError(f"no status from {url}: {answer.headers.get('error') or answer.reason}")
-    if plain:
+    figures = _fetched(options)
+    if options.plain:
         typer.echo(json.dumps(figures))
         return
     table = Table("figure", "value")
@@ -68,7 +69,59 @@ def status(
             table.add_row(printable(name, 200), printable(value, 200))
         heard = heard_table(figures)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError):
-        raise ConfigurationError(f"no status from {url}: what answers there is no turnout server") from None
+        raise ConfigurationError(f"no status from {options.url}: what answers there is no turnout server") from None
     show(table)
-    if heard is not None:
-        show(heard)
+    show(heard)
+
+
+def _fetched(options: StatusOptions) -> dict[str, Any]:
+    """Return the figures of a server."""
+    with options.connection(options.url, timeout=10.0).client() as http:
+        from turnout.deployment.client.join import fetch
+
+        answer = fetch(http, "/v1/status")
+    figures = answer.table() if answer.status == 200 else {}
+    if not figures:
+        raise ConfigurationError(f"no status from {options.url}: {answer.headers.get('error') or answer.reason}")
+    return figures
+
+
+def runs_table(runs: Sequence[Standing]) -> Table:
+    """Return a table of a row for each run, and of how many runs are in each state."""
+    states = Counter(run.state for run in runs)
+    title = f"{len(runs)} runs: " + ", ".join(f"{number} {state}" for state, number in states.items())
+    table = Table("run", "state", "rounds", "where", title=title, title_justify="left")
+    for run in runs:
+        table.add_row(run.name, run.state, f"{run.done} of {run.rounds}" if run.rounds else "", run.where)
+    return table
+
+
+def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the names and values of a server's figures as people read them."""
+    rows = [
+        ("run", f"{figures['run']}: {figures['algorithm']}, {figures['pace']}, {figures['state']}"),
+        ("steps", f"{figures['version']} of {figures['rounds']}"),
+        ("clients", f"{figures['enrolled']} enrolled, {figures['there']} there, {figures['at_work']} at work"),
+    ]
+    rows += [(f"dropped: {reason}", str(number)) for reason, number in figures["dropped"].items()]
+    rows += [(f"in no secure sum: client {client}", why) for client, why in figures.get("barred", {}).items()]
+    rows += [(name.replace("_", " "), f"{points[-1][1]}") for name, points in figures["curves"].items() if points]
+    if (evaluation := figures.get("evaluation")) is not None:
+        answered = f"{evaluation['answered']} of {evaluation['asked']} answered at {evaluation['version']}"
+        rows.append(("evaluation", answered))
+        for name, value in evaluation["figures"].items():
+            rows.append((f"evaluation: {name.replace('_', ' ')}", f"{value:.4g}"))
+    return rows if figures["healthy"] else [*rows, ("journal", "cannot be written")]
+
+
+def heard_table(figures: dict[str, Any]) -> Table | None:
+    """Return a table of who is heard, a row for each distribution; None where the server shows none."""
+    heard = figures.get("heard") or {}
+    if not heard.get("deciles"):
+        return None
+    never = f", {heard['never']:.1%} of clients never" if "never" in heard else ""
+    title = f"Who is heard, after {heard['version']:,d} steps{never}"
+    table = Table("over clients", *SHOWN.values(), title=title, title_justify="left")
+    for name, values in heard["deciles"].items():
+        table.add_row(HEARD[name], *(f"{values[level]:.3g}" for level in SHOWN))
+    return table

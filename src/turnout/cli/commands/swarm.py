@@ -1,80 +1,62 @@
-"""``turnout swarm``: many simulated clients of a real server."""
+"""``turnout swarm``: simulate many clients of a real server."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import replace
 
 import typer
 
-from turnout.cli import flags
-from turnout.cli.errors import guarded
+from turnout.cli.command import argument, command, examples, option, options
+from turnout.cli.console import say
+from turnout.cli.groups import AvailabilityOption, ConnectionOptions, ThreadsOption, layer, settings_argument
 
-EPILOG = r"""[bold]Examples[/bold]
-
+EPILOG = examples("""
 turnout swarm http://127.0.0.1:8470 --clients 100
-
 turnout swarm http://127.0.0.1:8470 --clients 1000 --availability markov availability.mean=0.3 --speedup 60
+turnout swarm http://127.0.0.1:8470 population.speed.compute.low=1 population.dropout.probability=0.1
+""")
 
-turnout swarm http://127.0.0.1:8470 population.speed.compute.low=1 population.dropout.probability=0.1"""
+
+@options
+class SwarmOptions(ThreadsOption, ConnectionOptions, AvailabilityOption):
+    """Options of ``turnout swarm``."""
+
+    url: str = argument("Where the server is.", "URL")
+    overrides: list[str] | None = settings_argument("Settings of the population, over flags: availability.mean=0.3")
+    clients: int | None = option("How many (default: as many as the data have).", "N")
+    speedup: float = option("Simulated seconds in a real one.", "X", 1.0)
+    seconds_per_round: float | None = option(
+        "Length of a round of availability, in simulated seconds (default: its own, or 60).", "SECONDS"
+    )
+    seconds: float | None = option("Stop after so many real ones.", "SECONDS")
+    experiment: str | None = option("The experiment, where the server's is a file, too.", "FILE.py:EXPERIMENT")
 
 
-@guarded
-def swarm(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where the server is.")],
-    overrides: flags.Overrides = None,
-    clients: Annotated[
-        int | None, typer.Option(metavar="N", help="How many (default: as many as the data have).")
-    ] = None,
-    availability: flags.Availability = None,
-    speedup: Annotated[float, typer.Option(metavar="X", help="Simulated seconds in a real one.")] = 1.0,
-    seconds_per_round: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", help="Length of a round of availability, in simulated seconds (default: its own, or 60)."
-        ),
-    ] = None,
-    seconds: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after so many real ones.")] = None,
-    experiment: Annotated[
-        str | None,
-        typer.Option(metavar="FILE.py:EXPERIMENT", help="The experiment, where the server's is a file, too."),
-    ] = None,
-    ca: flags.Ca = None,
-    certificate: flags.Certificate = None,
-    key: flags.Key = None,
-    threads: flags.Threads = None,
-) -> None:
+@command(SwarmOptions, EPILOG)
+def swarm(options: SwarmOptions) -> None:
     """Have many clients of a simulation's population come and go at a real server, over HTTP, in one process."""
+    options.use_threads()
+    connection = options.connection(options.url)
     from turnout.cli import layers
-    from turnout.cli.deployed import clients_experiment, data_set_of, needs
-    from turnout.cli.output import say
+    from turnout.cli.joining import clients_experiment, data_set_of
     from turnout.cli.settings import Settings
-
-    needs("join", "httpx2")
-    from dataclasses import replace
-
-    from turnout.deployment.client.join import Connection, announcement
+    from turnout.deployment.client.join import announcement
     from turnout.deployment.client.swarm import Swarm
     from turnout.deployment.client.worker import Computer
 
-    flags.use_threads(threads)
-    connection = Connection(url.rstrip("/"), ca, certificate, key)
-    told = announcement(connection)
-    name = "" if experiment is not None else data_set_of(told)
-    mine, _ = clients_experiment(told, name, experiment, 0, "cpu")
-    own = [flags.layer(availability=availability), *map(layers.override, overrides or ())]
-    if any(own):
-        kept: dict[str, Any] = {
-            k: v for k, v in (told["settings"] or {}).items() if k in ("algorithm", "data", "local")
-        }
-        mine = replace(mine, population=Settings.of(kept, *own).population())
-    found = Swarm(
-        Computer(mine, str(told["engine"])),
-        connection,
-        clients or mine.data.num_clients,
-        speedup=speedup,
-        seconds_per_round=seconds_per_round,
-    )
-    say(f"{clients or mine.data.num_clients} clients of {told['algorithm']} at {url}")
-    tally = found.run(seconds)
+    announced = announcement(connection)
+    data = "" if options.experiment is not None else data_set_of(announced)
+    experiment, _ = clients_experiment(announced, data, options.experiment, 0, "cpu")
+    changes = [layer(availability=options.availability), *map(layers.override, options.overrides or ())]
+    if any(changes):
+        table = {k: v for k, v in (announced["settings"] or {}).items() if k in ("algorithm", "data", "local")}
+        experiment = replace(experiment, population=Settings.of(table, *changes).population())
+    number = options.clients or experiment.data.num_clients
+    made = Swarm(
+        Computer(experiment, str(announced["engine"])), connection, number,
+        speedup=options.speedup, seconds_per_round=options.seconds_per_round,
+    )  # fmt: skip
+    say(f"{number} clients of {announced['algorithm']} at {options.url}")
+    tally = made.run(options.seconds)
     over = ", ".join(f"{number} {why}" for why, number in tally.over.items())
     typer.echo(f"{tally.reports} reports taken, {tally.died} tasks dropped, {tally.left} departures; {over}")

@@ -1,0 +1,44 @@
+"""Write results to standard output, and everything else to standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from turnout.core.display import printable
+
+_WIDE = 1 << 16
+"""Columns of what goes to a file or a pipe: nothing is wrapped there."""
+
+
+def say(text: str, style: str = "") -> None:
+    """Write a notice to standard error."""
+    console().print(printable(text, 20_000), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def show(result: RenderableType | None) -> None:
+    """Write a result to standard output; None is nothing."""
+    if result is not None:
+        wide = None if sys.stdout.isatty() else _WIDE
+        Console(width=wide, highlight=False, markup=False, emoji=False).print(Printable(result))
+
+
+@dataclass(frozen=True)
+class Printable:
+    """Render without control characters in the text: names in folders and answers may be anybody's."""
+
+    result: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Yield the segments of the result."""
+        for text, style, control in console.render(self.result, options):
+            yield Segment(text if control else printable(text, len(text)), style, control)
+
+
+def console() -> Console:
+    """Return the console of standard error, for progress and notices."""
+    return Console(stderr=True, markup=False, emoji=False)

@@ -1,0 +1,172 @@
+"""Build the experiment that a client of a server takes part in, from what the server says of its run and the client's data.
+
+No code comes from the server, and no file is read because a server names it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from turnout.cli import own
+from turnout.cli.deployed import ANNOUNCED, FILES, experiment_of, pooled
+from turnout.cli.settings import Settings
+from turnout.core.checks import ConfigurationError
+from turnout.data.federated import FederatedData
+from turnout.experiment import Experiment
+from turnout.record.describe import describe, differences
+
+
+def clients_experiment(
+    announcement: Mapping[str, Any], data: str, experiment: str | None, client: int | None, device: str
+) -> tuple[Experiment, int]:
+    """Return what a client takes part in, on its own data, and which of the data's clients it is.
+
+    Args:
+        announcement: what the server says of its run. No code comes from there: names are of this package alone.
+        data: ``FILE.py:FUNCTION``, or the name of a data set to try things out.
+        experiment: ``FILE.py:EXPERIMENT`` where the server's is one, too.
+        client: which part of a data set by name.
+        device: where to compute.
+
+    Raises:
+        ConfigurationError: where the settings or the data do not fit.
+    """
+    own_data = ".py:" in data
+    if experiment is None:
+        made = _from_settings(announcement, data)
+    else:
+        made, _ = experiment_of(experiment, (), loads=not own_data)
+        made = replace(made, data=_own_data(data, announcement)) if own_data else made
+    if made.data.is_declared:
+        raise ConfigurationError(
+            f"the server has no data, and knows only that inputs have shape {announcement['input_shape']}: give the data of "
+            "this client with --data FILE.py:FUNCTION"
+        )
+    if not own_data and client is None:
+        raise ConfigurationError(f"--data {data} has many clients: add --client 0 or another number")
+    row = 0 if own_data else client or 0
+    if not 0 <= row < made.data.num_clients:
+        raise ConfigurationError(f"--client: got {row}, needed 0 to {made.data.num_clients - 1}")
+    made = replace(made, device=device)
+    described = describe(made)
+    here = {name: json.loads(json.dumps(described.get(name))) for name in announcement["describes"]}
+    if different := list(differences(announcement["describes"], here)):
+        raise ConfigurationError(
+            f"the server runs something else (there, and here): {'; '.join(different[:5])}. Give the experiment that it has"
+        )
+    return made, row
+
+
+def _from_settings(announcement: Mapping[str, Any], data: str) -> Experiment:
+    """Build the experiment that a server's settings describe."""
+    table = _settings_of(announcement)
+    table = {name: value for name, value in table.items() if name in ANNOUNCED} | {"availability": {"name": "everyone"}}
+    own_data = ".py:" in data
+    if own_data:
+        table.pop("data", None)
+    elif data != (theirs := section(table, "data").get("name")):
+        raise ConfigurationError(f"--data {data}: the server's data are {theirs!r}: give that name")
+    _refuse_names_of_files(table, "")
+    _refuse_files_without_a_folder(table)
+    settings = Settings.of(table)
+    return settings.experiment(_own_data(data, announcement) if own_data else None)
+
+
+def _refuse_names_of_files(table: Any, place: str) -> None:
+    """Refuse settings that would have this machine read or run a file because a server says so."""
+    if isinstance(table, Mapping):
+        for key, value in table.items():
+            _refuse_names_of_files(str(key), place or "settings")
+            _refuse_names_of_files(value, f"{place}.{key}" if place else str(key))
+    elif isinstance(table, list | tuple):
+        for value in table:
+            _refuse_names_of_files(value, place)
+    elif isinstance(table, str) and (".py" in table or "/" in table or "\\" in table):
+        raise ConfigurationError(
+            f"the server's settings name a file ({place} = {table!r}), which is not read for a server: give the experiment "
+            "with --experiment FILE.py:EXPERIMENT"
+        )
+
+
+def _refuse_files_without_a_folder(table: Mapping[str, Any]) -> None:
+    """Refuse data in a file and weights in a folder or on the Hub, whose names look like any other text."""
+    data, model = section(table, "data"), section(table, "model")
+    if data.get("name") == "table" or any(name in data for name in FILES):
+        raise ConfigurationError(
+            "the server's settings name a file (data), which is not read for a server: give your data with --data "
+            "FILE.py:FUNCTION"
+        )
+    if model.get("name") == "huggingface" and not str(model.get("base", "")).startswith("{"):
+        raise ConfigurationError(
+            "the server's settings name the weights of a model (model.base), which are not fetched or read for a server: "
+            "give the experiment with --experiment FILE.py:EXPERIMENT"
+        )
+
+
+def section(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a section of settings that a server sent."""
+    value = table.get(name, {})
+    return value if isinstance(value, Mapping) else {"name": value}
+
+
+def _settings_of(announcement: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that a server announces."""
+    table = announcement.get("settings")
+    if not isinstance(table, dict):
+        raise ConfigurationError(
+            "the server's experiment is a Python file: give yours with --experiment FILE.py:EXPERIMENT"
+        )
+    return table
+
+
+def data_set_of(announcement: Mapping[str, Any]) -> str:
+    """Return the data set that a server's settings name.
+
+    Raises:
+        ConfigurationError: where it has no settings, or they name a file in place of a data set.
+    """
+    name = str(section(_settings_of(announcement), "data").get("name", ""))
+    _refuse_names_of_files(name, "data")
+    return name
+
+
+def _own_data(name: str, announcement: Mapping[str, Any]) -> FederatedData:
+    """Return the examples that a client's own function returns, as the data of a federation of one."""
+    examples = own.loaded(name)
+    examples = examples() if callable(examples) else examples
+    if isinstance(examples, FederatedData):
+        return examples
+    if not isinstance(examples, tuple) or len(examples) != 2:
+        raise ConfigurationError(
+            f"{name}: needed a function that returns (inputs, targets), or such a pair for training and one for tests, got "
+            f"{type(examples).__name__}"
+        )
+    shape = tuple(int(size) for size in announcement["input_shape"])
+    pairs = all(isinstance(part, tuple) and len(part) == 2 for part in examples)
+    train, test = examples if pairs else (examples, None)
+    held_out = None if test is None else pooled(name, test, shape, "the server's")
+    return FederatedData(
+        name, pooled(name, train, shape, "the server's"), announcement["num_classes"], client_test=held_out
+    )
+
+
+def functions_of(names: Sequence[str]) -> dict[str, Callable[..., Any]]:
+    """Return functions of a client's examples by the names that a query may ask for.
+
+    Raises:
+        ConfigurationError: for what is no function, two of one name, and names of what can be asked for anyway.
+    """
+    functions: dict[str, Callable[..., Any]] = {}
+    for text in names:
+        function, name = own.loaded(text), text.rpartition(":")[2]
+        if not callable(function):
+            raise ConfigurationError(f"--function {text}: needed a function of inputs and targets, got {function!r}")
+        if name in functions or name in ("features", "targets"):
+            raise ConfigurationError(
+                f"--function {text}: {name} is the name of something else, too: rename the function"
+            )
+        functions[name] = function
+    return functions

@@ -1,0 +1,51 @@
+"""Write log records to standard error, a line each: as text, or as JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+from turnout.core.display import printable
+
+_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "taskName"}
+"""Attributes that every record has; further ones are what a message is about."""
+
+
+def log_to_stderr(form: str) -> None:
+    """Write the messages of turnout and of uvicorn to standard error, as ``"text"`` or as ``"json"``."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    root = logging.getLogger("turnout")
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    logging.getLogger("uvicorn").handlers[:] = [handler]
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _PLAIN}
+
+
+class JsonLines(logging.Formatter):
+    """Format a record as an object of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line = {"time": round(record.created, 3), "level": record.levelname.lower(), "logger": record.name}
+        line |= {"message": record.getMessage()} | _extra(record)
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class TextLines(logging.Formatter):
+    """Format a record as text that a terminal may show, whoever wrote what is in it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and below it where an error came from."""
+        extra = " ".join(f"{name}={value}" for name, value in _extra(record).items())
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        line = printable(f"{clock} {record.getMessage()} {extra}".rstrip())
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line

@@ -1,0 +1,235 @@
+"""What commands that train have in common: build experiments, refuse what cannot run, perform runs, and write results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import typer
+
+from turnout.cli import own
+from turnout.cli.console import console, say
+from turnout.cli.groups import RunsOptions
+from turnout.cli.options import Table
+from turnout.cli.settings import Settings
+from turnout.comparison import RunsFailed, Stopped, is_finished
+from turnout.comparison.checks import check_experiments
+from turnout.comparison.compare import perform_all
+from turnout.comparison.display import display
+from turnout.comparison.executors import executor_on
+from turnout.comparison.run import Listener, Resources, Run
+from turnout.core.checks import ConfigurationError, DataError, counted
+from turnout.data.federated import FederatedData
+from turnout.experiment import Experiment
+from turnout.record import storage
+from turnout.reporting import RunRecord
+from turnout.reporting.progress import dropped
+
+SETTINGS = "settings.json"
+"""The file of a run's folder that has its settings."""
+
+
+def save(settings: Settings, folder: Path) -> None:
+    """Save the settings of a run in its folder, unless they are there: another worker may be at the run."""
+    path = folder / SETTINGS
+    if not storage.is_whole(path) or _recorded(folder) != settings.table:
+        with storage.locked(folder, patience=storage.PATIENCE):
+            storage.save(folder, {SETTINGS: storage.json_writer(settings.table)})
+
+
+def saved(folder: Path, code: Sequence[Path] = ()) -> Table:
+    """Return the settings of the run in a folder, to be used.
+
+    Args:
+        folder: of the run.
+        code: files that the settings may name.
+
+    Raises:
+        CheckpointError: where the folder does not say.
+        ConfigurationError: where the settings name other code.
+    """
+    table = _recorded(folder)
+    own.refuse_code(table, folder, code)
+    return table
+
+
+def _recorded(folder: Path) -> Table:
+    """Return the settings of the run in a folder, which may name anybody's code: only to compare."""
+    return storage.read_json(
+        folder / SETTINGS, instead="give the folder of a run that `turnout run` or `turnout compare` made"
+    )
+
+
+def experiments(plan: Mapping[str, Settings], seed: int) -> dict[str, Experiment]:
+    """Build the experiment of each settings with a seed; those that have the same data share them.
+
+    Raises:
+        ConfigurationError: for what cannot be built, with the name of the settings.
+        ConfigurationError, DataError: for data that cannot be loaded.
+    """
+    loaded: dict[str, FederatedData] = {}
+    made: dict[str, Experiment] = {}
+    for name, settings in plan.items():
+        seeded = settings.seeded(seed)
+        key = json.dumps(seeded.table["data"], sort_keys=True)
+        if key not in loaded:
+            loaded[key] = seeded.data()  # what is wrong with data says which, and concerns all that have them
+        with about(name):
+            made[name] = seeded.experiment(loaded[key])
+    return made
+
+
+@contextmanager
+def about(name: str) -> Iterator[None]:
+    """Put a name before what is wrong with settings and data."""
+    try:
+        yield
+    except (ConfigurationError, DataError) as error:
+        raise type(error)(f"{name}: {error}") from error
+
+
+def run_folder(folder: Path, name: str, seed: int) -> Path:
+    """Return the folder of one run of several."""
+    return folder / name / f"seed-{seed}"
+
+
+def check(
+    plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path, metric: str | None = None, target: bool = False
+) -> FederatedData:
+    """Refuse what cannot run, and folders that hold other runs, before anything is trained.
+
+    Args:
+        plan: the settings by name.
+        seeds: of the runs of each.
+        folder: where they go.
+        metric: a column or cost that all have to record.
+        target: whether an accuracy is to be reached.
+
+    Returns:
+        The data of the first run.
+
+    Raises:
+        ConfigurationError, DataError: for what cannot run.
+        CheckpointError: for a folder that holds another run.
+    """
+    first = experiments(plan, seeds[0])
+    check_experiments({name: partial(_same, experiment) for name, experiment in first.items()}, metric, target)
+    for seed in seeds:
+        begun = {name: each for name, each in plan.items() if (run_folder(folder, name, seed) / "config.json").exists()}
+        for name, experiment in experiments(begun, seed).items():
+            is_finished(run_folder(folder, name, seed), experiment)
+    return next(iter(first.values())).data
+
+
+def _same(experiment: Experiment) -> Experiment:
+    return experiment
+
+
+def save_all(plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path) -> None:
+    """Save the settings of every run in its folder."""
+    for name, settings in plan.items():
+        for seed in seeds:
+            save(settings.seeded(seed), run_folder(folder, name, seed))
+
+
+def introduce(what: str, settings: Iterable[Settings], data: FederatedData) -> None:
+    """Say what is about to run, and which clients were asked for but have nothing to train on."""
+    tables = [each.table for each in settings]
+    parts = ", ".join(
+        f"{section} {' and '.join(dict.fromkeys(table[section]['name'] for table in tables))}"
+        for section in ("model", "availability", "pace")
+    )
+    holders, examples = counted(data.num_clients, "client"), counted(len(data.train.x), "training example")
+    say(f"{what} on {data.name}: {holders}, {examples}, {parts}")
+    if empty := data.recipe.get("dropped_clients"):
+        say(f"{empty} more got no examples and are left out; data.empty=refuse refuses them instead")
+
+
+@contextmanager
+def performing(
+    options: RunsOptions, at_once: int | None, folder: Path, total: int
+) -> Iterator[tuple[Resources, Listener]]:
+    """Yield what performs runs, and what shows their progress.
+
+    Args:
+        options: of the command line.
+        at_once: how many runs side by side, of `RunsOptions.at_once`.
+        folder: of the runs.
+        total: how many there are.
+
+    Raises:
+        Stopped: where they were stopped, with a word on how to go on.
+    """
+    with ExitStack() as stack:
+        resources = Resources(at_once, options.threads)
+        if options.on is not None:
+            executor, several = stack.enter_context(executor_on(options.on, folder))
+            runs_per_job = several if options.runs_per_job is None else options.runs_per_job
+            resources = Resources(1, options.threads, executor, runs_per_job)
+        listener = stack.enter_context(display(total, not options.quiet, console()))
+        try:
+            yield resources, listener
+        except Stopped as stop:
+            raise Stopped(f"{stop}. Go on with the same command") from None
+
+
+def perform(
+    options: RunsOptions, runs: Sequence[Run], folder: Path, at_once: int | None, conclude: Callable[..., None]
+) -> None:
+    """Perform runs side by side, and conclude those that are finished, also where others failed.
+
+    Args:
+        options, folder, at_once: as in `performing`.
+        runs: what to perform.
+        conclude: takes the record of each run, and a note where some failed.
+
+    Raises:
+        RunsFailed: where runs failed, after the others were concluded.
+        Stopped: on Ctrl-C.
+    """
+    try:
+        with performing(options, at_once, folder, len(runs)) as (resources, listener):
+            records = perform_all(runs, folder, resources, listener)
+    except RunsFailed as failed:
+        if failed.done:
+            conclude(failed.done, f"{len(failed.failures)} of {len(runs)} runs failed")
+        raise
+    conclude(records)
+
+
+def warn_of_dropped(records: Iterable[RunRecord]) -> None:
+    """Say which runs dropped updates, how many and in how many rounds."""
+    for record in records:
+        rounds, numbers = record.history.column("num_dropped")
+        if text := dropped(int(numbers.sum()), int((numbers > 0).sum())):
+            whose = f"{record.algorithm}, seed {record.seed}"
+            of = f"of {len(rounds):,}, for NaN or infinity in them or in their sum"
+            say(f"{whose}: {text} {of}: a smaller step size may help, local.lr=...", style="yellow")
+
+
+def write_tables(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write files of text by their names into the folder of all runs, once no other worker does."""
+    with storage.locked(folder, patience=storage.PATIENCE):
+        storage.replace_files(
+            {folder / name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()}
+        )
+    typer.echo(f"runs and tables: {folder}")
+
+
+def write_page(folder: Path, write: Callable[[Path], Path]) -> None:
+    """Write ``report.html`` into the folder of all runs, once no other worker does, and say where it is or why there is none.
+
+    Args:
+        folder: of the runs.
+        write: writes the page at a path, and returns the path.
+    """
+    try:
+        with storage.locked(folder, patience=storage.PATIENCE):
+            path = write(folder / "report.html")
+    except ConfigurationError as error:
+        say(f"no report: {error}", style="yellow")
+    else:
+        typer.echo(f"report: {path}")
