@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from turnout.cli.settings import Settings
     from turnout.deployment.client.join import Connection
 
-SETTINGS, OUTCOME = "Settings", "Outcome"
+SETTINGS, OUTCOME, SEARCH = "Settings", "Outcome", "Search"
 """Headings in the help of commands."""
 
 
@@ -240,3 +240,36 @@ class RunsOptions(WatchedOptions):
             count("jobs", self.jobs)
         on_gpu = any(each.numbers().get("device", "cpu") != "cpu" for each in settings)
         return 1 if self.jobs is None and on_gpu else self.jobs
+
+
+@options
+class SearchOptions:
+    """Options that say what is tried, and what decides."""
+
+    grid: list[str] | None = option(
+        "A setting, and the values to try or, with --trials, a range LOW..HIGH; once for each axis.",
+        "KEY=VALUE,VALUE", None, "--grid", "-g",
+    )  # fmt: skip
+    metric: str | None = option(
+        "What decides: the mean over seeds of where this ends, validation_accuracy (default with data.validation_fraction), "
+        "test_accuracy (otherwise) or train_loss, or a measure such as 'average train_loss'. Choosing by test accuracy "
+        "spends the test on it.",
+        "NAME",
+    )
+    to_accuracy: float | None = option("Let the rounds until this accuracy decide (their median), e.g. 0.8.", "SHARE")
+    trials: int | None = option("Try so many combinations, which Optuna proposes (default: all).", "N", panel=SEARCH)
+    sampler: str = option("tpe learns from the trials before; random does not.", "NAME", "tpe", panel=SEARCH)
+    sampler_seed: int = option("Of the sampler.", "SEED", 0, panel=SEARCH)
+    trials_at_once: int = option(
+        "Trials that are proposed together and run side by side. Which they are depends on it, not on --jobs.",
+        "N", 4, panel=SEARCH,
+    )  # fmt: skip
+
+
+@options
+class SweepOptions(SearchOptions, PreviewOptions, RunsOptions, ExperimentOptions, AlgorithmOption):
+    """Options of ``turnout sweep``."""
+
+    overrides: list[str] | None = settings_argument()
+    seeds: str | None = seeds_option()
+    folder: Path | None = folder_option("runs/CONFIG, or runs/sweep-DATA")

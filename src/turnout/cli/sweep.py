@@ -10,7 +10,6 @@ from typing import Any
 import typer
 
 from turnout.cli import layers
-from turnout.cli.commands.sweep import SweepOptions
 from turnout.cli.console import say, show
 from turnout.cli.dry_run import planned_of_all
 from turnout.cli.options import Table
