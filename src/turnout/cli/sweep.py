@@ -12,6 +12,7 @@ import typer
 from turnout.cli import layers
 from turnout.cli.console import say, show
 from turnout.cli.dry_run import planned_of_all
+from turnout.cli.groups import SweepOptions
 from turnout.cli.options import Table
 from turnout.cli.print_config import sweep_file_of
 from turnout.cli.runs import (
