@@ -61,8 +61,9 @@ platforms: $(READY)
 	$(BIN)/pyright --pythonplatform Windows src
 	$(BIN)/pyright --pythonplatform Darwin src
 
-tests: $(READY)
-	$(BIN)/python -m pytest --numprocesses 2
+tests: $(READY)  # assertions are not rewritten, which takes each process 8 seconds; what fails is run again, with its values
+	$(BIN)/python -m pytest --numprocesses 2 --assert=plain || \
+		{ $(BIN)/python -m pytest --last-failed --last-failed-no-failures none; false; }
 
 format: $(READY)  ## put code in order
 	$(BIN)/ruff check --fix .

@@ -33,7 +33,7 @@ from .world import Killed
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=5, evaluate_every=5)
 
 
-LONG = replace(RUN, rounds=20)
+LONG = replace(RUN, rounds=12)
 
 
 def kept(deployed):
@@ -68,7 +68,7 @@ def test_what_is_kept_of_a_long_run_does_not_grow(world, restarts):
     assert most[3] == 2
     assert torch.equal(deployed.host.driver.params, simulation.state.params)
     result = to.load(deployed.folder)
-    assert len(result.history) == 20  # the tables have all steps
+    assert len(result.history) == LONG.rounds  # the tables have all steps
 
 
 def test_a_client_that_was_away_for_long_is_told_what_became_of_its_report(world):
@@ -107,7 +107,7 @@ def test_a_replay_from_the_oldest_anchor(world, name):
             home.train(deployed.host)
             home.step(deployed.host)  # a report, if it has one
             turns += 1
-            if turns % 4 == 0:
+            if turns % 7 == 0:
                 deployed.host.service.finish()  # also with reports that wait for others
                 again = replay(deployed.setting, deployed.folder)
                 assert torch.equal(again.driver.params, deployed.host.driver.params)
@@ -160,10 +160,13 @@ STEPS = {
 """Everything that writes or deletes while a server saves."""
 
 
+KILLED = replace(LONG, rounds=6)
+
+
 @pytest.fixture(scope="module")
 def undisturbed():
-    simulation = Simulation(replace(LONG, rounds=8))
-    for _ in range(8):
+    simulation = Simulation(KILLED)
+    for _ in range(KILLED.rounds):
         simulation.round()
     return simulation.state.params
 
@@ -184,7 +187,7 @@ def test_a_kill_while_something_is_deleted_loses_nothing(world, monkeypatch, und
             raise Killed
         return result
 
-    deployed, acts = world(replace(LONG, rounds=8), keep_reports=1, checkpoint_every=0.0), ["round"]
+    deployed, acts = world(KILLED, keep_reports=1, checkpoint_every=0.0), ["round"]
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, killed)
         for _ in range(60):

@@ -45,8 +45,10 @@ def planned(deployed, rounds):
     deployed.homes = [home.reborn() if home.over else home for home in deployed.homes]
 
 
-@pytest.mark.parametrize("with_checkpoint", [True, False])
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    ("name", "with_checkpoint"),
+    [*((name, True) for name in RUNS), *((name, False) for name in ("cohorts", "buffered", "secure", "private"))],
+)
 def test_a_run_that_is_over_goes_on(world, tmp_path, name, with_checkpoint):
     deployed = world(RUNS[name], homes=tmp_path, checkpoint_every=0.0).run()
     assert deployed.host.driver.over == "the run is over"

@@ -14,7 +14,7 @@ from turnout.record.query import History
 from turnout.record.storage import DIGESTS
 from turnout.simulation import Simulation, checkpointing
 
-from .recipes import COVERING, assert_same_bits, baseline, experiment, standard
+from .recipes import SOME, assert_same_bits, baseline, experiment, standard
 
 LOCAL = Sgd(lr=0.3, steps=3, batch_size=16, momentum=0.5)
 
@@ -42,7 +42,7 @@ def final_state(run, folder):
     return simulation
 
 
-@pytest.mark.parametrize("name", COVERING)
+@pytest.mark.parametrize("name", SOME)
 def test_power_cuts_leave_no_trace(name, tmp_path):
     run, rounds = standard(name), standard(name).rounds
     run_until(1, run, tmp_path, resume=False)  # before anything was saved

@@ -11,7 +11,7 @@ from turnout.population.speed import Speed
 from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation, checkpointing, divergence
 
-from .recipes import DATA, RECIPES, N, assert_same_bits, experiment
+from .recipes import COVERING, DATA, N, assert_same_bits, experiment
 
 BAD = (3, 4, 5, 6, 7)
 """Clients whose updates overflow, so that every report of theirs is dropped."""
@@ -41,7 +41,7 @@ OVERFLOWING = data()
 
 
 @pytest.mark.parametrize("pace", PACES)
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", COVERING)
 def test_every_step_of_every_recipe_is_saved_and_resumed_from(name, pace, tmp_path, monkeypatch):
     monkeypatch.setattr(divergence, "MOST_STEPS_LOST", 100)
     try:
@@ -51,7 +51,8 @@ def test_every_step_of_every_recipe_is_saved_and_resumed_from(name, pace, tmp_pa
         return  # this pace refuses the recipe
     for version in range(1, 8):
         whole.round()
-        checkpointing.save(whole, tmp_path / "run")
+        if version in (3, 4, 5):  # behind the empty round, the one that changes nothing, and the next
+            checkpointing.save(whole, tmp_path / "run")
         if version == 4:
             shutil.copytree(tmp_path / "run", tmp_path / "copy")
     resumed = Simulation(run)

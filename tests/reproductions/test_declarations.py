@@ -12,7 +12,7 @@ from turnout.cli import layers, panels
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison.reproduction import Drawing, Reproduction, names
-from turnout.comparison.reproduction import load as load_any
+from turnout.comparison.reproduction.reading import read
 from turnout.pieces.personalization import Personal
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 
@@ -21,12 +21,12 @@ FOLDER = ROOT / "reproductions"
 
 
 def load(name: str) -> Reproduction:
-    declared = load_any(name, FOLDER)
+    declared = read(FOLDER / f"{name}.toml", name)
     assert isinstance(declared, Reproduction)
     return declared
 
 
-RUNNABLE = [name for name in names(FOLDER) if not isinstance(load_any(name, FOLDER), Drawing)]
+RUNNABLE = [name for name in names(FOLDER) if not isinstance(read(FOLDER / f"{name}.toml", name), Drawing)]
 
 
 def settings_of(name: str) -> dict[str, dict[str, Settings]]:

@@ -26,10 +26,13 @@ def names(folder: Path = FOLDER) -> list[str]:
 
 def other_names(folder: Path = FOLDER) -> dict[str, str]:
     """Return further names of declarations whose runs show several figures: ``{"maxfl/figure-4": "maxfl/figure-3"}``."""
+    return _others(_declarations(folder))
+
+
+def _others(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return what further names that declarations have stand for."""
     return {
-        f"{name.partition('/')[0]}/{other}": name
-        for name, table in _declarations(folder).items()
-        for other in table.get("also", ())
+        f"{name.partition('/')[0]}/{other}": name for name, table in tables.items() for other in table.get("also", ())
     }
 
 
@@ -41,7 +44,8 @@ def load(name: str, folder: Path = FOLDER) -> Reproduction | Drawing:
     """
     if name.endswith(".toml"):
         return read(Path(name), Path(name).stem)
-    known = {**{each: each for each in names(folder)}, **other_names(folder)}
+    tables = _declarations(folder)
+    known = {name: name for name in tables} | _others(tables)
     if not known:
         raise ConfigurationError(
             f"there is no declaration below {folder.absolute()}: name a TOML file, or a folder of them with --declarations "
