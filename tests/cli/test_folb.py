@@ -103,8 +103,8 @@ def test_work_that_varies_runs_and_is_in_what_is_saved(turnout: Turnout, small: 
             "local.steps.most: got 4, needed a whole number >= least = 5",
         ),
         (
-            ("local.steps=uniform",),
-            "local.steps: got 'uniform', needed a whole number, a table with kind = 'share_of_work' or 'time_budget' or",
+            ("local.steps=unifrm",),
+            "local.steps: got 'unifrm', needed a whole number, 'share_of_work' or 'time_budget' or 'uniform', by name or as",
         ),
         (('local.lr={kind="uniform"}',), "unknown schedule 'uniform'"),
         (('local.epochs={kind="uniform"}',), "local: steps and epochs: got steps=5 and epochs=UniformWork("),

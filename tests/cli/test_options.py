@@ -77,7 +77,7 @@ def test_plain_values_become_the_type_that_is_asked_for(hint: Any, given: Any, e
         (
             float | Schedule,
             "x",
-            "place: got 'x', needed a number, or a table with kind = 'by_step' or 'cosine' or 'halving'",
+            "place: got 'x', needed a number, or 'by_step' or 'cosine' or 'halving'",
         ),
         (float | Schedule, {"kind": "halvin"}, "unknown schedule 'halvin': did you mean 'halving'"),
         (

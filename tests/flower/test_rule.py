@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import turnout as to
+from turnout.comparison import load_records
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
 from turnout.core.types import Candidates, Federation, Report
 from turnout.flower import Rule
@@ -21,6 +22,7 @@ from turnout.protocol.cohorts import SelectedCohorts
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.loop import carry_out, use
 from turnout.protocol.scheduler import Scheduler
+from turnout.reporting import comparison
 
 pytest.importorskip("flwr", reason="flwr is not installed: sh scripts/extras.sh flower")
 from flwr.app import Array, ArrayRecord, MetricRecord  # pyright: ignore
@@ -167,6 +169,7 @@ def test_a_server_app_that_is_killed_goes_on(name, after, tmp_path):
 _CHILD = """
 import os, signal, sys
 import turnout as to
+from turnout.comparison import load_records
 from turnout.flower import Rule
 from tests.flower.grids import OneProcess, app, first
 
@@ -288,6 +291,23 @@ def test_evaluations_are_called_and_recorded(tmp_path):
     result = run.start(OneProcess(NODES, app()), first(), num_rounds=5, evaluate_fn=score)
     assert list(result.evaluate_metrics_serverapp) == [0, 2, 4, 5]
     assert to.load(tmp_path / "run").rounds["test_accuracy"].to_pylist() == [None, 0.2, None, 0.4, 0.5]
+
+
+def test_reports_read_the_folder_of_a_run(tmp_path):
+    def score(version: int, arrays: ArrayRecord) -> MetricRecord:
+        del arrays
+        return MetricRecord({"accuracy": version / 10})
+
+    for seed in (0, 1):
+        run = rule(tmp_path / str(seed), to.fedau(), seed=seed, evaluate_every=1)
+        run.start(OneProcess(NODES, app()), first(), num_rounds=2 + seed, evaluate_fn=score)
+    records = load_records([tmp_path])
+    assert [(record.algorithm, record.seed, record.history.last_round) for record in records] == [
+        ("fedau", 0, 2), ("fedau", 1, 3),
+    ]  # fmt: skip
+    (row,) = comparison(records)
+    assert row.figures["test_accuracy"].mean == pytest.approx(0.25)
+    assert set(row.figures) >= {"num_participants", "seconds"}
 
 
 def test_the_mean_of_training_metrics_is_by_examples(tmp_path):

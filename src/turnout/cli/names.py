@@ -7,8 +7,11 @@ from typing import Any
 
 from turnout.core.registry import Family
 from turnout.core.schedule import Schedule
+from turnout.data.column_transforms import TRANSFORMS
+from turnout.data.columns import Transform
 from turnout.data.partition import Partition
 from turnout.data.source import SOURCES
+from turnout.data.transforms.ready_made import AUGMENTATIONS
 from turnout.engine.loss import LOSSES
 from turnout.models import MODELS
 from turnout.pieces.aggregation.mixing import Mixing
@@ -81,11 +84,14 @@ ALSO = Additions(Local.family, Personalization.family, Guard.family, Weighting.f
 """Pieces that can be added to any algorithm."""
 
 FAMILIES: Mapping[type, Family] = {
-    base: family
-    for family in (CORRELATIONS, SOLVERS, MIXINGS, SCHEDULES, WORK, REQUIREMENTS, BEHAVIOURS, SPEEDS, DELAYS)
-    for base in family.bases
+    Transform: TRANSFORMS,
+    **{
+        base: family
+        for family in (CORRELATIONS, SOLVERS, MIXINGS, SCHEDULES, WORK, REQUIREMENTS, BEHAVIOURS, SPEEDS, DELAYS)
+        for base in family.bases
+    },
 }
-"""Options that are a piece of their own, a table with ``kind = NAME``: the family that the name is of."""
+"""Options that are a piece of their own, a name or a table with ``kind = NAME``: the family that the name is of."""
 
 LISTED: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "algorithms": ALGORITHMS,
@@ -94,6 +100,8 @@ LISTED: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "availability": AVAILABILITY,
     "paces": PACES,
     "partitions": PARTITIONS,
+    "augmentations": AUGMENTATIONS,
+    "transforms": TRANSFORMS,
     "selections": SELECTIONS,
     "aggregations": AGGREGATIONS,
     "mixings": MIXINGS,

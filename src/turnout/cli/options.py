@@ -115,6 +115,8 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     kinds = _members(hint)
     if type(None) in kinds and _is_nothing(value):
         return None
+    if isinstance(value, str) and any(".py:" in value or value in FAMILIES[kind] for kind in kinds if kind in FAMILIES):
+        value = {"kind": value}
     if isinstance(value, Mapping):
         return _part(kinds, value, place)
     if isinstance(value, list) and (each := _parts(kinds)) is not None:
@@ -165,8 +167,12 @@ def _part(kinds: list[Any], value: Mapping[str, Any], place: str) -> Any:
         kind = value.get("kind")
         if not isinstance(kind, str):
             raise refuse(f"{place}.kind", given=kind, needed=f"the name of a {members.noun}: {', '.join(members)}")
-        piece = own.member(members, kind, members.noun)
-        return build(piece, {name: v for name, v in value.items() if name != "kind"}, place)
+        piece, options = own.member(members, kind, members.noun), {k: v for k, v in value.items() if k != "kind"}
+        if callable(piece):
+            return build(piece, options, place)
+        for name in options:  # an object of a file is as it is
+            raise unknown_option(_at(place, name), kind, ())
+        return piece
     if nested := part(reduce(or_, kinds)):
         return build(nested, value, place)
     raise refuse(place, given=dict(value), needed=needed(reduce(or_, kinds)))
@@ -222,5 +228,5 @@ def _words(kind: Any) -> str:
         each = needed(typing.get_args(kind)[0])
         return f"a list of {_PLURAL[each]}" if each in _PLURAL else f"a list, each {each}"
     if kind in FAMILIES:
-        return f"a table with kind = {' or '.join(map(repr, FAMILIES[kind]))}"
+        return f"{' or '.join(map(repr, FAMILIES[kind]))}, by name or as a table with kind = NAME"
     return _WORDS.get(kind, "a path" if typing.get_origin(kind) is os.PathLike else "a table of options")

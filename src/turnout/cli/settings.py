@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -16,12 +16,13 @@ from turnout.cli.layers import merge
 from turnout.cli.names import ALGORITHMS, ALSO, AVAILABILITY, LOSSES, PARTITIONS, SOURCES
 from turnout.cli.options import Table, arguments, build, convert, options_of, placed, unknown_option
 from turnout.cli.sections import OF_DECLARED, OF_SPLIT, as_table, chosen, local_of, piece_of, tidy
-from turnout.core.checks import ConfigurationError, counted, known_name, refuse
+from turnout.core.checks import ConfigurationError, counted, refuse
 from turnout.core.random import stream
 from turnout.data.declared import declared
 from turnout.data.federated import FederatedData
 from turnout.data.partition import Partition
 from turnout.data.source import Source
+from turnout.data.transforms import Transform
 from turnout.data.transforms.ready_made import AUGMENTATIONS
 from turnout.experiment import Experiment
 from turnout.models import ModelSpec
@@ -218,7 +219,8 @@ class Settings:
         make = own.member(SOURCES, table["name"], "data set")
         # What a source draws at random follows the run's seed too, as who holds what does.
         drawn = seed if "seed" in options_of(make) else {}
-        source = build(make, drawn | source_options, "data")
+        with placed("data", make):
+            source = make(**drawn | source_options)
         if not isinstance(source, Source):
             raise refuse(
                 "data.name",
@@ -227,7 +229,7 @@ class Settings:
                 instead="Return what to.data.from_arrays(...) makes",
             )
         if augmentation := self._augmentation():
-            source = replace(source, transforms=AUGMENTATIONS[augmentation]())
+            source = replace(source, transforms=augmentation())
         with placed("data", Source.split):
             return source.split(partition, **seed | split)
 
@@ -256,10 +258,10 @@ class Settings:
             partition,
         )
 
-    def _augmentation(self) -> str | None:
-        """Return the name of the augmentation, if there is one."""
+    def _augmentation(self) -> Callable[[], tuple[Transform, ...]] | None:
+        """Return what makes the transforms of images, of the package or of one's own, if the settings name it."""
         name = convert(str | None, self.table["data"].get("augmentation"), "data.augmentation")
-        return name and known_name("augmentation", name, AUGMENTATIONS)
+        return None if name is None else own.member(AUGMENTATIONS, name, "augmentation")
 
     def _also(self) -> tuple[Piece, ...]:
         """Return the selection, aggregation and server optimiser, where the settings have one, and the further pieces."""

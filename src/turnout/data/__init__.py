@@ -3,6 +3,7 @@
 from turnout.data.arrays import from_arrays, from_dataset
 from turnout.data.catalogue import SOURCES, describe, inventory, load
 from turnout.data.cifar import cifar10
+from turnout.data.column_transforms import mixed_columns
 from turnout.data.declared import declared
 from turnout.data.digits import digits
 from turnout.data.directory import data_directory
@@ -100,6 +101,7 @@ __all__ = [
     "leaf_images",
     "leaf_tweets",
     "load",
+    "mixed_columns",
     "mnist",
     "mnist_by_writer",
     "read_leaf_json",

@@ -119,7 +119,9 @@ class Transformed:
             ConfigurationError: where pandas is not installed.
         """
         pandas = imported("pandas", "a transform of columns", "pandas")
-        frame = pandas.concat([part.select(columns).to_pandas() for part in parts], ignore_index=True)
+        frame = pandas.concat(
+            [part.select(columns).to_pandas(date_as_object=False) for part in parts], ignore_index=True
+        )
         return cls(frame, targets, transform)
 
     def __call__(self, rows: np.ndarray) -> torch.Tensor:

@@ -35,6 +35,7 @@ def table(
     categories: tuple[str, ...] = (),
     weight: str | None = None,
     scale: bool = False,
+    transform: Transform | None = None,
     test: str | None = None,
     missing: Missing = "refuse",
 ) -> Source:
@@ -43,7 +44,7 @@ def table(
     See `from_table` for what the options mean.
     """
     options = {"label": label, "client": client, "weight": weight, "features": features, "categories": categories}
-    return from_table(path, **options, scale=scale, test=test, missing=missing)
+    return from_table(path, **options, scale=scale, transform=transform, test=test, missing=missing)
 
 
 def from_table(

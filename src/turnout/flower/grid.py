@@ -32,6 +32,7 @@ from turnout.flower.options import Options
 from turnout.protocol.pace import Rounds
 from turnout.record import storage
 from turnout.record.describe import describe
+from turnout.record.environment import environment
 
 log = logging.getLogger("turnout.flower")
 
@@ -286,6 +287,8 @@ def run(
             store.claim()
             driver = Driver(setting, store, Ledger(folder, setting))
             last = recover(driver, store, folder)
+            files = {"config.json": about, "environment.json": environment()}  # by which reports know a run
+            storage.save(folder, {name: storage.json_writer(table) for name, table in files.items()})
             if not driver.started:
                 if (plan := algorithm.privacy) is not None:
                     plan.check_correlation(rounds)

@@ -22,6 +22,8 @@ USAGE: Mapping[str, str] = {
     "availability": "--availability NAME availability.OPTION=VALUE",
     "paces": "--pace NAME pace.OPTION=VALUE",
     "partitions": "data.partition=NAME data.OPTION=VALUE",
+    "augmentations": "data.augmentation=NAME",
+    "transforms": "data.transform=NAME",
     "selections": "selection=NAME selection.OPTION=VALUE",
     "aggregations": "aggregation=NAME aggregation.OPTION=VALUE",
     "mixings": "aggregation.mixing='{kind=\"NAME\", OPTION=VALUE}'",
@@ -90,14 +92,13 @@ def table_of(kind: str) -> Table:
 def _further(kind: str) -> tuple[str, str, Callable[..., Any], Mapping[str, Any]] | None:
     """Return what else can be written for a kind, whatever the name: how, what it is, whose options, and further ones."""
     from turnout.data.source import Source
-    from turnout.data.transforms.ready_made import AUGMENTATIONS
     from turnout.experiment import Experiment
     from turnout.pieces.local import Sgd
 
     if kind == "algorithms":
         return "local.OPTION=VALUE", "local training, whatever the algorithm (turnout list solvers)", Sgd, {}
     if kind == "data":
-        split = f"who holds what (turnout list partitions), tests, and augmentation ({' or '.join(AUGMENTATIONS)})"
+        split = "who holds what (turnout list partitions), tests, and augmentation (turnout list augmentations)"
         return "data.OPTION=VALUE", split, Source.split, {"partition": "by_id", "augmentation": None}
     if kind == "settings":
         return "", "of the experiment itself", Experiment, {}
