@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ def test_every_point_is_run_and_the_best_is_told_last(turnout: Turnout, small: S
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert lines[-3:-1] == ["runs and tables: runs/sweep-digits", "report: runs/sweep-digits/report.html"]
+    assert lines[-4:-2] == ["runs and tables: runs/sweep-digits", "report: runs/sweep-digits/report.html"]
+    assert re.fullmatch(r"test accuracy \(%\) of the best: \d+\.\d", lines[-2])
     assert lines[-1].startswith("best: local.lr=0.1 also.prox.mu=")
     assert "4 points, 2 seeds on digits" in result.stderr
     assert "lr-0.1_mu-1, seed 1: done, test accuracy" in result.stderr
@@ -34,7 +36,7 @@ def test_every_point_is_run_and_the_best_is_told_last(turnout: Turnout, small: S
         (lr, mu, seed) for lr in ("0.0001", "0.1") for mu in ("0", "1") for seed in "01"
     ]
     assert "best: local.lr" not in Path("runs/sweep-digits/report.html").read_text()
-    assert "Best by test accuracy (%): local.lr=0.1" in Path("runs/sweep-digits/report.html").read_text()
+    assert "Best by validation accuracy (%): local.lr=0.1" in Path("runs/sweep-digits/report.html").read_text()
     settings = json.loads(Path("runs/sweep-digits/lr-0.1_mu-1/seed-1/settings.json").read_text())
     assert (settings["name"], settings["local"], settings["also"]) == ("lr-0.1_mu-1", {"lr": 0.1}, {"prox": {"mu": 1}})
     assert settings["algorithm"] == {"name": "fedavg"}
@@ -211,3 +213,25 @@ def test_bad_searches_are_refused_before_anything_runs(turnout: Turnout, grid: s
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
     assert not list(Path().rglob("rounds.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("options", "fraction", "by_test"),
+    [
+        ((), 0.1, False),
+        (("data.validation_fraction=0.25",), 0.25, False),
+        (("data.validation_fraction=0",), 0, True),
+        (("--metric", "test_accuracy"), None, True),
+        (("--metric", "train_loss"), None, False),
+    ],
+)
+def test_choosing_leaves_the_test_alone_unless_asked_otherwise(
+    turnout: Turnout, small: Sequence[str], options: tuple[str, ...], fraction: float | None, by_test: bool
+) -> None:
+    command = ("sweep", "--grid", "local.lr=0.1,0.2", "--seeds", 1, "--rounds", 1, "--jobs", 1, "--no-report")
+    result = turnout(*command, *small, *options)
+    assert result.exit_code == 0, result.output
+    settings = json.loads(Path("runs/sweep-digits/lr-0.1/seed-0/settings.json").read_text())
+    assert settings["data"].get("validation_fraction") == fraction
+    assert ("chosen by test examples" in result.stderr) is by_test
+    assert ("of the best: " in result.stdout) is (fraction not in (None, 0))

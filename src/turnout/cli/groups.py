@@ -251,9 +251,9 @@ class SearchOptions:
         "KEY=VALUE,VALUE", None, "--grid", "-g",
     )  # fmt: skip
     metric: str | None = option(
-        "What decides: the mean over seeds of where this ends, validation_accuracy (default with data.validation_fraction), "
-        "test_accuracy (otherwise) or train_loss, or a measure such as 'average train_loss'. Choosing by test accuracy "
-        "spends the test on it.",
+        "What decides: the mean over seeds of where this ends, such as validation_accuracy (default, with a tenth of each "
+        "client's examples if the settings keep no others) or train_loss, or a measure such as 'average train_loss'. "
+        "Choosing by test accuracy spends the test on it.",
         "NAME",
     )
     to_accuracy: float | None = option("Let the rounds until this accuracy decide (their median), e.g. 0.8.", "SHARE")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from turnout.core.checks import ConfigurationError, count, counted
 from turnout.reporting.grid import Sweep, assignments, by_name, grid_csv, grid_table
 from turnout.reporting.measure import Measure
 from turnout.reporting.range import Range
-from turnout.reporting.records import RunRecord
+from turnout.reporting.records import RunRecord, has_column
 from turnout.reporting.search import Search
 from turnout.reporting.sweep_page import edge_note, write_sweep
 
@@ -72,6 +73,8 @@ class Plan:
         under = options.layers(seeds=options.seeds, to_accuracy=options.to_accuracy)
         under += map(layers.override, options.overrides or ())
         axes = grid_of([layer.pop("grid", {}) for layer in under], options.grid or ())
+        if options.metric is None and not _mentions_validation(under, axes):
+            under.insert(0, {"data": {"validation_fraction": 0.1}})  # so that choosing leaves the test alone
         whole = Layers.of(under)
         measure = measure_of(options.metric, whole.to_accuracy, is_validated(under))
         return cls(
@@ -212,10 +215,23 @@ def settings_of(under: Sequence[Table], algorithm: str | None, name: str, point:
         raise ConfigurationError(f"{assignments(point)}: {error}") from error
 
 
+_VALIDATION = ("validation_fraction", "validation_clients")
+
+
+def _mentions_validation(under: Sequence[Table], axes: Iterable[str]) -> bool:
+    """Return whether settings or axes say how many examples are for validation, or that none are."""
+    return any(name in _data(layer) or f"data.{name}" in axes for layer in under for name in _VALIDATION)
+
+
 def is_validated(under: Sequence[Table]) -> bool:
     """Return whether settings hold out validation examples."""
-    tables = [as_table("data", layer.get("data", {})) for layer in under]
-    return any(table.get("validation_fraction") or table.get("validation_clients") for table in tables)
+    data = reduce(layers.merge, map(_data, under), {})
+    return any(data.get(name) for name in _VALIDATION)
+
+
+def _data(layer: Table) -> Table:
+    """Return what a layer says of the data."""
+    return as_table("data", layer.get("data", {}))
 
 
 def conclude(result: Sweep, folder: Path, report: bool) -> None:
@@ -229,10 +245,18 @@ def conclude(result: Sweep, folder: Path, report: bool) -> None:
         write_page(folder, lambda path: write_sweep(result, path, title))
     for name, point in result.best_for("algorithm").items() if "algorithm" in result.axes else ():
         typer.echo(f"best of {name}: {assignments(result.points[point])}, {result.scores[point].text}")
+    if (metric := result.measure.metric or "").startswith("validation_"):
+        tested = Measure("final", metric.replace("validation", "test", 1))
+        records = [record for record in result.records[result.best_point] if has_column([record], str(tested.metric))]
+        if records:
+            mean = sum(map(tested.of, records)) / len(records)
+            typer.echo(f"{tested.title} of the best: {tested.number(mean)}")
     typer.echo(f"best: {assignments(result.best)}")
     if result.measure.metric == "test_accuracy" or (result.measure.metric is None and not result.is_validated):
         say(
-            "chosen by test examples: with data.validation_fraction=0.1, choosing leaves the test alone", style="yellow"
+            "chosen by test examples: with data.validation_fraction=0.1 and without --metric, choosing leaves the test "
+            "alone",
+            style="yellow",
         )
     if note := edge_note(result):
         say(note, style="yellow")
