@@ -55,14 +55,15 @@ style: $(READY)
 	$(BIN)/python scripts/imports.py > /dev/null
 
 types: $(READY)
-	$(BIN)/pyright
+	$(BIN)/pyright src benchmarks reproductions
 
-platforms: $(READY)
+platforms: $(READY)  # and the tests, which CI runs, so that it need not check their types
+	$(BIN)/pyright tests
 	$(BIN)/pyright --pythonplatform Windows src
 	$(BIN)/pyright --pythonplatform Darwin src
 
 tests: $(READY)  # assertions are not rewritten, which takes each process 8 seconds; what fails is run again, with its values
-	$(BIN)/python -m pytest --numprocesses 2 --assert=plain || \
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --assert=plain || \
 		{ $(BIN)/python -m pytest --last-failed --last-failed-no-failures none; false; }
 
 format: $(READY)  ## put code in order

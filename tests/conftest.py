@@ -29,7 +29,7 @@ def _nothing_waits_for_the_disk():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown():
-    """End the processes that a test has started, and forget what it has traced.
+    """End the processes that a test has started, forget what it has traced, and see that it left the threads as they were.
 
     A hook takes a hundredth of the time of a fixture, and there are 10,000 tests.
     """
@@ -37,6 +37,9 @@ def pytest_runtest_teardown():
         children.end_all()
     if (compiled := sys.modules.get("turnout.engine.compile.compiled")) is not None:
         compiled._shared.clear()
+    if (torch := sys.modules.get("torch")) is not None and (threads := torch.get_num_threads()) != 1:
+        torch.set_num_threads(1)
+        pytest.fail(f"the test leaves {threads} threads to those behind it, whose results would have other bits")
 
 
 @pytest.fixture

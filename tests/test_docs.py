@@ -138,6 +138,7 @@ def test_settings_of_a_command_line_are_there(line, tmp_path, monkeypatch):
     for name in ("run_grid", "run_trials"):
         monkeypatch.setattr(Plan, name, lambda plan, *_: seen.append(plan.settings(plan.ends())))
     monkeypatch.setattr(Tracker, "_module", staticmethod(lambda *_: None))  # trackers' packages are no part of dev
+    monkeypatch.setattr("torch.set_num_threads", lambda _: None)
     outcome = CliRunner().invoke(app, words if words[0] == "sweep" else [*words, "--print-config"])
     assert outcome.exit_code == 0, outcome.output
     assert seen or "[algorithm" in outcome.output

@@ -28,17 +28,10 @@ _made_once = cache(get_command)
 
 
 @pytest.fixture
-def turnout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Calls the command line in an empty folder, as ``turnout("run", "--rounds", 3)``."""
+def turnout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Calls the command line in an empty folder, as ``turnout("run", "--rounds", 3)``; threads are as before afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("typer.testing._get_command", _made_once)
-    runner = CliRunner(env={"COLUMNS": "120", "TERM": "dumb", "NO_COLOR": "1"})
-    return lambda *arguments: runner.invoke(app, [str(argument) for argument in arguments])
-
-
-@pytest.fixture
-def same_threads_after() -> Iterator[None]:
-    """Gives this process back the threads that it had."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+    runner, threads = CliRunner(env={"COLUMNS": "120", "TERM": "dumb", "NO_COLOR": "1"}), torch.get_num_threads()
+    yield lambda *arguments: runner.invoke(app, [str(argument) for argument in arguments])
+    torch.set_num_threads(threads)

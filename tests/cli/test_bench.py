@@ -34,7 +34,6 @@ def test_a_workload_takes_the_settings_that_are_given(turnout: Turnout) -> None:
     assert found["matrix_gflops"] > 0
 
 
-@pytest.mark.usefixtures("same_threads_after")
 def test_threads_are_those_that_share_the_clients(turnout: Turnout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "num_processors", lambda: 2)
     for given, used in ((1, 1), (2, 2), (4, 2)):

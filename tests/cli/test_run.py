@@ -42,7 +42,6 @@ def threads_of(folder: str) -> int:
     return json.loads((Path(folder) / "environment.json").read_text())["threads"]
 
 
-@pytest.mark.usefixtures("same_threads_after")
 def test_threads_change_no_result(turnout: Turnout, small: Sequence[str]) -> None:
     for number in (1, 2):
         folder = f"with-{number}"

@@ -67,6 +67,7 @@ from turnout.pieces.weighting import (
     Participation,
 )
 from turnout.population.availability import Bernoulli
+from turnout.population.requirement import WarmUp
 from turnout.simulation import Simulation
 
 from ..tiny import SIZES, adapted, classification
@@ -288,7 +289,8 @@ COVERING = covering(*(field.name for field in fields(Algorithm) if field.name !=
 
 def experiment(name: str, *, local: Sgd = LOCAL, rounds: int = 10, **options: Any) -> Experiment:
     """Ten rounds of a recipe on eight clients who come and go."""
-    options = {"population": Population(Bernoulli(rates=RATES)), "model": models.Mlp(hidden=(16,)), **options}
+    population = Population(Bernoulli(rates=RATES), requirement=WarmUp(steps=10))
+    options = {"population": population, "model": models.Mlp(hidden=(16,)), **options}
     algorithm = RECIPES[name](local)
     if isinstance(algorithm.aggregation, LowRank):
         options["model"] = adapted()
