@@ -136,16 +136,17 @@ def _checked(answer: Answer, url: str) -> dict[str, Any]:
     Raises:
         JoinError: where it is no such server, or speaks another protocol.
     """
-    found = answer.table() if answer.status == 200 else {}
-    if "protocol" not in found:
+    announced = answer.table() if answer.status == 200 else {}
+    if "protocol" not in announced:
         raise JoinError(f"what answers at {url} is no turnout server")
-    if found["protocol"] != PROTOCOL:
+    if announced["protocol"] != PROTOCOL:
         raise JoinError(
-            f"the server speaks protocol {printable(found['protocol'], 20)}, and this client {PROTOCOL}: update the older one"
+            f"the server speaks protocol {printable(announced['protocol'], 20)}, and this client {PROTOCOL}: "
+            "update the older one"
         )
-    if wrong := [name for name, holds in _ANNOUNCED.items() if not holds(found.get(name))]:
+    if wrong := [name for name, holds in _ANNOUNCED.items() if not holds(announced.get(name))]:
         raise JoinError(f"what answers at {url} says of its run what cannot be: {wrong[0]}")
-    return found
+    return announced
 
 
 def _is_shape(value: Any) -> bool:

@@ -75,10 +75,10 @@ class Answer:
     def table(self) -> dict[str, Any]:
         """Return the body as plain values; nothing where it holds none."""
         try:
-            found = json.loads(self.body)
+            value = json.loads(self.body)
         except (ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return value if isinstance(value, dict) else {}
 
     @property
     def reason(self) -> str:
@@ -204,18 +204,18 @@ class Client:
                 yield from self._deliver(self.state.pending)
                 continue
             body = {"protocol": PROTOCOL, "wait": self.manners.wait, "after": after}
-            told = (yield from self._ask(Call("POST", "/v1/checkin", body))).table()
-            if told.get("over"):
-                return printable(told["over"], 200)
-            if isinstance(told.get("task"), dict):
-                task, attempt = Assignment.read(told["task"]), 0
+            answer = (yield from self._ask(Call("POST", "/v1/checkin", body))).table()
+            if answer.get("over"):
+                return printable(answer["over"], 200)
+            if isinstance(answer.get("task"), dict):
+                task, attempt = Assignment.read(answer["task"]), 0
                 if (yield from self._do(task)):
                     after = -1
                 elif self.manners.comes_back:
                     after = task.version
                 else:
                     return "the model does not meet what this client requires"
-            elif isinstance(pause := told.get("come_back"), list) and len(pause) == 2:
+            elif isinstance(pause := answer.get("come_back"), list) and len(pause) == 2:
                 attempt = 0
                 yield Sleep(self.jitter.uniform(*(seconds(value, MOST_SECONDS) for value in pause)))
             else:  # an answer of somebody else, such as a proxy
@@ -234,8 +234,8 @@ class Client:
         """Become a client of the run, or make sure that one still is."""
         body = {"protocol": PROTOCOL, "name": self.name, "code": self.code}
         answer = yield from self._ask(Call("POST", "/v1/enrol", {k: v for k, v in body.items() if v is not None}))
-        told = answer.table()
-        client, run = told.get("client"), told.get("run")
+        table = answer.table()
+        client, run = table.get("client"), table.get("run")
         if type(client) is not int or not 0 <= client < 1 << 53 or not isinstance(run, str) or not RUN.fullmatch(run):
             raise JoinError(f"the server does not take this client: {answer.reason}")
         if self.state.run not in (None, run):
@@ -260,11 +260,11 @@ class Client:
         client = self.state.client
         assert client is not None
         every = min(max(task.heartbeat, 0.1), MOST_SECONDS)
-        found = yield Work(lambda: self.trainer.do(client, task, model, memory), beat, every)
-        if found is None:
+        result = yield Work(lambda: self.trainer.do(client, task, model, memory), beat, every)
+        if result is None:
             yield from self._give_up(task, "died")
         else:
-            self.state.hold(Pending(task, *found))
+            self.state.hold(Pending(task, *result))
         return True
 
     def _give_up(self, task: Assignment, reason: str) -> Generator[Action, Any, None]:
@@ -311,13 +311,13 @@ class Client:
             answer = yield from self._once(
                 Call("PUT", f"{path}/report", body=body, headers=headers | {"upload-offset": str(offset)})
             )
-            told = answer.table()
+            table = answer.table()
             if answer.status in (200, 201):
                 self.state.settle()
                 self.done += 1
                 return
-            if answer.status == 409 and "offset" in told:
-                before, offset = offset, self._offset(told, pending)
+            if answer.status == 409 and "offset" in table:
+                before, offset = offset, self._offset(table, pending)
                 if offset > before:
                     continue
                 attempt += 1
@@ -329,13 +329,13 @@ class Client:
                 return
             attempt += 1
             yield Sleep(max(self._pause(attempt), answer.retry_after))
-            told = (yield from self._ask(Call("GET", path))).table()
-            offset = self._offset(told, pending)
+            table = (yield from self._ask(Call("GET", path))).table()
+            offset = self._offset(table, pending)
 
     @staticmethod
-    def _offset(told: Mapping[str, Any], pending: Pending) -> int:
+    def _offset(table: Mapping[str, Any], pending: Pending) -> int:
         """Return from where the server wants a report."""
-        offset = told.get("offset", 0)
+        offset = table.get("offset", 0)
         return min(max(offset, 0), len(pending.body)) if type(offset) is int else 0
 
     def _ask(self, call: Call) -> Generator[Action, Any, Answer]:

@@ -143,8 +143,8 @@ class ClientFolder(ClientState):
     def _read(self) -> None:
         """Take up what is in the folder."""
         try:
-            found: dict[str, Any] = json.loads(self._identity.read_text())
-            self.token, self.client, self.run = found["token"], found["client"], found["run"]
+            identity: dict[str, Any] = json.loads(self._identity.read_text())
+            self.token, self.client, self.run = identity["token"], identity["client"], identity["run"]
             if self._memory.exists():
                 self.memory = load(self._memory.read_bytes())
             if (self._waiting / "memory.safetensors").exists():

@@ -123,8 +123,8 @@ class Swarm:
                 done, others = await asyncio.wait(work, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
                 if done and others:
                     _, others = await asyncio.wait(others, timeout=2.0)
-                for each in others:
-                    each.cancel()
+                for task in others:
+                    task.cancel()
                 self.tally.over["away at the end" if done else "at it when time was up"] += len(others)
                 for failed in await asyncio.gather(*work, return_exceptions=True):
                     if isinstance(failed, Exception):
@@ -144,9 +144,9 @@ class Swarm:
         """Return the real seconds that a client's task takes by the population, and whether it is finished."""
         if self._speed is None:
             return 0.0, True
-        who, which = np.array([client]), np.array([task])
-        whole = self._speed.seconds(who, which, 1, *nbytes).total
-        death = np.array([np.inf]) if self._dropout is None else self._dropout.deaths(who, which, whole)
+        clients, tasks = np.array([client]), np.array([task])
+        whole = self._speed.seconds(clients, tasks, 1, *nbytes).total
+        death = np.array([np.inf]) if self._dropout is None else self._dropout.deaths(clients, tasks, whole)
         return float(min(whole[0], death[0])) / self._speedup, bool(death[0] >= whole[0])
 
     async def compute(self, function: Any) -> Any:
@@ -199,9 +199,9 @@ class _Swimmer:
         A server that is down meanwhile would otherwise wait for this client's report until its lease ends.
         """
         self._swarm.tally.left += 1
-        told = False
+        notified = False
         while not self._swarm.there(self._number):
-            told = told or (await self._send(self._client.leave())).status != 0
+            notified = notified or (await self._send(self._client.leave())).status != 0
             await self._swarm.until_next_round()
 
     async def _do(self, action: Any) -> Any:

@@ -64,9 +64,9 @@ class Computer:
 
     def __init__(self, experiment: Configuration, engine: str | None = None) -> None:
         self.experiment, algorithm = experiment, experiment.algorithm
-        module, own = experiment.build_model(), algorithm.personal
+        module, personalization = experiment.build_model(), algorithm.personal
         device = torch.device(experiment.device)
-        personal = own.chosen(module) if own else frozenset()
+        personal = personalization.chosen(module) if personalization else frozenset()
         aggregation = algorithm.aggregation
         self.objective = Objective(
             module, experiment.loss, experiment.engine, device, personal, offsets=aggregation.moves_base
@@ -85,7 +85,7 @@ class Computer:
         self.federation = Federation(
             1, num_shared, device=device, dtype=initial.dtype, seed=experiment.seed, adapters=adapters
         )
-        first = initial[num_shared:] if own is None else own.first(initial, num_shared)
+        first = initial[num_shared:] if personalization is None else personalization.first(initial, num_shared)
         self.memory = algorithm.memory(self.federation, first, self.objective.layout.shared_shapes)
         shared = dict.fromkeys(algorithm.keeps, initial[:num_shared])
         if aggregation.moves_base:
@@ -194,18 +194,18 @@ class Worker:
                 log.error("query not answered", extra={"task": task.task, "reason": repr(error)})
                 return None
         if task.phase == "evaluate":
-            here, (params, _) = self._computer, self._computer.received(model)
-            required = self._required(client) if here.sums.appeal else None
-            assert here.test is not None
-            lane, personal = here.clients(client, self._row), here.experiment.algorithm.personal
-            sums = answer(here.sums, lane, here.test, personal, params, memory, required)
+            computer, (params, _) = self._computer, self._computer.received(model)
+            required = self._required(client) if computer.sums.appeal else None
+            assert computer.test is not None
+            lane, personal = computer.clients(client, self._row), computer.experiment.algorithm.personal
+            sums = answer(computer.sums, lane, computer.test, personal, params, memory, required)
             return None if sums is None else (sums_body(sums), memory)
         self._computer.check(task)
         if self._masker is not None and task.phase in self._computer.experiment.algorithm.aggregation.phases:
             return self._masker.answer(task, memory)
         computer, repeat = self._computer, np.array([task.repeat], dtype=np.int64)
         params, shared = computer.received(model)
-        asked = Task(
+        request = Task(
             params,
             task.version,
             computer.experiment.seed,
@@ -216,8 +216,8 @@ class Worker:
         )
         rows = {name: value[None].clone() for name, value in memory.items()}
         lanes = replace(self._computer.clients(client, self._row), requirement=self._required(client))
-        report, rows = client_step(computer.experiment.algorithm, asked, rows, lanes)
-        report = self._changed(report, asked)
+        report, rows = client_step(computer.experiment.algorithm, request, rows, lanes)
+        report = self._changed(report, request)
         after = {name: value[0] for name, value in rows.items()}
         if self._masker is None or task.phase != "train":
             return report_body(report), after
@@ -273,25 +273,25 @@ class Worker:
                     Task(computer.objective.initial, 0, computer.experiment.seed),
                     self._computer.clients(client, self._row),
                 )
-                own = tuned(rule, task, clients, "own models").params
-                solo = self._scores("train", clients, own)
+                tuned_params = tuned(rule, task, clients, "own models").params
+                solo = self._scores("train", clients, tuned_params)
                 if self._lacks_test_examples() is None:
                     assert computer.test is not None
-                    solo |= self._scores("test", replace(clients, shards=computer.test), own)
+                    solo |= self._scores("test", replace(clients, shards=computer.test), tuned_params)
             num = computer.shards.num_clients if rule is None else 1
             bound = requirement.bind(num, solo)
             assert bound is not None
-            at = self._row if rule is None else 0
-            own_test = None if bound.test is None else self._in_row(bound.test[at])
-            own_solo = None if bound.solo_accuracy is None else self._in_row(bound.solo_accuracy[at])
-            self._requirement = BoundRequirement(bound.measure, self._in_row(bound.train[at]), own_test, own_solo)
+            index = self._row if rule is None else 0
+            own_test = None if bound.test is None else self._in_row(bound.test[index])
+            own_solo = None if bound.solo_accuracy is None else self._in_row(bound.solo_accuracy[index])
+            self._requirement = BoundRequirement(bound.measure, self._in_row(bound.train[index]), own_test, own_solo)
         return self._requirement
 
     def _in_row(self, value: float) -> np.ndarray:
         """Return a number where whoever asks looks for it: by the client's row."""
-        found = np.full(self._row + 1, np.nan)
-        found[self._row] = value
-        return found
+        row = np.full(self._row + 1, np.nan)
+        row[self._row] = value
+        return row
 
     @staticmethod
     def _scores(split: str, clients: Clients, params: torch.Tensor) -> dict[str, np.ndarray]:
@@ -300,6 +300,6 @@ class Worker:
         return {f"{split}_loss": np.where(np.isfinite(loss), loss, _WORST), f"{split}_accuracy": accuracy}
 
 
-def _specs(told: Mapping[str, tuple[str, Sequence[int], str]]) -> Manifest:
+def _specs(inputs: Mapping[str, tuple[str, Sequence[int], str]]) -> Manifest:
     """Return the types and shapes of what a client alone is told."""
-    return {name: Spec(dtype, tuple(shape)) for name, (dtype, shape, _) in told.items()}
+    return {name: Spec(dtype, tuple(shape)) for name, (dtype, shape, _) in inputs.items()}

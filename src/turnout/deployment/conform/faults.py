@@ -64,10 +64,10 @@ class Exchange:
     def table(self) -> dict[str, Any]:
         """The answer as plain values; nothing where it holds none."""
         try:
-            found = json.loads(self.answer)
+            value = json.loads(self.answer)
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return value if isinstance(value, dict) else {}
 
     @property
     def digest(self) -> str:
@@ -97,10 +97,10 @@ class Misbehaving:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body, more = b"", True
-        while more:
+        body, unfinished = b"", True
+        while unfinished:
             message = await receive()
-            body, more = body + message.get("body", b""), message.get("more_body", False)
+            body, unfinished = body + message.get("body", b""), message.get("more_body", False)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         exchange = Exchange(scope["method"], scope["path"], headers, body, time.monotonic())
         self._log.append(exchange)
@@ -131,7 +131,7 @@ class Misbehaving:
         if kind in ("lose_answer", "cut_request"):
             await _hang_up(send, at_once=True)
             return
-        start, content = messages[0], b"".join(each.get("body", b"") for each in messages[1:])
+        start, content = messages[0], b"".join(message.get("body", b"") for message in messages[1:])
         if kind == "damage":
             content = content[:-1] + bytes([content[-1] ^ 1])
         elif kind == "cut_answer":
@@ -150,15 +150,15 @@ class Misbehaving:
         pieces: list[Message] = [{"type": "http.request", "body": body, "more_body": cut}]
         messages: list[Message] = []
 
-        async def given() -> Message:
+        async def receive_body() -> Message:
             if pieces:
                 return pieces.pop()
             return {"type": "http.disconnect"} if cut else await receive()
 
-        async def noted(message: Message) -> None:
+        async def collect(message: Message) -> None:
             messages.append(message)
 
-        await self._app(scope, given, noted)
+        await self._app(scope, receive_body, collect)
         return messages
 
 

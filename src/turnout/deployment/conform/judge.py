@@ -20,11 +20,11 @@ _BURST, _WITHIN = 10, 0.25  # as many attempts of one request in so many seconds
 
 def of_scenarios(scenarios: Sequence[Scenario], log: Sequence[Exchange]) -> dict[str, str | None]:
     """Return what the client did wrong when things went wrong, by scenario; None is nothing."""
-    found: dict[str, str | None] = {}
+    results: dict[str, str | None] = {}
     for scenario in scenarios:
-        at = next((i for i, each in enumerate(log) if each.fault == scenario.name), None)
-        found[scenario.name] = "not reached" if at is None else scenario.check(log[at], log[at + 1 :])
-    return found
+        index = next((i for i, exchange in enumerate(log) if exchange.fault == scenario.name), None)
+        results[scenario.name] = "not reached" if index is None else scenario.check(log[index], log[index + 1 :])
+    return results
 
 
 def in_general(log: Sequence[Exchange]) -> dict[str, str | None]:
@@ -41,57 +41,57 @@ def in_general(log: Sequence[Exchange]) -> dict[str, str | None]:
 
 
 def _refusals(log: Sequence[Exchange]) -> Iterator[str]:
-    for each in log:
-        if each.fault is None and each.status in _WRONG:
-            yield f"{each.method} {each.path} is answered with {each.status}: {each.table.get('reason')}"
+    for exchange in log:
+        if exchange.fault is None and exchange.status in _WRONG:
+            yield f"{exchange.method} {exchange.path} is answered with {exchange.status}: {exchange.table.get('reason')}"
 
 
 def _tokens(log: Sequence[Exchange]) -> str | None:
-    tokens = {each.headers.get("authorization") for each in log if each.path != "/v1/run"}
+    tokens = {exchange.headers.get("authorization") for exchange in log if exchange.path != "/v1/run"}
     return None if len(tokens) == 1 else f"requests come with {len(tokens)} tokens"
 
 
 def _impatience(log: Sequence[Exchange]) -> Iterator[str]:
     """Yield requests that came before the time for which the server had asked."""
-    for i, each in enumerate(log):
-        least = each.table.get("come_back", [each.retry_after])[0] if each.status else 0.0
-        if not least or each.path.endswith("/heartbeat"):
+    for i, exchange in enumerate(log):
+        least = exchange.table.get("come_back", [exchange.retry_after])[0] if exchange.status else 0.0
+        if not least or exchange.path.endswith("/heartbeat"):
             continue
         follow = next((later for later in log[i + 1 :] if not later.path.endswith("/heartbeat")), None)
-        if follow is not None and follow.begun - each.ended < least - 0.05:
-            waited = follow.begun - each.ended
+        if follow is not None and follow.begun - exchange.ended < least - 0.05:
+            waited = follow.begun - exchange.ended
             yield f"{follow.method} {follow.path} comes {waited:.2f} s after an answer that asks for {least:g} s"
 
 
 def _bursts(log: Sequence[Exchange]) -> Iterator[str]:
     """Yield requests that come again and again without pauses."""
     attempts: dict[tuple[str, str], list[float]] = {}
-    for each in log:
-        times = attempts.setdefault((each.method, each.path), [])
-        if each.status in (200, 201, 206):
+    for exchange in log:
+        times = attempts.setdefault((exchange.method, exchange.path), [])
+        if exchange.status in (200, 201, 206):
             times.clear()
             continue
-        times.append(each.begun)
+        times.append(exchange.begun)
         if len(times) >= _BURST and times[-1] - times[-_BURST] < _WITHIN:
-            yield f"{_BURST} attempts of {each.method} {each.path} come within {_WITHIN} s"
+            yield f"{_BURST} attempts of {exchange.method} {exchange.path} come within {_WITHIN} s"
 
 
 def _fingerprints(log: Sequence[Exchange]) -> Iterator[str]:
-    for each in log:
-        if each.method == "PUT" and "task-fingerprint" not in each.headers:
+    for exchange in log:
+        if exchange.method == "PUT" and "task-fingerprint" not in exchange.headers:
             yield "a report comes without Task-Fingerprint"
 
 
 def _silences(log: Sequence[Exchange]) -> Iterator[str]:
     """Yield tasks that took longer than two heartbeats, and came without one."""
-    for i, each in enumerate(log):
-        if each.path != "/v1/checkin" or "task" not in each.table:
+    for i, exchange in enumerate(log):
+        if exchange.path != "/v1/checkin" or "task" not in exchange.table:
             continue
-        task = each.table["task"]
-        place, every = f"/v1/tasks/{task['task']}", task["heartbeat"]
+        task = exchange.table["task"]
+        path, every = f"/v1/tasks/{task['task']}", task["heartbeat"]
         for later in log[i + 1 :]:
-            if later.path.startswith(place) or later.path == "/v1/checkin":
-                silent = later.begun - each.ended
+            if later.path.startswith(path) or later.path == "/v1/checkin":
+                silent = later.begun - exchange.ended
                 if silent > 2 * every:
                     yield f"no heartbeat comes on task {task['task']} for {silent:.1f} s, needed every {every:g} s"
                 break
@@ -99,13 +99,13 @@ def _silences(log: Sequence[Exchange]) -> Iterator[str]:
 
 def _unanswered(log: Sequence[Exchange]) -> Iterator[str]:
     """Yield tasks of evaluations on which neither an answer nor a refusal comes before the client asks for work again."""
-    for i, each in enumerate(log):
-        task = each.table.get("task", {}) if each.path == "/v1/checkin" else {}
+    for i, exchange in enumerate(log):
+        task = exchange.table.get("task", {}) if exchange.path == "/v1/checkin" else {}
         if task.get("phase") not in SURVEYS:
             continue
-        place = f"/v1/tasks/{task['task']}"
+        path = f"/v1/tasks/{task['task']}"
         before = takewhile(lambda later: later.path != "/v1/checkin", log[i + 1 :])
-        if not any(later.path in (f"{place}/report", f"{place}/fail") for later in before):
+        if not any(later.path in (f"{path}/report", f"{path}/fail") for later in before):
             yield f"task {task['task']} of the phase {task['phase']} is neither done nor given up"
 
 
@@ -120,23 +120,23 @@ def of_training(worker: Worker, log: Sequence[Exchange], specified: bool) -> str
     tasks: dict[str, dict[str, Any]] = {}
     models: dict[str, State] = {}
     memory, taken = worker.first_memory(), set[str]()
-    for each in log:
-        if each.path == "/v1/checkin" and "task" in each.table:
-            tasks[f"/v1/tasks/{each.table['task']['task']}/report"] = each.table["task"]
-        elif each.path.startswith("/v1/models/") and each.status == 200 and each.fault is None:
-            if digest(each.answer) == each.path.rpartition("/")[2]:
-                models[each.path.rpartition("/")[2]] = decode(each.answer, worker.model)
-        elif each.method == "PUT" and each.path not in taken and _holds(each):
-            task = tasks[each.path]
+    for exchange in log:
+        if exchange.path == "/v1/checkin" and "task" in exchange.table:
+            tasks[f"/v1/tasks/{exchange.table['task']['task']}/report"] = exchange.table["task"]
+        elif exchange.path.startswith("/v1/models/") and exchange.status == 200 and exchange.fault is None:
+            if digest(exchange.answer) == exchange.path.rpartition("/")[2]:
+                models[exchange.path.rpartition("/")[2]] = decode(exchange.answer, worker.model)
+        elif exchange.method == "PUT" and exchange.path not in taken and _holds(exchange):
+            task = tasks[exchange.path]
             if task["model"] not in models:
                 return f"a report comes on task {task['task']}, whose model was never downloaded"
             done = worker.do(0, Assignment.read(task), models[task["model"]], memory)
             assert done is not None
-            whole = each.headers.get("upload-offset", "0") == "0"
-            if whole and (why := _difference(each.body, done[0], specified)) is not None:
+            whole = exchange.headers.get("upload-offset", "0") == "0"
+            if whole and (why := _difference(exchange.body, done[0], specified)) is not None:
                 return f"the report on task {task['task']} (version {task['version']}): {why}"
             memory = done[1]
-            taken.add(each.path)
+            taken.add(exchange.path)
     return None
 
 
@@ -148,10 +148,10 @@ def _holds(exchange: Exchange) -> bool:
 def _difference(theirs: bytes, ours: bytes, specified: bool) -> str | None:
     """Return how a report differs from ours."""
     expected = read_manifest(ours)
-    found, wanted = decode(theirs, expected), decode(ours, expected)
-    for name in wanted if specified else ("num_examples", "num_steps"):
-        tolerance = 1e-9 if wanted[name].itemsize == 8 else 1e-5
-        apart = (found[name].double() - wanted[name].double()).abs().max().item()
+    received, reference = decode(theirs, expected), decode(ours, expected)
+    for name in reference if specified else ("num_examples", "num_steps"):
+        tolerance = 1e-9 if reference[name].itemsize == 8 else 1e-5
+        apart = (received[name].double() - reference[name].double()).abs().max().item()
         if not apart <= tolerance:
             return f"{name} is off by {apart:.3g}"
     return None

@@ -38,9 +38,9 @@ class Scenario:
 
 def _again(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
     """The same request comes again."""
-    for each in later:
-        if (each.method, each.path) == (exchange.method, exchange.path):
-            same = each.headers.get("authorization") == exchange.headers.get("authorization")
+    for request in later:
+        if (request.method, request.path) == (exchange.method, exchange.path):
+            same = request.headers.get("authorization") == exchange.headers.get("authorization")
             return None if same else "the request comes again with another token"
     return "the request does not come again"
 
@@ -48,16 +48,16 @@ def _again(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
 def _same_report(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
     """The report comes again, or its task is asked for; no other report on the task comes."""
     task = exchange.path.removesuffix("/report")
-    reports = [each for each in later if each.path == exchange.path and each.method == "PUT"]
-    if any(each.digest != exchange.digest for each in reports):
+    reports = [request for request in later if request.path == exchange.path and request.method == "PUT"]
+    if any(request.digest != exchange.digest for request in reports):
         return "another report on the same task comes, so the client has trained again"
-    asked = any(each.path == task and each.table.get("state") == "taken" for each in later)
-    return None if reports or asked else "the report does not come again"
+    confirmed = any(request.path == task and request.table.get("state") == "taken" for request in later)
+    return None if reports or confirmed else "the report does not come again"
 
 
 def _from_the_start(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
     """The report comes again from byte 0."""
-    reports = [each for each in later if each.path == exchange.path and each.method == "PUT"]
+    reports = [request for request in later if request.path == exchange.path and request.method == "PUT"]
     if reports and reports[0].headers.get("upload-offset", "0") != "0":
         return f"the report goes on at byte {reports[0].headers['upload-offset']}, and the server wants it from 0"
     return _same_report(exchange, later)
@@ -65,16 +65,16 @@ def _from_the_start(exchange: Exchange, later: Sequence[Exchange]) -> str | None
 
 def _dropped(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
     """The client asks for work before it reports on this task again."""
-    before = takewhile(lambda each: each.path != "/v1/checkin", later)
-    if any(each.path == exchange.path and each.method == "PUT" for each in before):
+    before = takewhile(lambda request: request.path != "/v1/checkin", later)
+    if any(request.path == exchange.path and request.method == "PUT" for request in before):
         return "the report comes again, and it will never be taken"
-    return None if any(each.path == "/v1/checkin" for each in later) else "the client does not ask for work again"
+    return None if any(request.path == "/v1/checkin" for request in later) else "the client does not ask for work again"
 
 
 def _downloaded_again(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
     """The model is asked for again, before a report comes."""
-    before = list(takewhile(lambda each: each.method != "PUT", later))
-    if any(each.path == exchange.path and each.method == "GET" for each in before):
+    before = list(takewhile(lambda request: request.method != "PUT", later))
+    if any(request.path == exchange.path and request.method == "GET" for request in before):
         return None
     return "the model is not asked for again, although its digest is wrong"
 
@@ -84,9 +84,9 @@ def _nothing(exchange: Exchange, later: Sequence[Exchange]) -> str | None:
     del exchange, later
 
 
-def _refused(status: int, reason: str = "on purpose", **more: object) -> Fault:
+def _refused(status: int, reason: str = "on purpose", **fields: object) -> Fault:
     wait = {"retry-after": "1"} if status in (429, 503) else {}
-    return Fault("status", status, {"reason": reason, **more}, wait)
+    return Fault("status", status, {"reason": reason, **fields}, wait)
 
 
 _RUN, _ENROL, _CHECKIN = ("GET", "/v1/run"), ("POST", "/v1/enrol"), ("POST", "/v1/checkin")

@@ -83,7 +83,7 @@ class Trial:
         if "{url}" not in self.command:
             raise ConfigurationError("command: it has no {url}, where the server's address belongs")
         fits = "{state}" in self.command
-        self.scenarios = [each for each in self.scenarios if fits or each.fault.action != "kill"]
+        self.scenarios = [scenario for scenario in self.scenarios if fits or scenario.fault.action != "kill"]
         self._left = list(self.scenarios)
         self._actions: queue.Queue[str] = queue.Queue()
         self._blocked = False
@@ -109,9 +109,9 @@ class Trial:
         """Have the client meet a server of another version; return what it did wrong."""
         answer = Fault("status", 426, {"reason": "this server speaks another protocol than the client: update it"})
         with tempfile.TemporaryDirectory() as folder:
-            self._go(Path(folder), lambda each: answer if each.path == "/v1/enrol" else None)
+            self._go(Path(folder), lambda exchange: answer if exchange.path == "/v1/enrol" else None)
         wrong = None if self.code else f"it ends with {self.code}, needed an exit code > 0: {self.said}"
-        enrolments = sum(each.path == "/v1/enrol" for each in self.log)
+        enrolments = sum(exchange.path == "/v1/enrol" for exchange in self.log)
         return {"stops at 426": f"it enrols {enrolments} times" if enrolments > 1 else wrong}
 
     # What the server's thread calls.

@@ -50,16 +50,16 @@ def write(folder: Path, models: Mapping[str, Configuration], secure: Configurati
         secure: a run with a secure sum of at least three clients.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    found = {
+    contents = {
         "random.json": _random(),
         "training.json": {name: _training(run) for name, run in models.items()},
         "exchanges.json": _exchanges(next(iter(models.values()))),
         "secure.json": _secure(secure),
     }
-    for name, value in found.items():
+    for name, value in contents.items():
         (folder / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(README, encoding="utf-8")
-    return [*(folder / name for name in found), folder / "README.md"]
+    return [*(folder / name for name in contents), folder / "README.md"]
 
 
 def _unsigned(value: int) -> str:
@@ -69,18 +69,18 @@ def _unsigned(value: int) -> str:
 def _random() -> dict[str, Any]:
     """Return random numbers of some integers."""
     keys = [("minibatches", ()), ("minibatches", (0,)), ("minibatches", (1 << 70, 5))]
-    found = {
+    samples = {
         "stream": [{"text": t, "integers": [str(i) for i in i_s], "key": _unsigned(stream(t, *i_s))} for t, i_s in keys]
     }
     key = stream("minibatches", 3)
     for parts in ((0,), (7, 2), (-1, 4), ((5 << 40) + 1, 9)):
         bits = fold(key, *(np.array([part], dtype=np.int64) for part in parts))
         entry = {"key": _unsigned(key), "integers": [str(part) for part in parts], "bits": _unsigned(bits[0])}
-        found.setdefault("fold", []).append(entry)
-        found.setdefault("below", []).append(
+        samples.setdefault("fold", []).append(entry)
+        samples.setdefault("below", []).append(
             {"bits": _unsigned(bits[0]), "limit": 1000, "value": int(below(bits, 1000)[0])}
         )
-    return found
+    return samples
 
 
 def _training(run: Configuration, client: int = 0) -> dict[str, Any]:
@@ -136,8 +136,8 @@ class _Recorder:
         response = connection.getresponse()
         answer = Answer(response.status, response.read(), {k.lower(): v for k, v in response.getheaders()})
         connection.close()
-        kept = ("content-type", "retry-after", "content-range", "etag", "allow")
-        shown = {k: v for k, v in answer.headers.items() if k in kept}
+        recorded = ("content-type", "retry-after", "content-range", "etag", "allow")
+        shown = {k: v for k, v in answer.headers.items() if k in recorded}
         self.exchanges.append(
             {
                 "name": name,
@@ -167,11 +167,11 @@ def _exchanges(run: Configuration) -> list[dict[str, Any]]:
             run, Path(folder) / "run", {}, Options(port=0, rate=0, max_clients=2, leases=Leases(heartbeat=60))
         )
         with server.listening() as url:
-            found = _session(_Recorder(url), Worker(Computer(run)))
+            exchanges = _session(_Recorder(url), Worker(Computer(run)))
         codes = Server(run, Path(folder) / "codes", {}, Options(port=0, rate=1.0, max_clients=2, enrolment="codes"))
         with codes.listening() as url:
-            found += _closed(_Recorder(url), codes.new_codes[0])
-    return found
+            exchanges += _closed(_Recorder(url), codes.new_codes[0])
+    return exchanges
 
 
 def _session(recorder: _Recorder, worker: Worker) -> list[dict[str, Any]]:
@@ -190,8 +190,8 @@ def _session(recorder: _Recorder, worker: Worker) -> list[dict[str, Any]]:
     post("ask for work before enrolling", "/v1/checkin", {})
     post("enrol", "/v1/enrol", {"protocol": PROTOCOL, "name": "first"})
     post("enrol again", "/v1/enrol", {"protocol": PROTOCOL, "name": "first"})
-    told = post("ask for work", "/v1/checkin", {"protocol": PROTOCOL, "wait": 10})
-    task = Assignment.read(told.table()["task"])
+    answer = post("ask for work", "/v1/checkin", {"protocol": PROTOCOL, "wait": 10})
+    task = Assignment.read(answer.table()["task"])
     model = send("download the model", Call("GET", f"/v1/models/{task.model}", headers=token)).body
     for name, header, value in (
         ("go on with a download", "range", f"bytes={task.size // 2}-"),
@@ -209,14 +209,14 @@ def _session(recorder: _Recorder, worker: Worker) -> list[dict[str, Any]]:
     post("enrol a second client", "/v1/enrol", {"protocol": PROTOCOL}, other)
     send("a task of another client", Call("GET", f"/v1/tasks/{task.task}", headers=other))
     post("a third client is too many", "/v1/enrol", {"protocol": PROTOCOL}, _bearer("c" * 43))
-    told = post("ask for work again", "/v1/checkin", {"wait": 10})
-    task = Assignment.read(told.table()["task"])
+    answer = post("ask for work again", "/v1/checkin", {"wait": 10})
+    task = Assignment.read(answer.table()["task"])
     tensors = decode(done[0], read_manifest(done[0]))
     nan = encode({**tensors, "delta": tensors["delta"] * torch.nan})
     send("a report that holds NaN", _report(token, task, nan))
     send("a report on a task that was dropped", _report(token, task, done[0]))
-    told = post("ask for work a third time", "/v1/checkin", {"wait": 0})
-    if isinstance(table := told.table().get("task"), dict):
+    answer = post("ask for work a third time", "/v1/checkin", {"wait": 0})
+    if isinstance(table := answer.table().get("task"), dict):
         post("give a task up", f"/v1/tasks/{table['task']}/fail", {"reason": "died"})
     post("leave", "/v1/leave", {})
     return recorder.exchanges
@@ -258,9 +258,9 @@ def _reports(recorder: _Recorder, token: Mapping[str, str], task: Assignment, bo
 
 def _closed(recorder: _Recorder, code: str) -> list[dict[str, Any]]:
     """Enrol with codes, and too often."""
-    for name, given in (("a code that nobody has", "none"), ("a one-time code", code), ("a code that was used", code)):
+    for name, secret in (("a code that nobody has", "none"), ("a one-time code", code), ("a code that was used", code)):
         headers = _bearer(("d" if name == "a one-time code" else "e") * 43)
-        recorder.send(name, Call("POST", "/v1/enrol", {"protocol": PROTOCOL, "code": given}, headers=headers))
+        recorder.send(name, Call("POST", "/v1/enrol", {"protocol": PROTOCOL, "code": secret}, headers=headers))
     while recorder.send("too many requests", Call("GET", "/v1/run")).status != 429:
         recorder.exchanges.pop()
     return recorder.exchanges
@@ -279,8 +279,8 @@ def _secure(run: Configuration) -> dict[str, Any]:
             clients = [Client(ClientState(), Worker(computer, k), manners=Manners(wait=0.0)) for k in range(n)]
             _converse([client.session() for client in clients], recorder)
         tasks: dict[str, dict[str, Any]] = {}
-        for each in recorder.exchanges:
-            request, answer = each["request"], each["answer"]
+        for exchange in recorder.exchanges:
+            request, answer = exchange["request"], exchange["answer"]
             if "task" in answer.get("json", {}):
                 tasks[f"/v1/tasks/{answer['json']['task']['task']}/report"] = answer["json"]["task"]
             elif request["method"] == "PUT" and answer["status"] == 201:

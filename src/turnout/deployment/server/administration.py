@@ -72,15 +72,15 @@ class Administration:
             Refused: for what cannot be asked.
             Malformed: for values of another form.
         """
-        phase, asked = body.get("phase"), body.get("question")
-        if phase not in SURVEYS or (asked is not None and not isinstance(asked, dict)):
+        phase, question = body.get("phase"), body.get("question")
+        if phase not in SURVEYS or (question is not None and not isinstance(question, dict)):
             raise Refused(400, f"phase is one of {', '.join(SURVEYS)}, and question an object")
-        if (phase == "query") != (asked is not None):
+        if (phase == "query") != (question is not None):
             raise Refused(400, "a query has a question, and an evaluation none")
         share = number(body, "share", 0.0, 1.0, default=1.0)
         seconds = None if body.get("seconds") is None else number(body, "seconds", 0.0, _LONGEST, default=0.0)
         try:
-            question = None if asked is None else Question(**asked)
+            question = None if question is None else Question(**question)
             return self._service.survey(phase, share, seconds, question)
         except (ConfigurationError, TypeError) as error:
             raise Refused(400, str(error)) from None
@@ -91,16 +91,16 @@ class Administration:
         Raises:
             Refused: where there is none of this number.
         """
-        driver, who = self._service.driver, {"survey": survey_number}
+        driver, name = self._service.driver, {"survey": survey_number}
         if (survey := driver.surveys.open.get(survey_number)) is not None:
             answered, lost = len(survey.answers), survey.reasons
             asked = answered + sum(lost.values()) + len(survey.open)
-            of = {"phase": survey.asked.phase, "version": survey.asked.version}
-            return {**who, **of, "state": "open", "asked": asked, "answered": answered, "lost": lost}
-        found = None if driver.ledger is None else driver.ledger.survey(survey_number)
-        if found is None:
+            facts = {"phase": survey.asked.phase, "version": survey.asked.version}
+            return {**name, **facts, "state": "open", "asked": asked, "answered": answered, "lost": lost}
+        outcome = None if driver.ledger is None else driver.ledger.survey(survey_number)
+        if outcome is None:
             raise Refused(404, "there is no such evaluation or query")
-        return {**who, **found, "state": "closed"}
+        return {**name, **outcome, "state": "closed"}
 
     def change(self, client: int, change: str, text: str) -> Future[Verdict]:
         """Name, ban, admit again or remove a client.

@@ -114,7 +114,7 @@ class Http:
             yield
 
         endpoints = [
-            routing.Route(each.path, _Endpoint(self, each, getattr(self, f"_{each.name}"))) for each in self._routes
+            routing.Route(route.path, _Endpoint(self, route, getattr(self, f"_{route.name}"))) for route in self._routes
         ]
         return routing.Router(endpoints, redirect_slashes=False, default=_nothing, lifespan=lifespan)
 
@@ -185,21 +185,21 @@ class Http:
         wait = min(wait, self.service.leases.longest_wait)
         full = len(self._waiting) >= self.service.leases.max_waiting
         if wait == 0.0 or full or self.service.draining:
-            found = self.service.work_of(client, 0.0, after)
+            work = self.service.work_of(client, 0.0, after)
         else:
-            found = await self._work_within(client, wait, after)
-        if found is None:
-            found = {"come_back": self.service.come_back(client, len(self._waiting))}
-        return JSONResponse(found)
+            work = await self._work_within(client, wait, after)
+        if work is None:
+            work = {"come_back": self.service.come_back(client, len(self._waiting))}
+        return JSONResponse(work)
 
     async def _work_within(self, client: int, wait: float, after: int) -> dict[str, Any] | None:
         """Return a client's work, for which it waits; its earlier request, if it still waits, is answered now."""
         with self._waiting.held(client) as woken:
-            found = self.service.work_of(client, wait, after)
-            if found is None:
+            work = self.service.work_of(client, wait, after)
+            if work is None:
                 await asyncio.wait([woken], timeout=wait)
-                found = self.service.work_of(client, 0.0, after)
-        return found
+                work = self.service.work_of(client, 0.0, after)
+        return work
 
     async def _leave(self, request: Request) -> Response:
         await self._answered(self.service.leave(self._gate.client(request)))

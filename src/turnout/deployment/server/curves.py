@@ -31,10 +31,10 @@ class Curves:
             if row.get(name) is not None:
                 value = float(row[name])
                 points = self._points.setdefault(name, [])
-                at = bisect_left(points, version, key=itemgetter(0))
-                if points[at : at + 1] and points[at][0] == version:
+                index = bisect_left(points, version, key=itemgetter(0))
+                if points[index : index + 1] and points[index][0] == version:
                     continue
-                points.insert(at, (version, value if math.isfinite(value) else None))
+                points.insert(index, (version, value if math.isfinite(value) else None))
 
     def restore(self, history: History) -> None:
         """Take the figures from the tables of a run that goes on."""

@@ -23,8 +23,8 @@ def download(request: Request, path: Path, digest: str) -> Response:
         return Response(status_code=304, headers=headers)
     size = path.stat().st_size
     start, stop, code = 0, size, 200
-    if (wanted := re.fullmatch(r"bytes=([0-9]{1,18})-([0-9]{0,18})", request.headers.get("range", ""))) is not None:
-        start, stop, code = int(wanted[1]), min(int(wanted[2] or size) + 1, size), 206
+    if (requested := re.fullmatch(r"bytes=([0-9]{1,18})-([0-9]{0,18})", request.headers.get("range", ""))) is not None:
+        start, stop, code = int(requested[1]), min(int(requested[2] or size) + 1, size), 206
         if start >= stop:
             return Response(status_code=416, headers={**headers, "content-range": f"bytes */{size}"})
         headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"

@@ -43,16 +43,16 @@ class Enrolment:
         """Return the answer to a client that is enrolled."""
         return Verdict(201 if new else 200, {"client": client, "run": self._run})
 
-    def admit(self, asks: Happening, codes: set[str]) -> Verdict | None:
+    def admit(self, request: Happening, codes: set[str]) -> Verdict | None:
         """Give a newcomer its number; return the answer where there is nothing to be written.
 
         Args:
             asks: an enrolment.
             codes: one-time codes that others use at this moment; that of the newcomer is added.
         """
-        token, code = asks.digest, asks.data.get("code")
+        token, code = request.digest, request.data.get("code")
         assert token is not None
-        if asks.client is not None:  # it was admitted before, and the journal could not be written then
+        if request.client is not None:  # it was admitted before, and the journal could not be written then
             codes.update(() if code is None else (code,))
             return None
         if (known := self._clients.get(token)) is not None:
@@ -66,10 +66,10 @@ class Enrolment:
             reason = "this takes a one-time code that nobody has used: ask whoever runs the server"
             return Verdict(403, {"reason": reason})
         if not self.needs_code:
-            asks.data.pop("code", None)
+            request.data.pop("code", None)
         elif code is not None:
             codes.add(code)
-        asks.client = self._clients[token] = len(self)
+        request.client = self._clients[token] = len(self)
         return None
 
     def written(self, entry: Entry) -> Verdict:
@@ -79,19 +79,19 @@ class Enrolment:
         assert entry.client is not None
         return self.verdict(entry.client, new=True)
 
-    def admit_change(self, asks: Happening, codes: set[str]) -> Verdict | None:
+    def admit_change(self, request: Happening, codes: set[str]) -> Verdict | None:
         """Return the answer to a change of codes where there is nothing to be written.
 
         Args:
             asks: what to add or to withdraw.
             codes: one-time codes that others use at this moment; those that are withdrawn are added.
         """
-        if "withdraw" not in asks.data:
+        if "withdraw" not in request.data:
             return None
         free = {code for code, client in self._codes.items() if client is None and code not in codes}
-        wanted = free if asks.data["withdraw"] is None else free & {asks.data["withdraw"]}
-        codes |= wanted
-        return None if wanted else Verdict(404, {"reason": "there is no such code that nobody has used"})
+        withdrawn = free if request.data["withdraw"] is None else free & {request.data["withdraw"]}
+        codes |= withdrawn
+        return None if withdrawn else Verdict(404, {"reason": "there is no such code that nobody has used"})
 
     def changed(self, entry: Entry) -> Verdict:
         """Take note of a change of codes that is in the journal, and return the answer."""

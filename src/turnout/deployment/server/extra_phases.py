@@ -79,8 +79,8 @@ class ExtraPhases:
 
     def report(self, coordinator: Coordinator, batch: Batch) -> Report:
         """Compute the sum of a round, or of each group of a step; the reports of nobody where none can be opened."""
-        found = [self._opened(coordinator, group) for group in batch.groups]
-        sums = [report for report in found if report is not None]
+        opened = [self._opened(coordinator, group) for group in batch.groups]
+        sums = [report for report in opened if report is not None]
         if not sums:
             return coordinator.no_reports()
         if batch.group_of is None:

@@ -39,7 +39,7 @@ class Happening:
             raise ValueError(f"client {self.client} or task {self.task} is no number of 64 bits")
         texts = [value for value in (self.digest, *self.data.values()) if isinstance(value, str)]
         size = len(json.dumps([self.digest, self.data], ensure_ascii=False, allow_nan=False).encode())
-        if size > _LONGEST or any("\0" in each for each in texts):
+        if size > _LONGEST or any("\0" in text for text in texts):
             raise ValueError("the data of an event hold NUL, or are too long")
 
     def answer(self, result: Any) -> None:

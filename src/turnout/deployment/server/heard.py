@@ -29,13 +29,13 @@ def summary(columns: Mapping[str, np.ndarray], version: int, published: Publishe
         ``influence`` (over the fair share). Empty before the first step, and where nothing may be shown.
     """
     shown = published.clients(columns)
-    found: dict[str, Any] = {"version": version}
+    facts: dict[str, Any] = {"version": version}
     values: dict[str, np.ndarray] = {}
     if version and len(contributions := shown.get("contributions", ())):
-        found["never"] = float(np.mean(contributions == 0))
+        facts["never"] = float(np.mean(contributions == 0))
         values |= {"participation": contributions / version, "staleness": shown["mean_staleness"]}
     if version and len(influence := shown.get("influence", ())):
         values["influence"] = influence / shown["fair_share"]
     finite = {name: column[np.isfinite(column)] for name, column in values.items()}
     deciles = {name: np.quantile(column, DECILES).tolist() for name, column in finite.items() if len(column)}
-    return {**found, "deciles": deciles} if deciles else {}
+    return {**facts, "deciles": deciles} if deciles else {}

@@ -107,8 +107,8 @@ class Attendance:
         now, gone = self._clock(), list[int]()
         with self._lock:
             while self._ends and self._ends[0][0] <= now:
-                at, client = heapq.heappop(self._ends)
-                if self._listed.get(client) != at:
+                end, client = heapq.heappop(self._ends)
+                if self._listed.get(client) != end:
                     continue  # an earlier end was listed since, or the client left
                 del self._listed[client]
                 until = self._until[client]

@@ -79,8 +79,8 @@ class Ledger:
         if asked.phase == "query":
             question = Question(**asked.question)
             total = {name: values.sum(axis=0) for name, values in closed.sums.items()}
-            found = {"figures": question.figures(total)} if total else {}
-            answer = {"question": question.table(), **facts, "answered": len(survey.answers), **found}
+            figures = {"figures": question.figures(total)} if total else {}
+            answer = {"question": question.table(), **facts, "answered": len(survey.answers), **figures}
             storage.save(self.folder / QUERIES, {f"{asked.number:08d}.json": storage.json_writer(answer)})
             return
         sums = closed.sums or {name: np.zeros((0, *shape)) for name, shape in self._setting.sums.shapes.items()}

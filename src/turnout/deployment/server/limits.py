@@ -42,8 +42,8 @@ class Limits:
     upload_seconds: float = 3600.0
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            positive(each.name, getattr(self, each.name))
+        for limit in fields(self):
+            positive(limit.name, getattr(self, limit.name))
 
 
 def network_of(address: str) -> str | None:
@@ -110,20 +110,20 @@ class RateLimit:
         self.rate, self.burst, self._most, self._clock = rate, burst, most, clock
         self._left: dict[Hashable, tuple[float, float]] = {}
 
-    def wait(self, who: Hashable) -> float:
+    def wait(self, peer: Hashable) -> float:
         """Return 0 and count a request, or the seconds after which there may be one."""
         if not self.rate:
             return 0.0
         now = self._clock()
-        left, then = self._left.pop(who, (self.burst, now))
+        left, then = self._left.pop(peer, (self.burst, now))
         left = min(self.burst, left + (now - then) * self.rate)
         allowed = left >= 1.0
-        self._left[who] = (left - 1.0 if allowed else left), now
+        self._left[peer] = (left - 1.0 if allowed else left), now
         if len(self._left) > self._most:
             del self._left[next(iter(self._left))]
         return 0.0 if allowed else (1.0 - left) / self.rate
 
-    def give_back(self, who: Hashable) -> None:
+    def give_back(self, peer: Hashable) -> None:
         """Count the last request of `who` no more."""
-        if (entry := self._left.get(who)) is not None:
-            self._left[who] = min(self.burst, entry[0] + 1.0), entry[1]
+        if (entry := self._left.get(peer)) is not None:
+            self._left[peer] = min(self.burst, entry[0] + 1.0), entry[1]

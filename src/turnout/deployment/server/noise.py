@@ -64,7 +64,7 @@ class Noise:
         """Return the noise of the step that uses these reports, of which the files have these digests."""
         if self.secret is None:
             return self
-        used = [reports.client.tolist(), reports.version.tolist(), sorted(each or "" for each in digests)]
+        used = [reports.client.tolist(), reports.version.tolist(), sorted(name or "" for name in digests)]
         return replace(self, steps=hashlib.sha256(json.dumps([self.steps, used]).encode()).hexdigest())
 
     @property
@@ -98,11 +98,11 @@ class Releases:
             CheckpointError: for a file that cannot be read.
         """
         try:
-            there = json.loads(self._path.read_text())
-            if there["run"] != self._run:
+            facts = json.loads(self._path.read_text())
+            if facts["run"] != self._run:
                 return None, "", ()
-            lost = tuple((int(first), int(last)) for first, last in there["lost"])
-            return int(there["releases"]), str(there["steps"]), lost
+            lost = tuple((int(first), int(last)) for first, last in facts["lost"])
+            return int(facts["releases"]), str(facts["steps"]), lost
         except FileNotFoundError:
             return None, "", ()
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -124,12 +124,12 @@ class Releases:
             most: releases that may have been made at most; all are counted where the file is missing.
         """
         made = most if self._made is None else self._made
-        found = [*lost, *self._lost]
+        windows = [*lost, *self._lost]
         if made > number:
-            found.append((number, made))
+            windows.append((number, made))
         elif self._diverged:  # a report is gone that a step has used, and all steps since were taken again without it
-            found.append((0, made))
-        return tuple(dict.fromkeys(found))
+            windows.append((0, made))
+        return tuple(dict.fromkeys(windows))
 
     def note(self, number: int, noise: Noise) -> None:
         """Write down how many releases were made, and bring it to the disk."""

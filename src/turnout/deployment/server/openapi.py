@@ -256,15 +256,15 @@ def _parameters(route: Route) -> Iterable[dict[str, Any]]:
 
 def _response(route: Route, status: int, what: str) -> dict[str, Any]:
     """Return the description of one answer."""
-    found: dict[str, Any] = {"description": what}
+    response: dict[str, Any] = {"description": what}
     returns = route.returns.get(status, "Reason")
     if returns:
-        found["content"] = {returns: {}} if "/" in returns else {JSON: _content(returns)}
+        response["content"] = {returns: {}} if "/" in returns else {JSON: _content(returns)}
     if returns == BINARY and route.sends:
-        found["headers"] = {name: {"schema": _text()} for name in route.sends}
+        response["headers"] = {name: {"schema": _text()} for name in route.sends}
     if status in (429, 503):
-        found["headers"] = {"retry-after": {"description": "Seconds.", "schema": _whole(0, 3600)}}
-    return found
+        response["headers"] = {"retry-after": {"description": "Seconds.", "schema": _whole(0, 3600)}}
+    return response
 
 
 def _content(schema: str) -> dict[str, Any]:

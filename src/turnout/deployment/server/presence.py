@@ -19,9 +19,9 @@ class Presence:
             self._there = np.concatenate([self._there, np.zeros_like(self._there)])
         return self.num_clients - 1
 
-    def set(self, client: int, there: bool) -> None:
+    def set(self, client: int, is_there: bool) -> None:
         """Note that a client came or went."""
-        self._there[client] = there
+        self._there[client] = is_there
 
     def is_there(self, client: int) -> bool:
         """Return whether a client is there."""

@@ -181,7 +181,7 @@ class Server:
                 },
                 "groups": self.setting.sums.facts["groups"],
             },
-            "sees": [vars(each) for each in self.setting.visible],
+            "sees": [vars(item) for item in self.setting.visible],
             "training": training(
                 self.setting.algorithm,
                 self.setting.objective,

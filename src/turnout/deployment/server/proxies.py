@@ -34,7 +34,7 @@ class Proxies:
     """
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
-        self._networks = tuple(_network(each.strip()) for each in networks)
+        self._networks = tuple(_network(text.strip()) for text in networks)
 
     def trust(self, address: str) -> bool:
         """Return whether this is the address of a trusted proxy."""

@@ -29,8 +29,8 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
         CheckpointError: for a folder that holds another run, or a journal that lacks what the checkpoint has.
     """
     described = json.dumps({**driver.setting.description, "rounds": None})
-    there = json.loads(store.fact("experiment", described) or "{}")
-    if different := list(differences(there, json.loads(described))):
+    recorded = json.loads(store.fact("experiment", described) or "{}")
+    if different := list(differences(recorded, json.loads(described))):
         raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
     releases = None if driver.setting.algorithm.privacy is None else Releases(folder, store.run)
     if releases is not None:
@@ -48,8 +48,8 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
             f"rounds: got {driver.setting.rounds}, but the run in {folder} was planned with {driver.rounds} and has taken "
             f"{counted(driver.version, 'step')}: write rounds={driver.rounds} or more. To end it earlier, stop the server"
         )
-    more = {"rounds": driver.setting.rounds} if driver.setting.rounds > driver.rounds else {}
-    data = more if releases is None else more | _fresh_noise(driver, releases, last, bool(more))
+    planned = {"rounds": driver.setting.rounds} if driver.setting.rounds > driver.rounds else {}
+    data = planned if releases is None else planned | _fresh_noise(driver, releases, last, bool(planned))
     if data:
         number, at = (0, 0.0) if last is None else (last.number, last.time)
         last = Entry(number + 1, at, time.time(), "restart", data=data)
@@ -85,28 +85,28 @@ def _restore(driver: Driver, store: Store, folder: Path) -> None:
     Raises:
         CheckpointError: where none is whole, and the journal before was deleted.
     """
-    found = False
-    for place in (folder, *(anchor.path for anchor in reversed(anchors(folder, store.begins)))):
-        if not checkpoint.exists(place):
+    damaged = False
+    for path in (folder, *(anchor.path for anchor in reversed(anchors(folder, store.begins)))):
+        if not checkpoint.exists(path):
             continue
-        found = True
+        damaged = True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of going back to the one before, which does no harm here
             try:
-                tensors, facts = checkpoint.load(place, or_previous=True)
+                tensors, facts = checkpoint.load(path, or_previous=True)
             except CheckpointError as error:
                 log.warning("a checkpoint is not whole", extra={"reason": str(error)})
                 continue
         if _of_this_journal(facts, store):
             driver.restore(tensors, facts, folder)
             return
-        log.warning("a checkpoint is of another copy of the journal", extra={"folder": str(place)})
+        log.warning("a checkpoint is of another copy of the journal", extra={"folder": str(path)})
     if store.begins:
         raise CheckpointError(
             f"the journal of {folder} begins at entry {store.begins:,}, and no checkpoint from there on is whole: restore "
             "the folder from a copy"
         )
-    if found:
+    if damaged:
         log.warning("no whole checkpoint: all of the journal is applied")
 
 

@@ -71,8 +71,8 @@ class Visits:
 
     def note(self, driver: Driver, entry: Entry, applied: Applied, version: int, running: bool) -> None:
         """Take note of an entry that was applied, and of the version and whether its cohort was chosen before."""
-        trained = [each for each in applied.outcomes if each.task < FIRST_TASK]
-        self.lost |= {(each.client, version) for each in trained if each.outcome not in _OF_THE_PACE}
+        trained = [outcome for outcome in applied.outcomes if outcome.task < FIRST_TASK]
+        self.lost |= {(outcome.client, version) for outcome in trained if outcome.outcome not in _OF_THE_PACE}
         if entry.kind == "join" and entry.client is not None and entry.client not in driver.roster.bans:
             self._here[entry.client] = entry.time, version + running
         leaves = entry.kind == "leave" or (entry.kind in REASONS and entry.client in self._here)
@@ -80,7 +80,7 @@ class Visits:
             # The version before the entry: where the client was the last one at work, its leaving has ended that step.
             self._leave(entry.client, entry.time, version if running else version - 1)
         if entry.kind == "report" and entry.client is not None and (entry.task or 0) < FIRST_TASK:
-            taken = any(each.task == entry.task and each.outcome == "taken" for each in trained)
+            taken = any(outcome.task == entry.task and outcome.outcome == "taken" for outcome in trained)
             since = self.asked.pop(entry.client, None)
             if taken and since is not None:
                 self.tasks.append((entry.client, entry.time - since))
@@ -135,8 +135,11 @@ def replay(setting: Setting, folder: Path, database: str | None = None, whole: b
     store = Recorded(folder, database)
     try:
         driver, visits, first, last = Driver(setting, store), Visits(), None, 0.0
-        driver.stepped, driver.surveyed = (lambda at: _compare(at, folder, found)), (closed := list[Closed]()).append
-        found: dict[str, bool] = {}
+        driver.stepped, driver.surveyed = (
+            (lambda at: _compare(at, folder, comparison)),
+            (closed := list[Closed]()).append,
+        )
+        comparison: dict[str, bool] = {}
         if (anchor := whole_from(folder, store)) is not None:
             if whole:
                 raise CheckpointError(
@@ -144,7 +147,7 @@ def replay(setting: Setting, folder: Path, database: str | None = None, whole: b
                     "(--keep-reports): a trace needs all of it"
                 )
             driver.restore(*checkpoint.load(anchor.path), folder)
-            _compare(driver, folder, found)
+            _compare(driver, folder, comparison)
         begins, applied = driver.version, driver.applied
         for entry in store.entries(applied):
             version, running = driver.version, _running(driver)
@@ -152,7 +155,7 @@ def replay(setting: Setting, folder: Path, database: str | None = None, whole: b
             first, last = entry.time if first is None else first, entry.time
         visits.end(driver, last)
         seconds = last - (first or 0.0)
-        return Replayed(driver, visits, driver.applied - applied, seconds, found.get("same"), closed, begins)
+        return Replayed(driver, visits, driver.applied - applied, seconds, comparison.get("same"), closed, begins)
     finally:
         store.close()
 
@@ -219,14 +222,14 @@ def _running(driver: Driver) -> bool:
     return pace.running if isinstance(pace, BoundRounds) else False
 
 
-def _compare(driver: Driver, folder: Path, found: dict[str, bool]) -> None:
+def _compare(driver: Driver, folder: Path, comparison: dict[str, bool]) -> None:
     """Hold the model against that of the run's checkpoint, where it is of the same version."""
     if not checkpoint.exists(folder):
         return
-    if "version" not in found:
-        found |= {"version": checkpoint.load(folder)[1]["version"]}
-    if driver.version == found["version"]:
-        found["same"] = torch.equal(driver.params, checkpoint.load(folder)[0]["model/params"])
+    if "version" not in comparison:
+        comparison |= {"version": checkpoint.load(folder)[1]["version"]}
+    if driver.version == comparison["version"]:
+        comparison["same"] = torch.equal(driver.params, checkpoint.load(folder)[0]["model/params"])
 
 
 def _write(path: Path, names: tuple[str, ...], rows: Iterable[tuple[float, ...]]) -> None:

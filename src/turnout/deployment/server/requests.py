@@ -99,8 +99,8 @@ class Gate:
         self._newcomers.give_back(network)
 
     @staticmethod
-    def _slow_down(limit: RateLimit, who: Hashable, what: str = "requests") -> None:
-        if wait := limit.wait(who):
+    def _slow_down(limit: RateLimit, peer: Hashable, what: str = "requests") -> None:
+        if wait := limit.wait(peer):
             raise Refused(429, f"too many {what}: try again in {wait:.1f} seconds", seconds=round(wait, 1))
 
     def stranger(self, request: Request) -> None:
@@ -207,9 +207,9 @@ def digest_of(request: Request) -> str:
     Raises:
         Refused: where it gives none.
     """
-    found = re.search(r"sha-256=:([A-Za-z0-9+/=]{44}):", (header(request, "repr-digest") or "")[:1000])
+    match = re.search(r"sha-256=:([A-Za-z0-9+/=]{44}):", (header(request, "repr-digest") or "")[:1000])
     try:
-        digest = base64.b64decode(found[1], validate=True).hex() if found else ""
+        digest = base64.b64decode(match[1], validate=True).hex() if match else ""
     except binascii.Error:
         digest = ""
     if not DIGEST.fullmatch(digest):

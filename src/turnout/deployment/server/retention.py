@@ -41,8 +41,8 @@ def anchors(folder: Path, begins: int = 0) -> list[Anchor]:
         begins: the first entry of the journal that was not deleted; from an anchor before it, nothing goes on.
     """
     names = [(path, _NAME.fullmatch(path.name)) for path in (folder / FOLDER).glob("*-*")]
-    found = [Anchor(path, int(name[1]), int(name[2])) for path, name in names if name and checkpoint.exists(path)]
-    return sorted((each for each in found if each.number >= begins), key=lambda each: each.number)
+    whole = [Anchor(path, int(name[1]), int(name[2])) for path, name in names if name and checkpoint.exists(path)]
+    return sorted((anchor for anchor in whole if anchor.number >= begins), key=lambda anchor: anchor.number)
 
 
 class Retention:
@@ -78,14 +78,14 @@ class Retention:
             path = folder / FOLDER / f"{driver.applied}-{driver.version}"
             storage.save(path, {checkpoint.FILE: partial(_link, folder / checkpoint.FILE)})
             held.append(Anchor(path, driver.applied, driver.version))
-        enough = [each for each in held if each.version <= driver.version - self._steps]
+        enough = [anchor for anchor in held if anchor.version <= driver.version - self._steps]
         if enough and enough[-1].number > self._store.begins:
             oldest = enough[-1]
             unused = checkpoint.facts(oldest.path)["unused"]
             self._store.compact(oldest.number)
             self._store.keep_reports(oldest.number, unused)
             for path in (folder / FOLDER).iterdir():
-                if path not in {each.path for each in held if each.number >= oldest.number}:
+                if path not in {anchor.path for anchor in held if anchor.number >= oldest.number}:
                     shutil.rmtree(path, ignore_errors=True)
             log.info("journal begins", extra={"entry": oldest.number, "step": oldest.version})
 

@@ -193,7 +193,9 @@ class ServedRun:
     def timer(self, timer: SetTimer) -> None:
         """Set a timer; those that no longer matter are forgotten."""
         needed = self.scheduler.pace.timers
-        self.timers = {number: at for number, at in self.timers.items() if number in needed} | {timer.timer: timer.time}
+        self.timers = {number: due for number, due in self.timers.items() if number in needed} | {
+            timer.timer: timer.time
+        }
         self._applied.timers.append((timer.timer, timer.time))
 
     def dropped(self, drop: Drop) -> None:

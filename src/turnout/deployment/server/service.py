@@ -226,9 +226,9 @@ class Service(Writer):
             question.shapes(self.driver.setting.widths)
         if len(self.driver.surveys.open) >= _MOST_SURVEYS:
             raise Refused(409, f"{_MOST_SURVEYS} evaluations and queries go on: wait for one to end")
-        asked = {} if question is None else question.table()
+        table = {} if question is None else question.table()
         return self._put(
-            Happening("survey", data={"phase": phase, "share": share, "seconds": seconds, "question": asked})
+            Happening("survey", data={"phase": phase, "share": share, "seconds": seconds, "question": table})
         )
 
     def state_of(self, client: int, task: int) -> Verdict:
@@ -254,7 +254,7 @@ class Service(Writer):
 
     def open(self, client: int, task: int) -> Assignment | None:
         """Return a client's task, if it is open."""
-        return next((each for each in self.driver.tasks_of(client) if each.task == task), None)
+        return next((assignment for assignment in self.driver.tasks_of(client) if assignment.task == task), None)
 
     def ended(self, client: int, task: int, digest: str) -> Verdict | None:
         """Return the answer to a report on a task that has ended; None where it is open.
@@ -330,7 +330,7 @@ class Service(Writer):
         elif entry.kind == "report":
             assert entry.task is not None
             assert entry.client is not None
-            outcome = next((each for each in applied.outcomes if each.task == entry.task), None)
+            outcome = next((other for other in applied.outcomes if other.task == entry.task), None)
             outcome = outcome or self._outcome(entry.client, entry.task)
             assert entry.digest is not None
             fresh = outcome in applied.outcomes
@@ -379,10 +379,10 @@ class Service(Writer):
         Raises:
             Refused: where it never had such a task.
         """
-        found = self._recent.get(task) or self.store.outcome(task)
-        if found is None or found.client != client:
+        outcome = self._recent.get(task) or self.store.outcome(task)
+        if outcome is None or outcome.client != client:
             raise Refused(404, f"client {client} has no task {task}")
-        return found
+        return outcome
 
 
 def _done() -> Future[None]:

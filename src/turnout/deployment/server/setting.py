@@ -112,7 +112,7 @@ class RunSetting:
                 raise ConfigurationError(f"max_clients: got {max_clients}, but {error}: leave it out") from None
             return min_clients
         most = 100_000 if max_clients is None else max_clients
-        most = _within_delta(algorithm, most, given=max_clients is not None)
+        most = _within_delta(algorithm, most, explicit=max_clients is not None)
         if most < min_clients:
             raise ConfigurationError(f"max_clients: got {most}, needed at least min_clients, {min_clients}")
         room = memory_bytes() / 2
@@ -237,7 +237,7 @@ def check(experiment: Configuration) -> None:
         raise ConfigurationError("opting: clients at home judge by their training examples: write split='train'")
 
 
-def _within_delta(algorithm: Algorithm, most: int, given: bool) -> int:
+def _within_delta(algorithm: Algorithm, most: int, explicit: bool) -> int:
     """Return how many clients may enrol so that the delta of a private run stays below 1/N.
 
     Raises:
@@ -246,7 +246,7 @@ def _within_delta(algorithm: Algorithm, most: int, given: bool) -> int:
     if (plan := algorithm.privacy) is None or plan.delta * most < 1:
         return most
     fit = math.ceil(1 / plan.delta) - 1
-    if given:
+    if explicit:
         raise ConfigurationError(
             f"max_clients: got {most:,}, and delta={plan.delta:g} means something below 1/N alone: write "
             f"--max-clients {fit}, or a smaller delta"
@@ -262,8 +262,8 @@ def _tried(computer: Computer, phase: Phase, initial: torch.Tensor, max_norm: fl
     row = int(computer.shards.sizes.argmin())
     rates = np.full(federation.num_clients, 0.5)  # of whoever asks; nothing of it is kept
     state = algorithm.init(initial, Federation(**{**vars(federation), "rates": rates}))
-    own = told(algorithm.per_client_inputs(np.array([row]), state, federation), 0)
-    task = Assignment(0, -1 if phase == "prepare" else 0, phase, 0, "", 0, 1.0, own)
+    inputs = told(algorithm.per_client_inputs(np.array([row]), state, federation), 0)
+    task = Assignment(0, -1 if phase == "prepare" else 0, phase, 0, "", 0, 1.0, inputs)
     worker = Worker(computer, row)
     model = model_tensors(initial, algorithm.shared(state), algorithm.broadcast_dtype(initial.dtype))
     done = worker.do(row, task, model, worker.first_memory())

@@ -151,18 +151,18 @@ class Store:
     def fact(self, name: str, value: str | None = None) -> str | None:
         """Return what is noted under a name; note `value` there if nothing is."""
         with self._transaction() as connection:
-            found = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == name)).scalar()
-            if found is None and value is not None:
+            noted = connection.execute(sa.select(FACTS.c.value).where(FACTS.c.name == name)).scalar()
+            if noted is None and value is not None:
                 connection.execute(FACTS.insert().values(name=name, value=value))
-                found = value
-            return found
+                noted = value
+            return noted
 
     @property
     def run(self) -> str:
         """The name of this run, drawn once, by which clients know that a server is still the same."""
-        found = self.fact("run", secrets.token_hex(8))
-        assert found is not None
-        return found
+        name = self.fact("run", secrets.token_hex(8))
+        assert name is not None
+        return name
 
     @property
     def begins(self) -> int:
@@ -211,7 +211,7 @@ class Store:
                 for entry in entries:
                     _tabulate(connection, entry)
                 if outcomes:
-                    rows = {each.task: vars(each) for each in outcomes}
+                    rows = {outcome.task: vars(outcome) for outcome in outcomes}
                     insert = upsert_of(self.engine)(TASKS)
                     changed = {name: insert.excluded[name] for name in ("client", "outcome", "digest")}
                     newest = insert.on_conflict_do_update(index_elements=["task"], set_=changed)
@@ -268,8 +268,8 @@ class Store:
         Raises:
             StoreUnavailable: where the journal cannot be read now.
         """
-        kept = {*digests, *(entry.digest for entry in self.entries(after) if entry.kind == "report")}
-        _delete_all_but(self.reports, kept)
+        needed = {*digests, *(entry.digest for entry in self.entries(after) if entry.kind == "report")}
+        _delete_all_but(self.reports, needed)
 
     def compact(self, before: int) -> None:
         """Delete the journal before an entry, and what became of all tasks but the last ones of each client.
@@ -359,8 +359,8 @@ class Store:
             except FileNotFoundError:
                 return True
 
-        found = self._pool.map(differs, reports)
-        return {path for (path, _), differs in zip(reports, found, strict=True) if differs}
+        results = self._pool.map(differs, reports)
+        return {path for (path, _), differs in zip(reports, results, strict=True) if differs}
 
     def _bring(self, arrived: Sequence[tuple[Path, Path]]) -> None:
         """Bring files to the disk and put them where they belong."""
@@ -421,10 +421,10 @@ def _delete_all_but(folder: Path, names: Container[str]) -> None:
 def _inode(path: Path) -> tuple[int, int] | None:
     """Return what identifies a file or folder on its disk; None where there is none."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except FileNotFoundError:
         return None
-    return found.st_dev, found.st_ino
+    return stat.st_dev, stat.st_ino
 
 
 def _row(entry: Entry) -> dict[str, Any]:

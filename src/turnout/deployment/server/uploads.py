@@ -136,9 +136,9 @@ class Uploads:
             raise Refused(429, f"{_AT_ONCE} uploads of this client are under way: wait for them", seconds=1.0)
         earlier = [part for part in parts if (part.task, part.digest) == (task, digest)]
         source = max(earlier, key=lambda part: part.size, default=None)
-        there = 0 if source is None else source.size
-        if offset > there:
-            raise Refused(409, "the report goes on somewhere else", offset=there)
+        received = 0 if source is None else source.size
+        if offset > received:
+            raise Refused(409, "the report goes on somewhere else", offset=received)
         part = Part(self._folder / f"{client}-{task}-{digest}-{secrets.token_hex(8)}.part", task, digest)
         os.close(os.open(part.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | BINARY, 0o600))
         parts.append(part)
@@ -192,15 +192,15 @@ class Uploads:
         parts, part.busy = self._parts[client], False
         if whole:
             parts.remove(part)
-        idle = [each for each in parts if not each.busy]
+        idle = [other for other in parts if not other.busy]
         useful = [
-            each for each in idle if each.size and self._service.open(client, each.task) is not None and not whole
+            other for other in idle if other.size and self._service.open(client, other.task) is not None and not whole
         ]
-        longest = max(useful, key=lambda each: (each.task, each.size), default=None)
-        for each in idle:
-            if each is not longest:
-                parts.remove(each)
-                each.path.unlink(missing_ok=True)
+        longest = max(useful, key=lambda other: (other.task, other.size), default=None)
+        for other in idle:
+            if other is not longest:
+                parts.remove(other)
+                other.path.unlink(missing_ok=True)
         if not parts:
             del self._parts[client]
 

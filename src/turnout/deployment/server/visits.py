@@ -38,10 +38,10 @@ class UnwrittenVisits:
 
     def due(self) -> list[Happening]:
         """Return what has changed since the last entry, in the order in which clients came and went, and forget it."""
-        there = self._driver.presence.is_there
-        found = [each for client, each in self._unwritten.items() if (each.kind == "join") != there(client)]
+        is_there = self._driver.presence.is_there
+        changes = [visit for client, visit in self._unwritten.items() if (visit.kind == "join") != is_there(client)]
         self._unwritten = {}
-        return found
+        return changes
 
 
 class LostTasks:

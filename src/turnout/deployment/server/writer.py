@@ -198,16 +198,20 @@ class Writer(ABC):
 
     def _unchanged(self, batch: list[Happening]) -> list[Happening]:
         """Answer the reports whose file is not what was checked; return everything else."""
-        reports = [(each.file, each.digest) for each in batch if each.file is not None and each.digest is not None]
+        reports = [
+            (waiting.file, waiting.digest)
+            for waiting in batch
+            if waiting.file is not None and waiting.digest is not None
+        ]
         damaged = self.store.damaged(reports)
-        for each in batch:
-            if each.file in damaged:
-                log.error("report damaged", extra={"client": each.client, "task": each.task})
-                each.file.unlink(missing_ok=True)
-                each.answer(
+        for waiting in batch:
+            if waiting.file in damaged:
+                log.error("report damaged", extra={"client": waiting.client, "task": waiting.task})
+                waiting.file.unlink(missing_ok=True)
+                waiting.answer(
                     Verdict(409, {"reason": "the report was damaged on the server: send it again", "offset": 0})
                 )
-        return [each for each in batch if each.file not in damaged]
+        return [waiting for waiting in batch if waiting.file not in damaged]
 
     def _admitted(self, waiting: Happening, codes: set[str]) -> bool:
         """Return whether something is to be written; what raises is answered with the error."""
@@ -240,11 +244,13 @@ class Writer(ABC):
         """Write happenings to the journal and return its entries; where that fails, they wait on."""
         wall, now = time.time(), self.clock()
         entries = [
-            Entry(number, now, wall, each.kind, each.client, each.task, each.digest, each.data)
-            for number, each in enumerate(admitted, self._number + 1)
+            Entry(number, now, wall, waiting.kind, waiting.client, waiting.task, waiting.digest, waiting.data)
+            for number, waiting in enumerate(admitted, self._number + 1)
         ]
         arrived = [
-            (each.file, self.store.report(each.digest)) for each in admitted if each.file is not None and each.digest
+            (waiting.file, self.store.report(waiting.digest))
+            for waiting in admitted
+            if waiting.file is not None and waiting.digest
         ]
         outcomes = list(self._outcomes)
         try:

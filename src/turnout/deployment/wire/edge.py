@@ -98,10 +98,10 @@ def number(fields: dict[str, Any], name: str, least: float, most: float, default
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise Malformed("the body gives a key twice")
-    return found
+    return fields
 
 
 def _integer(digits: str) -> int:

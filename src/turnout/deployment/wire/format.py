@@ -109,8 +109,8 @@ def decode(body: bytes | Path, expected: Manifest) -> State:
 
 def model_tensors(params: torch.Tensor, shared: State, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     """Return what is broadcast with a version, in the type that goes over the wire: the model, and what else all are told."""
-    found = {"params": params} | {f"shared.{name}": value for name, value in shared.items()}
-    return {name: value.to(dtype) for name, value in found.items()}
+    tensors = {"params": params} | {f"shared.{name}": value for name, value in shared.items()}
+    return {name: value.to(dtype) for name, value in tensors.items()}
 
 
 def split_model(tensors: State) -> tuple[torch.Tensor, State]:
@@ -162,22 +162,22 @@ def _spec(entry: dict[str, Any]) -> Spec:
     return Spec(dtype, shape)
 
 
-def compare(found: Manifest, expected: Manifest) -> None:
+def compare(actual: Manifest, expected: Manifest) -> None:
     """Refuse other tensors than those that are expected.
 
     Raises:
         WireError: with what is missing, not asked for, or of another type or shape.
     """
     names = ", ".join(sorted(expected)) or "nothing"
-    for name in expected.keys() | found.keys():
+    for name in expected.keys() | actual.keys():
         if name not in expected:
             raise WireError(f"nobody asked for {name[:80]!r}: needed {names}")
-        if name not in found:
+        if name not in actual:
             raise WireError(f"{name} is missing: needed {names}")
-        if found[name] != expected[name]:
+        if actual[name] != expected[name]:
             needed = expected[name]
-            given = found[name]
-            shown = f"{given.dtype} {str(list(given.shape))[:80]}"
+            spec = actual[name]
+            shown = f"{spec.dtype} {str(list(spec.shape))[:80]}"
             raise WireError(f"{name} is {shown}, needed {needed.dtype} {list(needed.shape)}")
 
 
@@ -294,8 +294,8 @@ def told(state: State, row: int) -> dict[str, tuple[str, tuple[int, ...], str]]:
 def _tensor(dtype: str, shape: tuple[int, ...], text: str) -> torch.Tensor:
     """Read one tensor of what `told` gave."""
     try:
-        found, kind = bytearray.fromhex(text), _TYPES[dtype]
-        flat = torch.frombuffer(found, dtype=kind) if found else torch.empty(0, dtype=kind)
+        buffer, kind = bytearray.fromhex(text), _TYPES[dtype]
+        flat = torch.frombuffer(buffer, dtype=kind) if buffer else torch.empty(0, dtype=kind)
         return flat.reshape(tuple(shape)).clone()
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise WireError(f"the server's answer holds no tensor: {error}") from None

@@ -62,24 +62,24 @@ class Coding:
         Raises:
             WireError: where a code stands for no vector.
         """
-        codes, found = dict[str, State](), dict[str, torch.Tensor]()
+        codes, vectors = dict[str, State](), dict[str, torch.Tensor]()
         for name, value in tensors.items():
             if name.startswith(_CODE):
-                place, _, part = name.removeprefix(_CODE).rpartition(".")
-                codes.setdefault(place, {})[part] = value
+                name, _, part = name.removeprefix(_CODE).rpartition(".")
+                codes.setdefault(name, {})[part] = value
             else:
-                found[name] = value
+                vectors[name] = value
         keys = self._keys(np.array([client]), np.array([draw]))
         # As `Compression.apply` numbers them: the update, then what is only summed, by name.
-        places = ["delta", *sorted(name for name in (*codes, *found) if name.startswith("extra."))]
-        for place, code in codes.items():
+        places = ["delta", *sorted(name for name in (*codes, *vectors) if name.startswith("extra."))]
+        for name, code in codes.items():
             try:
-                found[place] = self.compression.decode(
-                    code, self.num_params, nth(keys, places.index(place)), self.dtype
+                vectors[name] = self.compression.decode(
+                    code, self.num_params, nth(keys, places.index(name)), self.dtype
                 )
             except (RuntimeError, IndexError, ValueError):
-                raise WireError(f"{place} is no code of {self.num_params} numbers") from None
-        return found, code_bytes(codes)
+                raise WireError(f"{name} is no code of {self.num_params} numbers") from None
+        return vectors, code_bytes(codes)
 
     def _keys(self, clients: np.ndarray, draws: np.ndarray) -> torch.Tensor:
         return self.compression.keys(self.seed, draws.astype(np.int64), clients.astype(np.int64), torch.device("cpu"))
@@ -167,17 +167,17 @@ def report_body(report: Report) -> bytes:
     if len(report) != 1:
         raise ValueError(f"a message carries one report, got {len(report)}")
     counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
-    found = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
+    tensors = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
     vectors = {"": report.delta, **report.extra}
     for name, vector in vectors.items():
-        place = f"extra.{name}" if name else "delta"
+        key = f"extra.{name}" if name else "delta"
         if report.codes is None or name not in report.codes:
             assert isinstance(vector, torch.Tensor)
-            found[place] = vector
+            tensors[key] = vector
         else:
             code = report.codes[name] if report.finite()[0] else _nan(report.codes[name])
-            found |= {f"{_CODE}{place}.{part}": value for part, value in code.items()}
-    return encode(found | {f"seen.{name}": value for name, value in report.seen.items()})
+            tensors |= {f"{_CODE}{key}.{part}": value for part, value in code.items()}
+    return encode(tensors | {f"seen.{name}": value for name, value in report.seen.items()})
 
 
 def _nan(code: State) -> State:
@@ -192,9 +192,9 @@ def _check_keys(keys: torch.Tensor | None) -> None:
     """Refuse public keys on which everybody would agree."""
     if keys is None:
         return
-    both = keys.numpy().tobytes()
+    key_bytes = keys.numpy().tobytes()
     try:
-        check_public(both[:KEY_BYTES], both[KEY_BYTES:])
+        check_public(key_bytes[:KEY_BYTES], key_bytes[KEY_BYTES:])
     except ProtocolError as error:
         raise WireError(f"keys: {error}") from None
 

@@ -49,20 +49,20 @@ def visible(algorithm: Algorithm) -> tuple[Visible, ...]:
     """
     local = type(algorithm.local).__name__
     through = " -> ".join([local, *(type(guard).__name__ for guard in algorithm.guard)])
-    found = [
+    parts = [
         Visible("participation", "when it is there, and how long it takes", "the protocol"),
         Visible("scalars", "its numbers of examples and of local steps", local),
         Visible("sums" if algorithm.aggregation.phases else "updates", _of_update(algorithm), through),
     ]
     if algorithm.local.gives:
-        found.append(Visible("scalars", ", ".join(algorithm.local.gives), local))
+        parts.append(Visible("scalars", ", ".join(algorithm.local.gives), local))
     for piece in dict.fromkeys((*algorithm.measurements, *algorithm.selection.measurements, *algorithm.guard)):
         for name in piece.gives:
             kind: Kind = "gradients" if name in _VECTORS else "scalars"
-            found.append(Visible(kind, name, type(piece).__name__))
+            parts.append(Visible(kind, name, type(piece).__name__))
     for correction in algorithm.corrections:
-        found += [Visible("sums", f"how its {name} changes", type(correction).__name__) for name in correction.keeps]
-    return tuple(found)
+        parts += [Visible("sums", f"how its {name} changes", type(correction).__name__) for name in correction.keeps]
+    return tuple(parts)
 
 
 def _of_update(algorithm: Algorithm) -> str:
