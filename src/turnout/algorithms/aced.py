@@ -11,8 +11,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Aced
-from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
@@ -20,11 +19,7 @@ from turnout.pieces.weighting import DivideByClients
 
 @ALGORITHMS.register
 def aced(
-    local: Solver | None = None,
-    *,
-    tau: int = 50,
-    server_lr: float | Schedule = 1.0,
-    also: tuple[Piece, ...] = (),
+    local: Solver | None = None, *, tau: int = 50, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
     """ACED: ``x <- x + server_lr sum_{n in A} U_n / |A|``, U_n the last update of n, A those heard in the last tau steps.
 

@@ -7,8 +7,7 @@ communication-efficient algorithm and analysis", NeurIPS 2024.
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
-from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import PeriodicScaffold, Sgd, Solver
 from turnout.pieces.server_optimizer.amplified import Amplified
 from turnout.pieces.weighting import DivideByParticipants

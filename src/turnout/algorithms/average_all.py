@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.momentum import ServerMomentum
 from turnout.pieces.weighting import ByExamples, DivideBySum
@@ -13,11 +12,7 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 
 @ALGORITHMS.register
 def fedavgm(
-    local: Solver | None = None,
-    *,
-    server_lr: float | Schedule = 0.3,
-    beta: float = 0.9,
-    also: tuple[Piece, ...] = (),
+    local: Solver | None = None, *, server_lr: float | Schedule = 0.3, beta: float = 0.9, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
     """FedAvgM: federated averaging whose server steps with momentum, ``v <- beta v + u``, ``x <- x + eta v``.
 

@@ -9,19 +9,14 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.core.checks import positive
 from turnout.pieces.aggregation import KeptModels
-from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.weighting import DivideByParticipants, Echo
 
 
 @ALGORITHMS.register
 def fedawe(
-    local: Solver | None = None,
-    *,
-    global_lr: float = 1.0,
-    max_norm: float | None = None,
-    also: tuple[Piece, ...] = (),
+    local: Solver | None = None, *, global_lr: float = 1.0, max_norm: float | None = None, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
     """FedAWE: ``x <- (1/B) sum_b (x_b + global_lr (t - tau_b) Delta_b)``, tau_b the round in which b last took part.
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation.feddyn import FedDyn
-from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.local.dynamic import DynamicRegularizer
 from turnout.pieces.server_optimizer.sgd import ServerSgd
@@ -18,11 +17,7 @@ from turnout.pieces.weighting import DivideByParticipants
 
 @ALGORITHMS.register
 def feddyn(
-    local: Solver | None = None,
-    *,
-    alpha: float = 0.1,
-    server_lr: float | Schedule = 1.0,
-    also: tuple[Piece, ...] = (),
+    local: Solver | None = None, *, alpha: float = 0.1, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
     """FedDyn (Algorithm 1): local steps descend ``g - lambda_k + alpha (y - w)``, and the mean of models is shifted.
 

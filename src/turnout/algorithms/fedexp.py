@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
-from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.server_optimizer.fedexp import FedExP
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
 
 @ALGORITHMS.register
-def fedexp(
-    local: Solver | None = None,
-    *,
-    epsilon: float = 1e-3,
-    also: tuple[Piece, ...] = (),
-) -> Algorithm:
+def fedexp(local: Solver | None = None, *, epsilon: float = 1e-3, also: tuple[Piece, ...] = ()) -> Algorithm:
     """FedExP: federated averaging whose server step is extrapolated, the further the more updates disagree.
 
     Args:

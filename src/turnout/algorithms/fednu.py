@@ -8,22 +8,11 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.core.checks import known_name
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import Piece, Selection
-from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.base import ALGORITHMS, Algorithm, Piece, Selection
 from turnout.pieces.local import Sgd, Solver, StartGradient
-from turnout.pieces.selection import (
-    ByAlignment,
-    ByAlignmentAndInexactness,
-    ByGradientNorm,
-    WithReplacement,
-)
+from turnout.pieces.selection import ByAlignment, ByAlignmentAndInexactness, ByGradientNorm, WithReplacement
 from turnout.pieces.server_optimizer.sgd import ServerSgd
-from turnout.pieces.weighting import (
-    ByExamples,
-    DivideByParticipants,
-    DivideBySum,
-    SignOfAlignment,
-)
+from turnout.pieces.weighting import ByExamples, DivideByParticipants, DivideBySum, SignOfAlignment
 
 
 @ALGORITHMS.register

@@ -7,18 +7,11 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Prox, Sgd, Solver
-from turnout.pieces.selection import (
-    Uniform,
-)
+from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
-from turnout.pieces.weighting import (
-    ByExamples,
-    DivideByParticipants,
-    DivideBySum,
-)
+from turnout.pieces.weighting import ByExamples, DivideByParticipants, DivideBySum
 
 
 @ALGORITHMS.register

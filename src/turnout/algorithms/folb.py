@@ -11,20 +11,11 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.core.schedule import Schedule
-from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Inexactness, Sgd, Solver, StartGradient
-from turnout.pieces.selection import (
-    TwoCohorts,
-    Uniform,
-)
+from turnout.pieces.selection import TwoCohorts, Uniform
 from turnout.pieces.server_optimizer.sgd import ServerSgd
-from turnout.pieces.weighting import (
-    Alignment,
-    ByExamples,
-    DivideByAbsoluteSum,
-    DivideBySecondCohort,
-)
+from turnout.pieces.weighting import Alignment, ByExamples, DivideByAbsoluteSum, DivideBySecondCohort
 
 
 @ALGORITHMS.register

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from turnout.algorithms.compose import compose
 from turnout.pieces.aggregation import HetLora
-from turnout.pieces.base import Piece
-from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
+from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.guard import TruncatedRank
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.weighting import DivideByParticipants

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import last_reports, needs_alone
-from turnout.pieces.base import Aggregation, Slots, Weights
+from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
@@ -41,7 +40,7 @@ class Aced(Aggregation, name="aced"):
     2511.19066).
     """
 
-    client_rows: ClassVar[tuple[str, ...]] = ("table", "heard")
+    client_rows = ("table", "heard")
 
     tau: int = 50
 
@@ -65,11 +64,8 @@ class Aced(Aggregation, name="aced"):
             "steps": torch.tensor(0),
         }
 
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``; rows of those who report are replaced."""
-        del weights, federation
         table, heard, now = state["table"], state["heard"].numpy(), int(state["steps"])
         last = last_reports(report)
         clients = report.client[last]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 
@@ -11,7 +10,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, needs_alone, replace_rows
-from turnout.pieces.base import Slots, Weights
+from turnout.pieces.base import Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
@@ -35,8 +34,8 @@ class Area(KeepsUpdates, name="area"):
     delays", 2024 (arXiv 2405.10123), as in the first author's simulator.
     """
 
-    of_models: ClassVar[bool] = True
-    client_rows: ClassVar[tuple[str, ...]] = ("table",)
+    of_models = True
+    client_rows = ("table",)
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse whatever would take the model away from the mean of what clients arrived at."""
@@ -48,11 +47,8 @@ class Area(KeepsUpdates, name="area"):
                 "the server optimiser out, and give clients another step size instead"
             )
 
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``; the table's rows of those who report are replaced."""
-        del weights, federation
         arrived = report.updates.gathered() + state["mean"].to(report.delta.dtype)
         if report.model_offset is not None:
             arrived += Updates.of(report.model_offset).gathered()
@@ -61,6 +57,5 @@ class Area(KeepsUpdates, name="area"):
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Have new clients begin at the present model, so that it stays the mean of all."""
-        del version
         here = state["mean"].to(state["table"].dtype)
         return state | {"table": torch.cat([state["table"], here.expand(after.num_clients - before.num_clients, -1)])}

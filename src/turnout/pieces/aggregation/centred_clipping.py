@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -12,6 +11,7 @@ from turnout.core.checks import count, positive
 from turnout.core.types import Federation, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.robust import Robust
+from turnout.pieces.base import WithState
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class CentredClipping(Robust, name="centred_clipping"):
     Reference: Karimireddy, He and Jaggi, "Learning from history for Byzantine robust optimization", ICML 2021.
     """
 
-    replaces_state: ClassVar[bool] = True
+    replaces_state = True
 
     radius: float = 1.0
     iterations: int = 1
@@ -52,9 +52,8 @@ class CentredClipping(Robust, name="centred_clipping"):
         byzantine: int,
         products: Callable[[], torch.Tensor],
         state: State,
-    ) -> tuple[torch.Tensor, State]:
+    ) -> WithState:
         """Return the moved direction: a combination of the vectors and the centre, found by inner products alone."""
-        del byzantine
         centre = state["centre"]
         of_rows, along = products(), scale * rows.inner(centre)
         if mixed is not None:

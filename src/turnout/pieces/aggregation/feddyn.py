@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.last_updates import needs_alone, needs_single_draws
-from turnout.pieces.base import Aggregation, Slots, Weights
+from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.local.dynamic import DynamicRegularizer
 from turnout.pieces.weighting.normalise import DivideByParticipants
 
@@ -35,9 +34,9 @@ class FedDyn(Aggregation, name="feddyn"):
     Reference: Acar et al., "Federated learning based on dynamic regularization", ICLR 2021 (arXiv 2111.04263).
     """
 
-    replaces_state: ClassVar[bool] = True
+    replaces_state = True
 
-    only_sums: ClassVar[bool] = True
+    only_sums = True
 
     def init(self, federation: Federation) -> State:
         """Return a shift of zero."""
@@ -45,7 +44,6 @@ class FedDyn(Aggregation, name="feddyn"):
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Count new clients, whose duals are zero, in the mean."""
-        del version
         return {"shift": state["shift"] * (before.num_clients / after.num_clients)}
 
     def fits(self, algorithm: Slots) -> None:
@@ -55,9 +53,7 @@ class FedDyn(Aggregation, name="feddyn"):
         if not any(isinstance(piece, DynamicRegularizer) for piece in algorithm.corrections):
             raise ConfigurationError("FedDyn's server adds up what DynamicRegularizer() keeps: add it to the pieces")
 
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]`` and the new shift."""
         mean = report.updates.weighted_sum(weights)
         shift = state["shift"] + mean * (len(report) / federation.num_clients)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from turnout.pieces.aggregation.low_rank import Factors, LowRank, Merged
 from turnout.pieces.base import Weights
@@ -25,7 +24,7 @@ class FedexLora(LowRank, name="fedex_lora"):
     language models", ACL 2025 (arXiv 2410.09432).
     """
 
-    moves_base: ClassVar[bool] = True
+    moves_base = True
 
     def merge(self, weights: Weights, factors: Factors) -> Merged:
         """Return the means of the factors, and the mean of the products."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
-import torch
 
 from turnout.core.checks import ConfigurationError, probability
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, replace_rows
-from turnout.pieces.base import Slots, Weights
+from turnout.pieces.base import Slots, Weights, WithState
 from turnout.pieces.base.smoothed_rates import check_number_of_shares, check_shares, new_clients_without_shares
 from turnout.pieces.weighting.normalise import DivideByClients
 
@@ -42,7 +40,7 @@ class FedStale(KeepsUpdates, name="fedstale"):
     Reference: Rodio and Neglia, "FedStale: leveraging stale client updates in federated learning", ECAI 2024.
     """
 
-    client_rows: ClassVar[tuple[str, ...]] = ("table",)
+    client_rows = ("table",)
 
     beta: float = 0.5
     shares: tuple[float, ...] | None = None
@@ -73,9 +71,7 @@ class FedStale(KeepsUpdates, name="fedstale"):
                 "have weights end in DivideByClients, as fedstale does"
             )
 
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``; the table's rows of the participants are replaced."""
         scale = self._scale(report.client, federation.num_clients)
         if scale is not None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
 
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, needs_alone, replace_rows
-from turnout.pieces.base import Slots, Weights
+from turnout.pieces.base import Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByParticipants
 
 
@@ -25,7 +22,7 @@ class FedVarp(KeepsUpdates, name="fedvarp"):
     Reference: Jhunjhunwala et al., "FedVARP: tackling the variance due to partial client participation", UAI 2022.
     """
 
-    client_rows: ClassVar[tuple[str, ...]] = ("table",)
+    client_rows = ("table",)
 
     def fits(self, algorithm: Slots) -> None:
         """Weights must sum to one over the participants: only then does the correction stay centred on the mean."""
@@ -35,11 +32,8 @@ class FedVarp(KeepsUpdates, name="fedvarp"):
             "FedVARP corrects with mean(Delta - Y) over the participants; other weights shift it away from the mean of Y",
         )
 
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``; the table's rows of the participants are replaced."""
-        del federation
         stored, mean = replace_rows(state, report)
         change = report.updates.weighted_sum(weights) - Updates.of(stored).weighted_sum(weights)
         return (state["mean"] + change).to(report.delta.dtype), state | {"mean": mean}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -26,7 +25,7 @@ class FlexLora(LowRank, name="flexlora"):
     NeurIPS 2024 (arXiv 2402.11505).
     """
 
-    new_factors: ClassVar[bool] = True
+    new_factors = True
 
     def merge(self, weights: Weights, factors: Factors) -> Merged:
         """Return the factors of the average product."""

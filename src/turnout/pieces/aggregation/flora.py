@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -29,8 +28,8 @@ class Flora(LowRank, name="flora"):
     NeurIPS 2024 (arXiv 2409.05976).
     """
 
-    moves_base: ClassVar[bool] = True
-    new_factors: ClassVar[bool] = True
+    moves_base = True
+    new_factors = True
 
     def merge(self, weights: Weights, factors: Factors) -> Merged:
         """Return new factors, whose product is zero, and the weighted sum of the products."""

@@ -34,7 +34,6 @@ class GeometricMedian(Combination, name="geometric_median"):
 
     def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
         """Return the shares of the vectors in z."""
-        del byzantine
         share = products.new_zeros(len(products))
         for _ in range(self.iterations):
             along = products @ share

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 from turnout.core.checks import ConfigurationError, positive
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.base import Aggregation, Slots, Weights
+from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.selection import WithReplacement
 
 
@@ -36,17 +35,15 @@ class KeptModels(Aggregation, name="kept_models"):
     NeurIPS 2024.
     """
 
-    of_models: ClassVar[bool] = True
-    only_sums: ClassVar[bool] = True
-    continues: ClassVar[bool] = True
+    of_models = True
+    only_sums = True
+    continues = True
 
-    needs_rounds: ClassVar[str | None] = (
+    needs_rounds = (
         "{pace} gives clients the model of the moment, and {piece} has them go on from the one that they kept"
     )
 
-    needs_simulation: ClassVar[str | None] = (
-        "clients go on from models that they keep, and what a client gets with a task is the present one"
-    )
+    needs_simulation = "clients go on from models that they keep, and what a client gets with a task is the present one"
 
     max_norm: float | None = None
 
@@ -71,11 +68,8 @@ class KeptModels(Aggregation, name="kept_models"):
                 "WithReplacement draws a client twice, but of the model that it goes on from it has one: write Uniform(10)"
             )
 
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``."""
-        del federation
         direction = report.updates.weighted_sum(weights)
         if self.max_norm is not None:
             direction *= (self.max_norm / direction.norm().clamp(min=self.max_norm)).to(direction.dtype)

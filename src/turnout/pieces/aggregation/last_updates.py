@@ -34,7 +34,6 @@ class KeepsUpdates(Aggregation):
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Give new clients empty rows."""
-        del version
         more = self.init(replace(after, num_clients=after.num_clients - before.num_clients))["table"]
         mean = state["mean"] * (before.num_clients / after.num_clients)
         return {"table": torch.cat([state["table"], more]), "mean": mean}

@@ -12,7 +12,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.random import stream
 from turnout.core.types import BASE_OFFSET, Adapter, Federation, Report, State
-from turnout.pieces.base import Aggregation, Slots, Weights
+from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +72,10 @@ class LowRank(Aggregation):
             something of them; and, before the first round, for a model without adapters whose factors are both shared.
     """
 
-    replaces_state: ClassVar[bool] = True
+    replaces_state = True
 
-    reads_model: ClassVar[bool] = True
-    needs_rounds: ClassVar[str | None] = (
-        "factors are averaged that began as the same ones, and with {pace} reports are of several versions"
-    )
+    reads_model = True
+    needs_rounds = "factors are averaged that began as the same ones, and with {pace} reports are of several versions"
     new_factors: ClassVar[bool] = False
     """Whether factors after a step are not near those before it, so that nothing kept of them goes on."""
 
@@ -115,9 +113,7 @@ class LowRank(Aggregation):
         """Return what is added to the frozen weights below adapters."""
         return state[BASE_OFFSET]
 
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``, towards the new factors and along the weighted sum of other updates."""
         assert report.model is not None
         direction, model, deltas = report.updates.weighted_sum(weights), report.model, report.updates.gathered()

@@ -23,6 +23,5 @@ class Median(Coordinatewise, name="median"):
 
     def combine(self, columns: torch.Tensor, byzantine: int) -> torch.Tensor:
         """Return the medians ``[c]``."""
-        del byzantine
         n = columns.shape[1]
         return (columns[:, (n - 1) // 2] + columns[:, n // 2]) / 2

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
 
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.last_updates import KeepsUpdates, needs_alone, replace_rows
-from turnout.pieces.base import Slots, Weights
+from turnout.pieces.base import Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
@@ -24,9 +21,9 @@ class Mifa(KeepsUpdates, name="mifa"):
     Reference: Gu et al., "Fast federated learning in the presence of arbitrary device unavailability", NeurIPS 2021.
     """
 
-    acts_alone: ClassVar[bool] = True
+    acts_alone = True
 
-    client_rows: ClassVar[tuple[str, ...]] = ("table",)
+    client_rows = ("table",)
 
     def fits(self, algorithm: Slots) -> None:
         """All N clients count alike, the absent ones too, so nothing may weigh the participants."""
@@ -36,11 +33,8 @@ class Mifa(KeepsUpdates, name="mifa"):
             "MIFA averages the stored updates of all clients; weights exist only for those who are there",
         )
 
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``; the table's rows of the participants are replaced."""
-        del weights
         if len(report):
             state = state | {"mean": replace_rows(state, report)[1]}
         return state["mean"].to(federation.dtype), state

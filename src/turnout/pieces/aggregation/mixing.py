@@ -38,7 +38,6 @@ class NearestNeighbours(Mixing, name="nearest_neighbours"):
         self, report: Report, byzantine: int, products: Callable[[], torch.Tensor], federation: Federation
     ) -> torch.Tensor:
         """Return ``1 / (B - f)`` wherever a vector is among the nearest of another."""
-        del report, federation
         squares = distances(products())
         nearest = squares.argsort(dim=1, stable=True)[:, : len(squares) - byzantine]
         return torch.zeros_like(squares).scatter_(1, nearest, 1.0 / nearest.shape[1])
@@ -66,7 +65,6 @@ class Bucketing(Mixing, name="bucketing"):
         self, report: Report, byzantine: int, products: Callable[[], torch.Tensor], federation: Federation
     ) -> torch.Tensor:
         """Return one row for each bucket."""
-        del byzantine, products
         keys = torch.from_numpy(fold(stream("buckets", federation.seed), report.version, report.client))
         bucket = torch.empty(len(report), dtype=torch.int64)
         bucket[keys.argsort(stable=True)] = torch.arange(len(report)) // self.size

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
 
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.base import Aggregation, Weights
+from turnout.pieces.base import Aggregation, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -22,14 +19,11 @@ class WeightedModels(Aggregation, name="weighted_models"):
     Reference: Xie et al., "Asynchronous federated optimization", OPT 2020, Algorithm 1.
     """
 
-    of_models: ClassVar[bool] = True
-    only_sums: ClassVar[bool] = True
+    of_models = True
+    only_sums = True
 
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``."""
-        del federation
         direction = report.updates.weighted_sum(weights)
         if report.model_offset is not None:
             direction += Updates.of(report.model_offset).weighted_sum(weights)

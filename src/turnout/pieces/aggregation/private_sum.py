@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -31,7 +30,7 @@ from turnout.pieces.aggregation.private_secure import (
 )
 from turnout.pieces.aggregation.private_shares import check_shares, completed_sum, shortened
 from turnout.pieces.aggregation.secure_sum import SecureSum
-from turnout.pieces.base import ParticipationLimit, Slots, Weights
+from turnout.pieces.base import ParticipationLimit, Slots, Weights, WithState
 from turnout.privacy.accounting import Release
 from turnout.privacy.correlation import Correlation, Independent
 from turnout.privacy.noise import gaussian
@@ -122,7 +121,7 @@ class PrivateSum(MaskableSum, name="private_sum"):
     "Differentially private learning with adaptive clipping", NeurIPS 2021, Algorithm 1.
     """
 
-    nulls_dropped: ClassVar[bool] = True
+    nulls_dropped = True
 
     norm: float = 1.0
     noise_multiplier: float = 1.0
@@ -231,7 +230,6 @@ class PrivateSum(MaskableSum, name="private_sum"):
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Return the same: nothing has a row for each client."""
-        del before, after, version
         return state
 
     @property
@@ -249,9 +247,7 @@ class PrivateSum(MaskableSum, name="private_sum"):
         """Tell whether control variates have noise, too."""
         return self.control_norm is not None and self.acts_alone
 
-    def move(
-        self, name: str, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def move(self, name: str, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return by how much the mean of control variates moves: clipped changes and noise."""
         assert self.control_norm is not None
         total = torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)
@@ -264,9 +260,7 @@ class PrivateSum(MaskableSum, name="private_sum"):
             total += noise.double() * deviation / federation.num_clients
         return total, state
 
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the noised direction, and the state after it."""
         release, updates = int(state["releases"]), report.updates
         summed = isinstance(updates, OnlySums)  # under masks; the rows were clipped, and may have noise
@@ -297,7 +291,6 @@ class PrivateSum(MaskableSum, name="private_sum"):
 
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
         """Return the rows that a correlation writes over."""
-        del report
         if not self.noise_multiplier:
             return {}
         return {
@@ -319,7 +312,7 @@ class PrivateSum(MaskableSum, name="private_sum"):
         """D."""
         return self.cohort or federation.num_clients
 
-    def _noise(self, prefix: str, state: State, federation: Federation) -> tuple[torch.Tensor, State]:
+    def _noise(self, prefix: str, state: State, federation: Federation) -> WithState:
         """The noise of a release, ``[P]``, deviation 1, and what is remembered of it by names with this before them."""
         purpose = "noise of the controls" if prefix else "noise of the model"
         drawn = gaussian(purpose, federation, int(state["releases"]), federation.num_params)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -28,7 +27,7 @@ class RaFlora(LowRank, name="raflora"):
     2026 (arXiv 2602.13486).
     """
 
-    new_factors: ClassVar[bool] = True
+    new_factors = True
 
     def merge(self, weights: Weights, factors: Factors) -> Merged:
         """Return the factors of the average product."""

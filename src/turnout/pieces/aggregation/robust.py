@@ -12,7 +12,7 @@ from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.aggregation.mixing import Mixing
-from turnout.pieces.base import Aggregation, Slots, Weights
+from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.weighting import Alignment, DivideByCurvature, SignOfAlignment
 
 _SWAYED = {
@@ -76,9 +76,7 @@ class Robust(Aggregation):
                 "what clients measured, so that attackers can fill it: use Uniform"
             )
 
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]``."""
         count, rows = len(report), report.updates
         if rows.dtype == torch.float64:  # the only type whose squares overflow
@@ -102,7 +100,7 @@ class Robust(Aggregation):
         byzantine: int,
         products: Callable[[], torch.Tensor],
         state: State,
-    ) -> tuple[torch.Tensor, State]:
+    ) -> WithState:
         """Return the estimate ``[P]``, float64, and the new state.
 
         Args:
@@ -130,7 +128,7 @@ class Combination(Robust):
         byzantine: int,
         products: Callable[[], torch.Tensor],
         state: State,
-    ) -> tuple[torch.Tensor, State]:
+    ) -> WithState:
         """Return the combination: one Gram matrix and one weighted sum."""
         inner = products()
         if mixed is None:
@@ -155,9 +153,8 @@ class Coordinatewise(Robust):
         byzantine: int,
         products: Callable[[], torch.Tensor],
         state: State,
-    ) -> tuple[torch.Tensor, State]:
+    ) -> WithState:
         """Return what each column gives."""
-        del products
         f = byzantine if mixed is None else min(byzantine, (len(mixed) - 1) // 2)
 
         def estimated(columns: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
@@ -56,7 +56,7 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
     Reference: Bell et al., "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020.
     """
 
-    sums_groups: ClassVar[bool] = True
+    sums_groups = True
 
     bits: int = 32
     fraction_bits: int = 16
@@ -111,7 +111,6 @@ class SecureSum(MaskableSum, WeightedSum, name="secure_sum"):  # pyright: ignore
 
     def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor:
         """Return ``q(f_b Delta_b)``, float64 ``[B, P]``: what fixed-point codes stand for."""
-        del seed
         return round_to_grid(factors[:, None] * report.updates.gathered().double(), self.code)
 
     def num_neighbours(self, num_clients: int) -> int:

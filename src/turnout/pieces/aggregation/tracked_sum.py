@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.aggregation.last_updates import needs_alone, needs_single_draws
-from turnout.pieces.base import Aggregation, Slots, Weights
+from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 from turnout.pieces.weighting.normalise import DivideByClients
 
 
@@ -30,11 +29,11 @@ class TrackedSum(Aggregation, name="tracked_sum"):
     attainable", NeurIPS 2025 (arXiv 2503.20117).
     """
 
-    replaces_state: ClassVar[bool] = True
+    replaces_state = True
 
-    only_sums: ClassVar[bool] = True
-    acts_alone: ClassVar[bool] = True
-    adds_up: ClassVar[bool] = True
+    only_sums = True
+    acts_alone = True
+    adds_up = True
 
     def init(self, federation: Federation) -> State:
         """Return a sum of zero."""
@@ -47,9 +46,7 @@ class TrackedSum(Aggregation, name="tracked_sum"):
         )
         needs_single_draws(algorithm, "whose gradient changes once and FOCUS's sum twice")
 
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]`` and the new sum."""
         total = state["total"]
         if len(report):

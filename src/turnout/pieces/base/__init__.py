@@ -4,14 +4,15 @@ Slots in the order data flows: selection -> local -> guard -> weighting -> aggre
 """
 
 from turnout.pieces.base.aggregation import Aggregation, ParticipationLimit
+from turnout.pieces.base.algorithm import ALGORITHMS, Algorithm
 from turnout.pieces.base.guard import Guard
 from turnout.pieces.base.local import Correction, Local, Measurement
 from turnout.pieces.base.personalization import Personalization
-from turnout.pieces.base.piece import Piece, Slots
+from turnout.pieces.base.piece import MemoryShapes, Piece, Slots
 from turnout.pieces.base.selection import RecordingSelection, Selection, enlarged_size
 from turnout.pieces.base.server import Server
 from turnout.pieces.base.smoothed_rates import SmoothedRates
-from turnout.pieces.base.stateful import Stateful
+from turnout.pieces.base.stateful import Stateful, WithState
 from turnout.pieces.base.weighting import (
     InformsClients,
     KnownInAdvance,
@@ -23,13 +24,16 @@ from turnout.pieces.base.weighting import (
 )
 
 __all__ = [
+    "ALGORITHMS",
     "Aggregation",
+    "Algorithm",
     "Correction",
     "Guard",
     "InformsClients",
     "KnownInAdvance",
     "Local",
     "Measurement",
+    "MemoryShapes",
     "Normaliser",
     "ParticipationLimit",
     "Personalization",
@@ -43,6 +47,7 @@ __all__ = [
     "Weighting",
     "Weights",
     "Whose",
+    "WithState",
     "check_weights",
     "enlarged_size",
 ]

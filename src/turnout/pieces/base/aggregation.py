@@ -12,7 +12,7 @@ from turnout.core.registry import Family
 from turnout.core.types import Federation, Report, ServerState, State
 from turnout.core.updates import Updates
 from turnout.pieces.base.phases import Attendance, ClientSide, Form, Messages, ServerSide, Shapes
-from turnout.pieces.base.stateful import Stateful
+from turnout.pieces.base.stateful import Stateful, WithState
 from turnout.pieces.base.weighting import Weighting, Weights
 
 
@@ -35,17 +35,13 @@ class Aggregation(Stateful):
     family = Family("aggregation", "aggregations", ("turnout.pieces.aggregation",))
 
     @abstractmethod
-    def apply(
-        self, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return the direction ``[P]`` and the new state. Called in empty rounds (B = 0) only if `acts_alone`.
 
         As a weighting, it may change rows of tensors with one row a client in place.
         """
 
-    def move(
-        self, name: str, weights: Weights, report: Report, state: State, federation: Federation
-    ) -> tuple[torch.Tensor, State]:
+    def move(self, name: str, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:
         """Return by how much the mean of what clients keep moves, ``sum_b w_b change_b``, float64 ``[P]``, and the new state.
 
         It is called before `apply`, in an empty round only if `noises_controls`.
@@ -55,7 +51,6 @@ class Aggregation(Stateful):
             weights: 1/N each, ``[B]``.
             report, state, federation: as for `apply`.
         """
-        del federation
         return Updates.of(report.extra[name]).weighted_sum(weights), state
 
     noises_controls: ClassVar[bool] = False
@@ -67,13 +62,15 @@ class Aggregation(Stateful):
 
     def settled(self, state: State, found: list[float]) -> State:
         """Return the state with what `search` has found."""
-        del found
         return state
 
     @property
     def limit(self) -> ParticipationLimit | None:
         """Say how often the server lets a client take part, at most once a step; None is as often as it comes."""
         return None
+
+    adds_up: ClassVar[bool] = False
+    """Whether reports are changes of what clients hold, which it adds up, and not updates (`GradientTracking`)."""
 
     only_sums: ClassVar[bool] = False
     """Whether all it does with updates is to sum them with the weights."""
@@ -128,7 +125,6 @@ class Aggregation(Stateful):
 
         In ``"train"`` they are sent in place of the update. None where that is the update as it is.
         """
-        del phase, num_clients, num_params
         return None
 
     def summand(self, factors: torch.Tensor, report: Report, seed: int | None) -> torch.Tensor | None:
@@ -139,7 +135,6 @@ class Aggregation(Stateful):
             report: who reports, and the updates ``[B, P]``.
             seed: of a simulation, which noise of clients follows from; None at a client of a server, who draws its own.
         """
-        del factors, report, seed
         return None
 
     reads_model: ClassVar[bool] = False

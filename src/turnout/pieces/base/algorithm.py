@@ -12,21 +12,15 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.display import html_table, short
 from turnout.core.registry import Family
 from turnout.core.types import BASE_OFFSET, Federation, ServerState, State
-from turnout.pieces.base import (
-    Aggregation,
-    Correction,
-    Guard,
-    InformsClients,
-    Local,
-    Measurement,
-    Normaliser,
-    Personalization,
-    Selection,
-    Server,
-    Stateful,
-    Weighting,
-    controls,
-)
+from turnout.pieces.base import controls
+from turnout.pieces.base.aggregation import Aggregation
+from turnout.pieces.base.guard import Guard
+from turnout.pieces.base.local import Correction, Local, Measurement
+from turnout.pieces.base.personalization import Personalization
+from turnout.pieces.base.selection import Selection
+from turnout.pieces.base.server import Server
+from turnout.pieces.base.stateful import Stateful
+from turnout.pieces.base.weighting import InformsClients, Normaliser, Weighting
 from turnout.privacy.plan import Plan, plan_of
 
 
@@ -107,7 +101,7 @@ class Algorithm:
 
     def _check_estimates(self) -> None:
         """Refuse two estimates of the same participation rates."""
-        estimates = [type(w).__name__ for w in self.weighting if getattr(w, "undoes_participation", False)]
+        estimates = [type(w).__name__ for w in self.weighting if w.undoes_participation]
         if len(estimates) > 1:
             raise ConfigurationError(
                 f"{' and '.join(estimates)} both weigh a client by 1/p_n; together they would weigh it by 1/p_n^2, which "

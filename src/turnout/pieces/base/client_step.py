@@ -103,7 +103,6 @@ class _Stay(Correction):
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Zero."""
-        del params, start
         return torch.zeros_like(gradient)
 
 

@@ -16,7 +16,7 @@ from turnout.core.random import fold, stream
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base.guard import Guard
-from turnout.pieces.base.piece import Slots
+from turnout.pieces.base.piece import MemoryShapes, Slots
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,10 @@ class Compression(Guard):
 
     def for_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> Compression:
         """Return the same compression, with the shapes of the parameters that vectors hold, if it asks for them."""
-        del shapes
         return self
 
     def for_clients(self, clients: Clients) -> Compression:
         """Return the same compression, with the shapes of these clients' parameters, if it asks for them."""
-        del clients
         return self
 
     def sent(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[State, torch.Tensor]:
@@ -88,15 +86,11 @@ class Compression(Guard):
             keys: as in `encode`.
             memory: what clients remember, if the rows are updates; the code may start from it, and change it.
         """
-        del memory
         code = self.encode(rows, keys)
         return code, self.decode(code, rows.shape[1], keys, rows.dtype)
 
-    def memory(
-        self, num_params: int, dtype: torch.dtype, shapes: tuple[tuple[int, ...], ...] = ()
-    ) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    def memory(self, num_params: int, dtype: torch.dtype, shapes: tuple[tuple[int, ...], ...] = ()) -> MemoryShapes:
         """Return the shape of e."""
-        del shapes
         return {"error": ((num_params,), dtype)} if self.error_feedback else {}
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:

@@ -10,7 +10,7 @@ import torch
 from turnout.core.registry import Family
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base.piece import Piece
+from turnout.pieces.base.piece import MemoryShapes, Piece
 
 
 class Guard(Piece, ABC):
@@ -27,16 +27,13 @@ class Guard(Piece, ABC):
 
     def receive(self, task: Task, clients: Clients) -> Task:
         """Return the task as it arrives at B clients, where the guard is about both ways."""
-        del clients
         return task
 
     def broadcast_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """Return the type in which the model, and what else is broadcast, goes to clients, where they keep another."""
         return dtype
 
-    def memory(
-        self, num_params: int, dtype: torch.dtype, shapes: tuple[tuple[int, ...], ...] = ()
-    ) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    def memory(self, num_params: int, dtype: torch.dtype, shapes: tuple[tuple[int, ...], ...] = ()) -> MemoryShapes:
         """Return what each client remembers for it: shape and type by name, zero at first.
 
         Args:
@@ -44,7 +41,6 @@ class Guard(Piece, ABC):
             dtype: of updates.
             shapes: of the parameters that updates hold one after the other.
         """
-        del num_params, dtype, shapes
         return {}
 
     @abstractmethod

@@ -12,7 +12,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.registry import Family
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients, Start
-from turnout.pieces.base.piece import Piece
+from turnout.pieces.base.piece import MemoryShapes, Piece
 
 LOCAL_PARTS = Family("local part", "local", ("turnout.pieces.local",))
 """Solvers, corrections of the gradient, and measurements."""
@@ -51,17 +51,15 @@ class Local(Piece, ABC):
 
     def num_steps(self, task: Task, clients: Clients) -> np.ndarray:
         """How many local steps B clients take with a task, int64 ``[B]``; 1 where a rule does not say."""
-        del task
         return np.ones(len(clients), dtype=np.int64)
 
-    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return what each client remembers: shape and type by name, zero at first.
 
         Args:
             num_params: of what it trains, personal ones included.
             dtype: of these.
         """
-        del num_params, dtype
         return {}
 
     @property
@@ -86,7 +84,6 @@ class Local(Piece, ABC):
 
     def alone(self, steps: int) -> Local:
         """Return the rule by which a client takes so many steps with a model of its own, and remembers nothing afterwards."""
-        del steps
         raise ConfigurationError(f"{type(self).__name__} has no rule for a model of a client's own: use Sgd")
 
     def tuning(self, steps: int) -> Local:
@@ -115,9 +112,8 @@ class Correction(Piece, ABC):
         """How many server steps the means that it is told stay the same; 1 has the server tell the present ones."""
         return 1
 
-    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return what each client remembers beside: shape and type by name, zero at first. It never leaves the client."""
-        del num_params, dtype
         return {}
 
     of_objective: ClassVar[bool] = True
@@ -130,7 +126,6 @@ class Correction(Piece, ABC):
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """Return the correction for the local steps of these clients in this round, rows in the order of the lanes."""
-        del task, memory, clients, lanes
         return self
 
     @abstractmethod
@@ -144,7 +139,6 @@ class Correction(Piece, ABC):
             delta: parameters after the last local step minus parameters before the first, ``[B, P]``, in the lanes' order;
                 with a personal part, its columns come last.
         """
-        del delta
         return {}
 
     def remembered(self, delta: torch.Tensor) -> State:
@@ -153,7 +147,6 @@ class Correction(Piece, ABC):
         Args:
             delta: as in `changes`.
         """
-        del delta
         return {}
 
     def sent(self, delta: torch.Tensor) -> torch.Tensor:

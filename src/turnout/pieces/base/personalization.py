@@ -69,7 +69,6 @@ class Personalization(Piece, ABC):
         self, local: Local, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]
     ) -> torch.Tensor | None:
         """Return the update of the row by what clients do beside training for the report; leaves `memory` as it is."""
-        del local, task, memory, clients, corrections
         return None
 
     @abstractmethod

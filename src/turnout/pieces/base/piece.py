@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol
 
+import torch
+
 from turnout.core.registry import Registered
+
+MemoryShapes = dict[str, tuple[tuple[int, ...], torch.dtype]]
+"""Shape and type of what each client remembers, by name."""
 
 
 class Slots(Protocol):

@@ -53,7 +53,6 @@ class Selection(Piece, ABC):
         Raises:
             ConfigurationError: unless a selection defines it, because a larger cohort may change what the selection is.
         """
-        del factor
         raise ConfigurationError(
             f"over_selection: {type(self).__name__} cannot be enlarged without changing what it is: write "
             "also=(Uniform(10),), or over_selection=1"
@@ -61,7 +60,6 @@ class Selection(Piece, ABC):
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
         """Who is asked for `measurements` before anyone is selected: ascending client numbers, int64."""
-        del candidates
         return np.empty(0, dtype=np.int64)
 
     @abstractmethod

@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.registry import Family
 from turnout.core.types import Report, State
-from turnout.pieces.base.stateful import Stateful
+from turnout.pieces.base.stateful import Stateful, WithState
 from turnout.pieces.base.weighting import Weights, Whose
 
 
@@ -34,21 +34,16 @@ class Server(Stateful):
 
     def scaled(self, direction: torch.Tensor, weights: Weights, report: Report) -> torch.Tensor:
         """Return the direction ``[P]`` at the length that the reports suggest; asked only if `of_reports`."""
-        del weights, report
         return direction
 
     def acts_alone(self, version: int) -> bool:
         """Return whether it steps in the round after `version` even without a report; the direction is zero then."""
-        del version
         return False
 
     def shortened(self, report: Report, version: int) -> float:
         """Return the share of its step that is taken, in (0, 1]: less than 1 where reports are too stale for all of it."""
-        del report, version
         return 1.0
 
     @abstractmethod
-    def apply(
-        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Return new parameters ``[P]`` and the new state."""

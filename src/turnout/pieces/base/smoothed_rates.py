@@ -15,10 +15,7 @@ def check_shares(shares: tuple[float, ...]) -> None:
     """Refuse shares of clients in the objective that are not positive or do not sum to 1."""
     if not shares or not min(shares) > 0 or not abs(sum(shares) - 1) <= 1e-6:
         raise refuse(
-            "shares",
-            given=shares,
-            needed="a positive number for each client, which sum to 1",
-            instead="None is 1/N",
+            "shares", given=shares, needed="a positive number for each client, which sum to 1", instead="None is 1/N"
         )
 
 

@@ -12,13 +12,15 @@ import torch
 from turnout.core.types import Federation, Report, State
 from turnout.pieces.base.piece import Piece
 
+WithState = tuple[torch.Tensor, State]
+"""What a piece makes of reports, and its state afterwards."""
+
 
 class Stateful(Piece, ABC):
     """A piece of the server's step, which may carry a state from round to round."""
 
     def init(self, federation: Federation) -> State:
         """Return the state before the first round."""
-        del federation
         return {}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
@@ -33,7 +35,6 @@ class Stateful(Piece, ABC):
             after: as it is from now on; new clients have the highest numbers.
             version: server steps so far.
         """
-        del version
         one, two = (self.init(replace(after, num_clients=few, rates=None)) for few in (1, 2)) if state else ({}, {})
         by_client = [name for name in state if one[name].shape[:1] != two[name].shape[:1]]
         if not by_client:

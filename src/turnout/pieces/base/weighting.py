@@ -12,7 +12,7 @@ from turnout.core.checks import ConfigurationError, counted
 from turnout.core.device import to_device
 from turnout.core.registry import Family
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base.stateful import Stateful
+from turnout.pieces.base.stateful import Stateful, WithState
 
 Weights = torch.Tensor
 """One weight for each report, float64 ``[B]``."""
@@ -42,12 +42,13 @@ class Weighting(Stateful):
     needs: ClassVar[tuple[str, ...]] = ()
     """What it reads in ``report.seen``, by name."""
 
+    undoes_participation: ClassVar[bool] = False
+    """Whether it weighs a client by the inverse of how often it takes part. A chain has at most one of these."""
+
     reads_steps: ClassVar[bool] = False
     """Whether it reads ``report.num_steps``, which foreign clients need not say."""
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Return new weights ``[B]`` and the state afterwards: the weights times `factors`, unless a piece says otherwise.
 
         Tensors with one entry a client may be changed in place: copying them would cost the whole population. `client_rows`

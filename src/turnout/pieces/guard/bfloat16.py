@@ -28,7 +28,6 @@ class BFloat16(Compression, name="bfloat16"):
 
     def receive(self, task: Task, clients: Clients) -> Task:
         """Return the task with its model, and what else is broadcast, rounded."""
-        del clients
         if not self.down:
             return task
         dtype = task.params.dtype
@@ -41,10 +40,8 @@ class BFloat16(Compression, name="bfloat16"):
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
         """Return the rounded numbers."""
-        del keys
         return {"value": rows.bfloat16()}
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return them in the type of the model."""
-        del num_params, keys
         return code["value"].to(dtype)

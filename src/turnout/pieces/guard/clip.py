@@ -33,5 +33,4 @@ class Clip(Guard, name="clip"):
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
         """Return the report with its update clipped; zero stays zero, and NaN stays NaN for the server to drop."""
-        del task, memory, clients
         return replace(report, delta=clipped(report.updates.gathered(), self.norm))

@@ -39,6 +39,5 @@ class ClipControls(Guard, name="clip_controls"):
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
         """Return the report with these changes clipped; zero stays zero, and NaN stays NaN for the server to drop."""
-        del task, memory, clients
         extra = {name: clipped(Updates.of(change).gathered(), self.norm) for name, change in report.extra.items()}
         return replace(report, extra=extra)

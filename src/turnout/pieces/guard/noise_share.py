@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 
@@ -40,7 +39,7 @@ class NoiseShare(Guard, name="noise_share"):
             count it.
     """
 
-    needs_simulation: ClassVar[str | None] = (
+    needs_simulation = (
         "the noise of a client follows from the run's seed, which all are told, so that they could take it off (without "
         "it and noise_shares the server adds noise)"
     )
@@ -71,7 +70,6 @@ class NoiseShare(Guard, name="noise_share"):
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
         """Return the report with its update clipped and noised."""
-        del memory, clients
         delta = clipped(report.updates.gathered(), self.norm)
         keys = fold(stream("share of the noise", task.seed), task.draws(len(report)), report.client)
         places = torch.arange(delta.shape[1], device=delta.device)

@@ -15,6 +15,7 @@ from turnout.core.checks import count
 from turnout.core.random import fold, uniform
 from turnout.core.types import State
 from turnout.engine.cohort import Clients
+from turnout.pieces.base import MemoryShapes
 from turnout.pieces.base.compression import Compression
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -60,9 +61,7 @@ class PowerSgd(Compression, name="power_sgd"):
         """Return the same compression of the model of these clients."""
         return self if self.shapes else self.for_shapes(clients.objective.layout.shared_shapes)
 
-    def memory(
-        self, num_params: int, dtype: torch.dtype, shapes: Shapes = ()
-    ) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    def memory(self, num_params: int, dtype: torch.dtype, shapes: Shapes = ()) -> MemoryShapes:
         """Return the shapes of e and of the last Q, which is in the type that it is computed in."""
         numbers = sum(m * r for _, m, r in _matrices(shapes or self.shapes, self.rank) if r)
         return super().memory(num_params, dtype) | {"power": ((numbers,), _computed(dtype))}
@@ -90,7 +89,6 @@ class PowerSgd(Compression, name="power_sgd"):
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the products of the factors, and what was sent as it is."""
-        del num_params
         found, (left, right, whole) = [], (iter(part) for part in self._split(code, len(keys)))
         for n, m, r in _matrices(self.shapes, self.rank):
             if r:

@@ -58,7 +58,6 @@ class Qsgd(Compression, name="qsgd"):
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the levels times the size of their bucket."""
-        del keys
         levels = 2 ** (self.bits - 1) - 1
         signed = unpack(code["level"], self.bits, num_params).to(dtype).sub_(levels).div_(levels)
         return (self._bucketed(signed) * code["size"].to(dtype)[:, :, None]).flatten(1)[:, :num_params]

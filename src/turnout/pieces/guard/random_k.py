@@ -44,7 +44,6 @@ class RandomK(Compression, name="random_k"):
 
     def sent(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[State, torch.Tensor]:
         """Return the values, and the rows with zeros elsewhere; the places are worked out once for both."""
-        del memory
         places = self._places(rows.shape[1], keys)
         code = self._values(rows, places)
         return code, torch.zeros_like(rows).scatter_(1, places, code["value"])

@@ -21,11 +21,9 @@ class Sign(Compression, name="sign"):
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
         """Return the packed signs and the size."""
-        del keys
         return {"sign": pack(rows >= 0, 1), "size": rows.abs().mean(dim=1, keepdim=True)}
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the size with each sign."""
-        del keys
         size = code["size"].to(dtype)
         return torch.where(unpack(code["sign"], 1, num_params).bool(), size, -size)

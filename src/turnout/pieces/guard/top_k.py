@@ -29,12 +29,10 @@ class TopK(Compression, name="top_k"):
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
         """Return places and values, ``[B, k]``."""
-        del keys
         place = rows.abs().topk(share_of(self.share, rows.shape[1]), dim=1, sorted=False).indices
         return {"place": place.to(torch.int32), "value": rows.gather(1, place)}
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the values in their places, and zeros."""
-        del keys
         zeros = code["value"].new_zeros((len(code["value"]), num_params), dtype=dtype)
         return zeros.scatter_(1, code["place"].long(), code["value"].to(dtype))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -39,7 +38,7 @@ class TruncatedRank(Guard, name="truncated_rank"):
         True
     """
 
-    gives: ClassVar[tuple[str, ...]] = ("rank",)
+    gives = ("rank",)
 
     ranks: tuple[int, ...] = (4, 8)
 
@@ -70,7 +69,6 @@ class TruncatedRank(Guard, name="truncated_rank"):
 
     def apply(self, report: Report, task: Task, memory: State, clients: Clients) -> Report:
         """Return the report with the rank."""
-        del task, memory
         if not report.delta.shape[1]:  # of measurements alone
             return report
         ranks = to_device(torch.from_numpy(self.of(clients)), report.delta.device)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import ClassVar
 
 import torch
 
@@ -42,9 +41,10 @@ class Alternating(Correction, name="alternating"):
     2502.01755).
     """
 
-    of_objective: ClassVar[bool] = False
-    needs_rounds: ClassVar[str | None] = (
-        "the part that is frozen must be the same at all clients of a step, and with {pace} reports are of several rounds"
+    of_objective = False
+    needs_rounds = (
+        "the part that is frozen must be the same at all clients of a step, and with {pace} reports are of several "
+        "rounds"
     )
 
     parts: tuple[str, ...] = ("*lora_B*", "*lora_A*")
@@ -68,7 +68,6 @@ class Alternating(Correction, name="alternating"):
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """Return the correction of this round, in which it is one part's turn for each client."""
-        del memory
         layout = clients.objective.layout
         matched = [[i for i, part in enumerate(self.parts) if fnmatchcase(name, part)] for name in layout.names]
         for i, part in enumerate(self.parts):
@@ -83,7 +82,6 @@ class Alternating(Correction, name="alternating"):
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Outside of a client's local steps nothing is frozen."""
-        del params, start
         return gradient
 
 
@@ -101,5 +99,4 @@ class _Turn(Correction):
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the gradient, and zero for parts whose turn it is not."""
-        del params, start
         return gradient.where((self.place < 0) | (self.place == self.turn[: len(gradient)]), 0.0)

@@ -11,7 +11,7 @@ from turnout.core.checks import positive
 from turnout.core.device import to_device
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction
+from turnout.pieces.base import Correction, MemoryShapes
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,12 @@ class DynamicRegularizer(Correction, name="dynamic_regularizer"):
     def __post_init__(self) -> None:
         positive("alpha", self.alpha)
 
-    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the dual vector."""
         return {"dual": ((num_params,), dtype)}
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """Return the correction with the dual vectors of these clients."""
-        del clients
         return _Regularized(lanes.of(to_device(memory["dual"], task.params.device)), self.alpha)
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:

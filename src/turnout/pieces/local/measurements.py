@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -21,11 +20,10 @@ from turnout.pieces.local.solver import Solver
 class StartLoss(Measurement, name="start_loss"):
     """``start_loss [B]``: the loss ``F_k(w^t)`` of the received model over all of a client's examples."""
 
-    gives: ClassVar[tuple[str, ...]] = ("start_loss",)
+    gives = ("start_loss",)
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
         """Return the full local loss."""
-        del delta, corrections
         return {"start_loss": start.loss}
 
 
@@ -33,11 +31,10 @@ class StartLoss(Measurement, name="start_loss"):
 class LossRms(Measurement, name="loss_rms"):
     """``start_loss_rms [B]``: ``sqrt(mean_i loss_i^2)`` of the received model over a client's examples, for `Oort`."""
 
-    gives: ClassVar[tuple[str, ...]] = ("start_loss_rms",)
+    gives = ("start_loss_rms",)
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
         """Return the root of the mean squared loss."""
-        del delta, corrections
         return {"start_loss_rms": start.mean_square_loss.sqrt()}
 
 
@@ -55,14 +52,13 @@ class AppealGap(Measurement, name="appeal_gap"):
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
-    gives: ClassVar[tuple[str, ...]] = ("appeal_gap",)
-    of_requirement: ClassVar[bool] = True
+    gives = ("appeal_gap",)
+    of_requirement = True
 
     tuning: Solver | None = None
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
         """Return the gap to what the clients require."""
-        del delta, corrections
         clients, requirement = start.clients, start.clients.requirement
         if requirement is None:
             raise ConfigurationError("AppealGap() is about what clients require, and here nobody said that they do")
@@ -77,11 +73,10 @@ class AppealGap(Measurement, name="appeal_gap"):
 class StartGradient(Measurement, name="start_gradient"):
     """``start_gradient [B, P]``: the gradient ``grad F_k(w^t)`` of the received model over all of a client's examples."""
 
-    gives: ClassVar[tuple[str, ...]] = ("start_gradient",)
+    gives = ("start_gradient",)
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
         """Return the full local gradient."""
-        del delta, corrections
         return {"start_gradient": start.gradient}
 
 
@@ -89,11 +84,10 @@ class StartGradient(Measurement, name="start_gradient"):
 class GradientNorm(Measurement, name="gradient_norm"):
     """``start_gradient_norm [B]``: ``||grad F_k(w^t)||``, one number where `StartGradient` sends a vector."""
 
-    gives: ClassVar[tuple[str, ...]] = ("start_gradient_norm",)
+    gives = ("start_gradient_norm",)
 
     def measure(self, start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]) -> State:
         """Return the norm of the full local gradient."""
-        del delta, corrections
         return {"start_gradient_norm": _norms(start.gradient)}
 
 
@@ -111,8 +105,8 @@ class Inexactness(Measurement, name="inexactness"):
     Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
 
-    gives: ClassVar[tuple[str, ...]] = ("inexactness",)
-    of_training: ClassVar[bool] = True
+    gives = ("inexactness",)
+    of_training = True
 
     clip: bool = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
@@ -37,7 +37,7 @@ class Meta(Sgd):
     meta-learning approach", NeurIPS 2020.
     """
 
-    refuses_batch_norm: ClassVar[str | None] = (
+    refuses_batch_norm = (
         "a meta-gradient is of several models that nobody keeps, which running statistics could not follow"
     )
 
@@ -86,7 +86,6 @@ class Meta(Sgd):
 
     def _known(self, clients: Clients) -> None:
         """Know nothing: the first gradient is not the direction of the first step."""
-        del clients
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -30,7 +29,7 @@ class GradientNoise(Correction, name="gradient_noise"):
     Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """
 
-    of_objective: ClassVar[bool] = False
+    of_objective = False
 
     shared: float = 0.0
     personal: float = 0.0
@@ -41,7 +40,6 @@ class GradientNoise(Correction, name="gradient_noise"):
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """With the random numbers of these clients in this round."""
-        del memory
         keys = clients.keys("gradient noise", task.seed, task.draws(len(clients)), lanes.order)
         num_params, num_shared = clients.objective.layout.num_params, clients.objective.layout.num_shared
         sizes = torch.tensor([num_shared, num_params - num_shared])
@@ -53,7 +51,6 @@ class GradientNoise(Correction, name="gradient_noise"):
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Outside of a client's local steps there is no noise."""
-        del params, start
         return gradient
 
 
@@ -75,7 +72,6 @@ class _Begun(Correction):
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Add the noise of the next step."""
-        del params, start
         if not len(self.noisy):
             return gradient
         own = fold(self.keys[: len(gradient)], self.step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 
@@ -20,7 +20,7 @@ from turnout.pieces.local.solver import Solver
 class _Pair(Sgd):
     """Local SGD whose parameters are those of the shared model w, and behind them what a client keeps."""
 
-    refuses_batch_norm: ClassVar[str | None] = "a step is of two models at once, and running statistics are of one"
+    refuses_batch_norm = "a step is of two models at once, and running statistics are of one"
 
     @classmethod
     def of(cls, local: Solver, **options: Any) -> Self:
@@ -49,7 +49,6 @@ class _Pair(Sgd):
 
     def _known(self, clients: Clients) -> None:
         """Know nothing: the first gradient is not the direction of the first step."""
-        del clients
 
     def _constant_lr(self, why: str) -> float:
         """Return the step size; refuse a schedule."""

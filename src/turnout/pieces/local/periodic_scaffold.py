@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch.nn import functional as F
@@ -12,7 +11,7 @@ from turnout.core.checks import count
 from turnout.core.device import to_device
 from turnout.core.types import Lanes, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction
+from turnout.pieces.base import Correction, MemoryShapes
 from turnout.pieces.local.scaffold import Begun
 
 
@@ -47,7 +46,7 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
     communication-efficient algorithm and analysis", NeurIPS 2024.
     """
 
-    keeps: ClassVar[tuple[str, ...]] = ("control",)
+    keeps = ("control",)
 
     period: int = 10
 
@@ -59,14 +58,13 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
         """The mean is broadcast as it was when the period began."""
         return self.period
 
-    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the shapes of the present c_k, the period it is of, and the steps in it."""
         one = ((1,), torch.int64)
         return {"control_held": ((num_params,), dtype), "control_period": one, "control_steps": one}
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """With the control variates of these clients; a client that is new in a period takes up what it made in its last."""
-        del clients
 
         def row(name: str) -> torch.Tensor:
             return lanes.of(to_device(memory[name], task.params.device))
@@ -82,7 +80,6 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """As with control variates that are all zero; `begin` has the clients' own."""
-        del params, start
         return gradient
 
 
@@ -102,12 +99,10 @@ class _InPeriod(Begun):
 
     def changes(self, delta: torch.Tensor) -> State:
         """Return the next c_k after the round minus before; zero for a client that did no step."""
-        del delta
         done = self.steps > 0
         return {"control": ((self.total - self.steps * self.own) / (self.before + self.steps)).where(done, 0.0)}
 
     def remembered(self, delta: torch.Tensor) -> State:
         """Return what stays with the clients."""
-        del delta
         steps = self.before + self.steps.to(torch.int64)
         return {"control_held": self.held, "control_period": self.period, "control_steps": steps}

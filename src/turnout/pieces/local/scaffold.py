@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch.nn import functional as F
@@ -46,7 +46,7 @@ class Scaffold(Correction, name="scaffold"):
     al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """
 
-    keeps: ClassVar[tuple[str, ...]] = ("control",)
+    keeps = ("control",)
 
     option: Option = "II"
     initial: Initial = "zeros"
@@ -73,7 +73,6 @@ class Scaffold(Correction, name="scaffold"):
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """As with control variates that are all zero; `begin` has the clients' own."""
-        del params, start
         return gradient
 
 
@@ -97,7 +96,6 @@ class Begun(Correction):
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """``g - c_k + c``; adds g to the sum of this round."""
-        del params, start
         active = len(gradient)
         if self.now is None:
             self.total[:active].add_(gradient[:, : self.total.shape[1]])
@@ -106,7 +104,6 @@ class Begun(Correction):
 
     def changes(self, delta: torch.Tensor) -> State:
         """Return c_k after the round minus before; zero for a client that did no step."""
-        del delta
         if self.now is not None:
             return {"control": self.now - self.own}
         done = self.steps > 0

@@ -81,7 +81,6 @@ class HeavyBall(Update):
 
     def direction(self, gradient: torch.Tensor, state: State, params: torch.Tensor) -> torch.Tensor:
         """Return the velocity."""
-        del params
         return state["velocity"].mul_(self.momentum).add_(gradient) if self.momentum else gradient
 
     @property

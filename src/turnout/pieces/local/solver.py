@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from turnout.core.registry import Family
 from turnout.core.schedule import LARGEST, Schedule, check_step_size
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, Local
+from turnout.pieces.base import Correction, Local, MemoryShapes
 from turnout.pieces.local.closure import outcome, sent
 from turnout.pieces.local.descent import Descent, StepState
 from turnout.pieces.local.local_step import Direction, LocalStep, steepest
@@ -51,7 +51,7 @@ class Solver(Local, ABC):
 
     family = Family("solver", "solvers", ("turnout.pieces.local",))
 
-    gives: ClassVar[tuple[str, ...]] = ("loss",)
+    gives = ("loss",)
 
     lr: float | Schedule = 0.1
     steps: int | Work | None = 5
@@ -108,7 +108,7 @@ class Solver(Local, ABC):
         """Minibatches of one step."""
         return self.accumulate
 
-    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the number of minibatches a client has used in its life, where its pass goes on, and the state it keeps."""
         passes = {"steps_done": ((), torch.int64)} if self.sampling == "pass" else {}
         if not self.keep_state:

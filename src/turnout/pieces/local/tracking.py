@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -11,7 +10,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, Slots
+from turnout.pieces.base import Correction, MemoryShapes, Slots
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class GradientTracking(Correction, name="gradient_tracking"):
     attainable", NeurIPS 2025 (arXiv 2503.20117), as in the authors' code (FedASL).
     """
 
-    of_objective: ClassVar[bool] = False
+    of_objective = False
 
     def fits(self, algorithm: Slots) -> None:
         """Refuse what reads an update where a change of gradients is sent."""
@@ -46,25 +45,23 @@ class GradientTracking(Correction, name="gradient_tracking"):
                 f"{type(about[0]).__name__} is about updates, and with GradientTracking clients send the change of a "
                 "gradient: leave it out"
             )
-        if not getattr(algorithm.aggregation, "adds_up", False):
+        if not algorithm.aggregation.adds_up:
             raise ConfigurationError(
                 f"GradientTracking sends changes of gradients, which {type(algorithm.aggregation).__name__} would take for "
                 "updates: add TrackedSum() to the pieces"
             )
 
-    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return the last gradient."""
         return {"tracked": ((num_params,), dtype)}
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """Return the correction with the last gradients of these clients."""
-        del clients
         own = lanes.of(to_device(memory["tracked"], task.params.device))
         return _Tracking(own, own.clone())
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the gradient as it is; `begin` has the clients' own."""
-        del params, start
         return gradient
 
     def settle(self, memory: State, sent: Report, good: torch.Tensor) -> None:
@@ -87,11 +84,9 @@ class _Tracking(Correction):
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return ``g - G_k``; keeps g."""
-        del params, start
         self.last[: len(gradient)].copy_(gradient)
         return gradient - self.own[: len(gradient)]
 
     def sent(self, delta: torch.Tensor) -> torch.Tensor:
         """Return ``G_k - g_K``."""
-        del delta
         return self.own - self.last

@@ -11,7 +11,7 @@ from turnout.core.checks import count, refuse
 from turnout.core.device import to_device
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
-from turnout.pieces.base import Correction, Local, Personalization
+from turnout.pieces.base import Correction, Local, MemoryShapes, Personalization
 
 
 class WholeModel(Personalization):
@@ -22,12 +22,10 @@ class WholeModel(Personalization):
 
     def chosen(self, module: nn.Module) -> frozenset[str]:
         """Return no parameters: all of the model is shared."""
-        del module
         return frozenset()
 
     def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
         """Return the model's first parameters, ``[P]``."""
-        del num_shared
         return initial
 
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
@@ -36,7 +34,6 @@ class WholeModel(Personalization):
 
     def newcomer(self, params: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
         """Return the shared model, from which a client that never trained begins."""
-        del first
         return params
 
 
@@ -52,7 +49,7 @@ class OnOwnPart(Local):
     rule: Local
     columns: tuple[Correction, ...]
 
-    def memory(self, num_params: int, dtype: torch.dtype) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
         """Return what the rule remembers."""
         return self.rule.memory(num_params, dtype)
 

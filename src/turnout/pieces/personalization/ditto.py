@@ -54,14 +54,12 @@ class Ditto(WholeModel, name="ditto"):
 
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
         """Return the shared model, which is what clients train."""
-        del memory
         return params
 
     def split(
         self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
     ) -> tuple[Report, torch.Tensor | None]:
         """All of the report is about the shared model."""
-        del num_shared, start, row
         return report, None
 
     def beside(
@@ -87,7 +85,6 @@ class _Near(Correction):
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """Rows in the order of the lanes."""
-        del task, memory, clients
         return self if self.centre is None or self.centre.dim() == 1 else replace(self, centre=lanes.of(self.centre))
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:

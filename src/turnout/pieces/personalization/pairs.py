@@ -75,7 +75,6 @@ class Mixture(_Pair, name="mixture"):
 
     def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
         """Return the model's first parameters and the share, ``[P + 1]``."""
-        del num_shared
         return torch.cat([initial, initial.new_tensor([self.alpha])])
 
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:

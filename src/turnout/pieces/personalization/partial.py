@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -135,7 +134,6 @@ class Personal(Personalization, name="personal"):
         self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
     ) -> tuple[Report, torch.Tensor]:
         """Return the report without anything personal, and the update of the personal part, ``[B, P_v]``."""
-        del start, row
         seen = {name: value[:, :num_shared] if value.dim() > 1 else value for name, value in report.seen.items()}
         return replace(report, delta=report.delta[:, :num_shared], seen=seen), report.delta[:, num_shared:]
 
@@ -201,14 +199,13 @@ def _rules_about_updates(algorithm: Slots) -> str:
 class Columns(Correction):
     """How fast each part moves in each local step."""
 
-    of_objective: ClassVar[bool] = False
+    of_objective = False
 
     lr_factor: float
     alternate: float
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """For so many steps each."""
-        del memory
         layout, device = clients.objective.layout, task.params.device
         alone = to_device(np.floor(self.alternate * lanes.num_steps), device)[:, None]
         personal = torch.arange(layout.num_params, device=device) >= layout.num_shared
@@ -218,7 +215,6 @@ class Columns(Correction):
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Without a round to be in, both parts alike."""
-        del params, start
         return gradient
 
 
@@ -240,7 +236,6 @@ class _Paced(Correction):
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the gradient times the factor, and zero for the part whose turn it is not."""
-        del params, start
         direction = gradient * self.factor
         if self.alone is None:
             return direction

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from turnout.core.device import to_device
 from turnout.core.random import fold, stream, uniform
 from turnout.core.types import Candidates, Report
 from turnout.core.updates import Updates
-from turnout.pieces.base import Measurement, Selection
+from turnout.pieces.base import Selection
 from turnout.pieces.local.measurements import GradientNorm, Inexactness, StartGradient
 
 
@@ -30,7 +29,7 @@ class _ByScore(Selection):
     without, scores are those of eq. 7 and 16 as written.
     """
 
-    repeats: ClassVar[bool] = True
+    repeats = True
 
     cohort_size: int
     by_examples: bool
@@ -87,7 +86,7 @@ class ByAlignment(_ByScore, name="by_alignment"):
     Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
 
-    measurements: ClassVar[tuple[Measurement, ...]] = (StartGradient(),)
+    measurements = (StartGradient(),)
 
     cohort_size: int = 10
     by_examples: bool = False
@@ -112,7 +111,7 @@ class ByGradientNorm(_ByScore, name="by_gradient_norm"):
         scores_by_examples: False leaves examples out of the probability, as the paper writes it.
     """
 
-    measurements: ClassVar[tuple[Measurement, ...]] = (GradientNorm(),)
+    measurements = (GradientNorm(),)
 
     cohort_size: int = 10
     by_examples: bool = False
@@ -140,7 +139,7 @@ class ByAlignmentAndInexactness(_ByScore, name="by_alignment_and_inexactness"):
         scores_by_examples: False leaves examples out of the probability, as the paper writes it.
     """
 
-    measurements: ClassVar[tuple[Measurement, ...]] = (StartGradient(), Inexactness())
+    measurements = (StartGradient(), Inexactness())
 
     psi: float = 1.0
     cohort_size: int = 10

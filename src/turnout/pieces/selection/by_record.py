@@ -42,7 +42,6 @@ class ByRecord(RecordingSelection):
 
         It is asked of a few clients at a time.
         """
-        del record
         return np.zeros(len(clients), dtype=bool)
 
     def select(self, candidates: Candidates) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -15,13 +14,12 @@ from turnout.pieces.base import Selection
 class AllAvailable(Selection, name="all_available"):
     """The cohort is every available client. It asks all N of them, as its cohort grows with N anyway."""
 
-    needs_rounds: ClassVar[str | None] = None
+    needs_rounds = None
 
-    takes_all: ClassVar[bool] = True
+    takes_all = True
 
     def enlarged(self, factor: float) -> AllAvailable:
         """Return the same selection: there is nobody else."""
-        del factor
         return self
 
     def select(self, candidates: Candidates) -> np.ndarray:

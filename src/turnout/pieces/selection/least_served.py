@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -36,7 +35,7 @@ class LeastServed(ByRecord, name="least_served"):
     communication constraints", IEEE JSTSP 2023.
     """
 
-    client_rows: ClassVar[tuple[str, ...]] = ("rate", "last")
+    client_rows = ("rate", "last")
 
     cohort_size: int = 10
     beta: float = 0.01
@@ -56,7 +55,6 @@ class LeastServed(ByRecord, name="least_served"):
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Begin with new clients now."""
-        del before
         return self._rates.enlarged(state, after, version)
 
     def rank(self, clients: np.ndarray, version: int, record: State) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ class LongestAbsent(ByRecord, name="longest_absent"):
     Reference: Yan et al., "Federated optimization under intermittent client availability", INFORMS Journal on Computing 2024.
     """
 
-    client_rows: ClassVar[tuple[str, ...]] = ("last",)
+    client_rows = ("last",)
 
     cohort_size: int = 10
 
@@ -37,7 +36,6 @@ class LongestAbsent(ByRecord, name="longest_absent"):
 
     def rank(self, clients: np.ndarray, version: int, record: State) -> np.ndarray:
         """Return when each took part last."""
-        del version
         return record["last"].numpy()[clients]
 
     def new(self, clients: np.ndarray, record: State) -> np.ndarray:

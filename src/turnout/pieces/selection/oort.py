@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -59,8 +58,8 @@ class Oort(RecordingSelection, name="oort"):
     2010.06081).
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("start_loss_rms",)
-    client_rows: ClassVar[tuple[str, ...]] = ("utility", "last", "count")
+    needs = ("start_loss_rms",)
+    client_rows = ("utility", "last", "count")
 
     cohort_size: int = 10
     exploration: float = 0.9

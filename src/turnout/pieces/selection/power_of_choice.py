@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from turnout.core.checks import count, refuse
 from turnout.core.device import to_device
 from turnout.core.random import fold, stream, uniform
 from turnout.core.types import Candidates, Federation, Report, State
-from turnout.pieces.base import Measurement, RecordingSelection, Selection
+from turnout.pieces.base import RecordingSelection, Selection
 from turnout.pieces.base.smoothed_rates import check_number_of_shares, check_shares, new_clients_without_shares
 from turnout.pieces.local.measurements import StartLoss
 from turnout.pieces.selection.uniform import Uniform, first_available
@@ -104,7 +103,7 @@ class PowerOfChoice(_OfCandidates, name="power_of_choice"):
     (arXiv 2010.01243).
     """
 
-    measurements: ClassVar[tuple[Measurement, ...]] = (StartLoss(),)
+    measurements = (StartLoss(),)
 
     cohort_size: int = 10
     candidates: int = 20
@@ -138,8 +137,8 @@ class RecentLoss(_OfCandidates, RecordingSelection, name="recent_loss"):
     Reference: Cho, Wang and Joshi, "Towards understanding biased client selection in federated learning", AISTATS 2022.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("loss",)
-    client_rows: ClassVar[tuple[str, ...]] = ("loss",)
+    needs = ("loss",)
+    client_rows = ("loss",)
 
     cohort_size: int = 10
     candidates: int = 20
@@ -152,7 +151,6 @@ class RecentLoss(_OfCandidates, RecordingSelection, name="recent_loss"):
 
     def apply(self, report: Report, version: int, state: State) -> State:
         """Note the losses of those who took part."""
-        del version
         state["loss"][to_device(report.client, state["loss"].device)] = report.seen["loss"].double()
         return state
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from turnout.core.checks import count
 from turnout.core.random import fold, stream, uniform
 from turnout.core.types import Candidates
-from turnout.pieces.base import Measurement, Selection
+from turnout.pieces.base import Selection
 from turnout.pieces.local.measurements import StartGradient
 
 
@@ -25,7 +24,7 @@ class WithReplacement(Selection, name="with_replacement"):
         cohort_size: draws in a round (K); may exceed the number of clients.
     """
 
-    repeats: ClassVar[bool] = True
+    repeats = True
 
     cohort_size: int = 10
 
@@ -45,7 +44,7 @@ class TwoCohorts(WithReplacement, name="two_cohorts"):
         cohort_size: draws for each of the two (K).
     """
 
-    measurements: ClassVar[tuple[Measurement, ...]] = (StartGradient(),)
+    measurements = (StartGradient(),)
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
         """Return the draws of S_2, ascending, int64 ``[K]``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ import torch
 from turnout.core.checks import positive, refuse
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, State
-from turnout.pieces.base import Server
+from turnout.pieces.base import Server, WithState
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Adaptive(Server):
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021.
     """
 
-    replaces_state: ClassVar[bool] = True
+    replaces_state = True
 
     lr: float | Schedule = 0.01
     beta1: float = 0.9
@@ -56,9 +55,7 @@ class Adaptive(Server):
         zero = torch.zeros(federation.num_params, dtype=federation.dtype, device=federation.device)
         return {"m": zero, "v": torch.full_like(zero, self.tau**2)}
 
-    def apply(
-        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Step along the momentum, each parameter by its own step size."""
         m = torch.lerp(direction, state["m"], self.beta1)
         v = self.second_moment(state["v"], direction.square())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 from turnout.core.checks import count, positive
 from turnout.core.types import Federation, State
-from turnout.pieces.base import Server
+from turnout.pieces.base import Server, WithState
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Amplified(Server, name="amplified"):
     new communication-efficient algorithm and analysis", NeurIPS 2024.
     """
 
-    replaces_state: ClassVar[bool] = True
+    replaces_state = True
 
     period: int = 10
     gamma: float = 1.5
@@ -51,9 +50,7 @@ class Amplified(Server, name="amplified"):
         """Return whether a period ends."""
         return (version + 1) % self.period == 0
 
-    def apply(
-        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Step along the direction; at the end of a period go on along all of its steps."""
         moved = state["moved"] + direction
         if not self.acts_alone(version):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 from turnout.core.checks import count, known_name
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Server, Whose
+from turnout.pieces.base import Server, Whose, WithState
 from turnout.pieces.server_optimizer.adaptive import check_offset, decay
 
 Delays = Literal["ignored", "paper", "authors_code"]
@@ -47,7 +47,7 @@ class ServerAmsgrad(Server, name="amsgrad"):
     Reference: Wang et al., "FADAS: towards federated adaptive asynchronous optimization", ICML 2024.
     """
 
-    replaces_state: ClassVar[bool] = True
+    replaces_state = True
 
     lr: float | Schedule = 0.01
     beta1: float = 0.9
@@ -83,9 +83,7 @@ class ServerAmsgrad(Server, name="amsgrad"):
         eta = 1.0 if self.delays == "authors_code" else float(step_size(self.lr, np.asarray(version)))
         return min(1.0, 1.0 / (max(tau, 1) * eta))
 
-    def apply(
-        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Step along the momentum, each parameter by its own step size."""
         steps = state["steps"] + 1
         m = torch.lerp(direction, state["m"], self.beta1)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 from turnout.core.checks import ConfigurationError, positive
 from turnout.core.types import Report, State
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
-from turnout.pieces.base import Server, Slots, Weights
+from turnout.pieces.base import Server, Slots, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class FedExP(Server, name="fedexp"):
     Reference: Jhunjhunwala, Wang and Joshi, "FedExP: speeding up federated averaging via extrapolation", ICLR 2023.
     """
 
-    of_reports: ClassVar[bool] = True
+    of_reports = True
 
     epsilon: float = 1e-3
 
@@ -61,9 +60,6 @@ class FedExP(Server, name="fedexp"):
         eta = torch.where(total > 0, (0.5 * spread / (length + self.epsilon)).clamp(min=1.0), 1.0)
         return direction * eta.to(direction.dtype)
 
-    def apply(
-        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Step along the direction, which is scaled already."""
-        del version
         return params + direction, state

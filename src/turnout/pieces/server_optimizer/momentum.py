@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
 
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, State
-from turnout.pieces.base import Server
+from turnout.pieces.base import Server, WithState
 from turnout.pieces.server_optimizer.adaptive import decay
 
 
@@ -35,7 +34,7 @@ class ServerMomentum(Server, name="momentum"):
     classification", 2019, section 4.3.
     """
 
-    replaces_state: ClassVar[bool] = True
+    replaces_state = True
 
     lr: float | Schedule = 0.3
     beta: float = 0.9
@@ -48,9 +47,7 @@ class ServerMomentum(Server, name="momentum"):
         """Return v = 0."""
         return {"v": torch.zeros(federation.num_params, dtype=federation.dtype, device=federation.device)}
 
-    def apply(
-        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Step along the momentum."""
         v = direction.add(state["v"], alpha=self.beta)
         return params.add(v, alpha=float(step_size(self.lr, np.asarray(version)))), {"v": v}

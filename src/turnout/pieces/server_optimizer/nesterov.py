@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ import torch
 from turnout.core.checks import count, refuse
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, State
-from turnout.pieces.base import Server
+from turnout.pieces.base import Server, WithState
 from turnout.pieces.server_optimizer.adaptive import decay
 
 
@@ -58,7 +57,7 @@ class ServerNesterov(Server, name="nesterov"):
     "Asynchronous local-SGD training for language modeling", 2024.
     """
 
-    replaces_state: ClassVar[bool] = True
+    replaces_state = True
 
     lr: float | Schedule = 0.7
     beta: float = 0.9
@@ -77,9 +76,7 @@ class ServerNesterov(Server, name="nesterov"):
         zero = torch.zeros(federation.num_params, dtype=federation.dtype, device=federation.device)
         return {"v": zero} if self.every == 1 else {"v": zero, "total": zero.clone(), "steps": torch.tensor(0)}
 
-    def apply(
-        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Step along the direction, and along the momentum when it is due."""
         lr = float(step_size(self.lr, np.asarray(version)))
         if self.every == 1:

@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import State
-from turnout.pieces.base import Server
+from turnout.pieces.base import Server, WithState
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,6 @@ class ServerSgd(Server, name="sgd"):
         """Whether its step is ``x + u`` in every round."""
         return self.lr == 1.0
 
-    def apply(
-        self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State
-    ) -> tuple[torch.Tensor, State]:
+    def apply(self, params: torch.Tensor, direction: torch.Tensor, version: int, state: State) -> WithState:
         """Step along the direction."""
         return params.add(direction, alpha=float(step_size(self.lr, np.asarray(version)))), state

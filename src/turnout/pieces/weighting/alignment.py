@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.pieces.base import Normaliser, Slots, Weighting, Weights
+from turnout.pieces.base import Normaliser, Slots, Weighting, Weights, WithState
 from turnout.pieces.weighting.examples import ByExamples
 
 
@@ -40,11 +39,8 @@ class Alignment(Weighting, name="alignment"):
         """The gradient at the received model, and inexactness where it counts."""
         return ("start_gradient", "inexactness") if self.psi else ("start_gradient",)
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Multiply by the alignment with the cohort's mean gradient."""
-        del version, federation
         gradient = report.seen["start_gradient"]
         mean = mean_gradient(report, weights)
         aligned = Updates.of(gradient).inner(mean)
@@ -64,7 +60,7 @@ class SignOfAlignment(Weighting, name="sign_of_alignment"):
         by_examples: clients count by their examples in ``grad f``; as the selection has it.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("start_gradient",)
+    needs = ("start_gradient",)
 
     by_examples: bool = False
 
@@ -78,11 +74,8 @@ class SignOfAlignment(Weighting, name="sign_of_alignment"):
                 f"{type(other).__name__} has not: write by_examples=True in both, or in neither"
             )
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Multiply by the sign."""
-        del version, federation
         assert report.measured is not None
         if not len(report.measured):
             return torch.zeros_like(weights), state
@@ -117,11 +110,8 @@ class DivideBySecondCohort(Normaliser, name="divide_by_second_cohort"):
                 "or its inverse: write ByExamples() and DivideBySecondCohort(by_examples=True), or neither"
             )
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Divide by the alignment of the second cohort with itself."""
-        del version, federation
         assert report.measured is not None
         if not len(report.measured):
             return torch.zeros_like(weights), state

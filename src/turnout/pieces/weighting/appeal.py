@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from turnout.core.checks import known_name, not_negative, positive
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights, Whose
+from turnout.pieces.base import Weighting, Weights, WithState
 from turnout.pieces.weighting.normalise import ByOneNumber
 
 Q = Literal["derivative", "sigmoid"]
@@ -31,10 +31,10 @@ class Appeal(Weighting, name="appeal"):
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
-    reads: ClassVar[Literal["timing", "own", "others"]] = "own"
-    participation: ClassVar[Whose] = "none"
+    reads = "own"
+    participation = "none"
 
-    needs: ClassVar[tuple[str, ...]] = ("appeal_gap",)
+    needs = ("appeal_gap",)
 
     q: Q = "derivative"
     sharpness: float = 1.0
@@ -45,7 +45,6 @@ class Appeal(Weighting, name="appeal"):
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return the q of each report."""
-        del version, state, federation
         gap = self.sharpness * report.seen["appeal_gap"].double()
         if self.q == "sigmoid":
             return gap.sigmoid()
@@ -70,10 +69,7 @@ class DivideBySumPlus(ByOneNumber, name="divide_by_sum_plus"):
     def __post_init__(self) -> None:
         not_negative("epsilon", self.epsilon)
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Divide by the sum and epsilon."""
-        del report, version, federation
         total = weights.sum() + self.epsilon
         return (weights / total).where(total != 0, weights), state

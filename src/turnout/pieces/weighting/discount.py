@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
 from turnout.core.checks import count, known_name, not_negative, positive
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights, Whose
+from turnout.pieces.base import Weighting, Weights
 
 Rule = Literal["constant", "polynomial", "exponential", "hinge"]
 RULES: tuple[Rule, ...] = ("constant", "polynomial", "exponential", "hinge")
@@ -42,9 +42,9 @@ class ByStaleness(Weighting, name="by_staleness"):
     with buffered asynchronous aggregation", AISTATS 2022, section 5.
     """
 
-    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
-    participation: ClassVar[Whose] = "own"
-    of_staleness: ClassVar[bool] = True
+    reads = "timing"
+    participation = "own"
+    of_staleness = True
 
     rule: Rule = "polynomial"
     exponent: float = 0.5
@@ -61,7 +61,6 @@ class ByStaleness(Weighting, name="by_staleness"):
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """S of each report."""
-        del state, federation
         return torch.from_numpy(self.of(version - report.version))
 
     def of(self, staleness: np.ndarray) -> np.ndarray:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 
 from turnout.core.checks import positive
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights, Whose
+from turnout.pieces.base import Weighting, Weights
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,8 @@ class Echo(Weighting, name="echo"):
     NeurIPS 2024.
     """
 
-    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
-    participation: ClassVar[Whose] = "own"
+    reads = "timing"
+    participation = "own"
 
     lr: float = 1.0
 
@@ -39,5 +38,4 @@ class Echo(Weighting, name="echo"):
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return how many rounds each update stands for, times the step size."""
-        del state, federation
         return torch.from_numpy(self.lr * (version - report.version + 1.0))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 
 from turnout.core.checks import count
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights, Whose
+from turnout.pieces.base import Weighting, Weights
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,11 @@ class ByExamples(Weighting, name="by_examples"):
     Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.
     """
 
-    reads: ClassVar[Literal["timing", "own", "others"]] = "own"
-    participation: ClassVar[Whose] = "none"
+    reads = "own"
+    participation = "none"
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Return the numbers of training examples."""
-        del version, state, federation
         return torch.from_numpy(report.num_examples).double()
 
 
@@ -45,8 +43,8 @@ class ExamplesUpTo(Weighting, name="examples_up_to"):
     Reference: McMahan et al., "Learning differentially private recurrent language models", ICLR 2018, Algorithm 1.
     """
 
-    reads: ClassVar[Literal["timing", "own", "others"]] = "own"
-    participation: ClassVar[Whose] = "none"
+    reads = "own"
+    participation = "none"
 
     most: int = 100
 
@@ -55,5 +53,4 @@ class ExamplesUpTo(Weighting, name="examples_up_to"):
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """The shares of `most`."""
-        del version, state, federation
         return torch.from_numpy(report.num_examples).double().div(self.most).clamp(max=1.0)

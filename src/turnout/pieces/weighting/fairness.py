@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -11,7 +10,7 @@ from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.device import to_device
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Normaliser, Slots, Weights
+from turnout.pieces.base import Normaliser, Slots, Weights, WithState
 
 _LEAST = 1e-10  # added to losses, because a loss of 0 has no power below 0
 
@@ -35,7 +34,7 @@ class DivideByCurvature(Normaliser, name="divide_by_curvature"):
     Reference: Li et al., "Fair resource allocation in federated learning", ICLR 2020.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("start_loss",)
+    needs = ("start_loss",)
 
     q: float = 1.0
     lr: float | Schedule = 0.1
@@ -57,11 +56,8 @@ class DivideByCurvature(Normaliser, name="divide_by_curvature"):
                 f"write {type(self).__name__}(lr={local})"
             )
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Multiply by the power of the loss, and divide by the sum of the curvatures."""
-        del version, federation
         loss = self._loss(report)
         relative = loss / loss.max()  # without it, high powers overflow
         power = weights * relative**self.q

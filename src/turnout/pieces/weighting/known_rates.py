@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import KnownInAdvance, Weighting, Weights, Whose
+from turnout.pieces.base import KnownInAdvance, Weighting, Weights
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,12 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
         ConfigurationError: where nobody knows the rates, there are not N of them, or one is outside (0, 1].
     """
 
-    replaces_state: ClassVar[bool] = True
+    replaces_state = True
 
-    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
-    participation: ClassVar[Whose] = "none"
+    reads = "timing"
+    participation = "none"
 
-    undoes_participation: ClassVar[bool] = True
+    undoes_participation = True
 
     rates: tuple[float, ...] | None = None
 
@@ -56,7 +55,6 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Refuse clients whose rates nobody knows."""
-        del state, after, version
         raise ConfigurationError(
             f"known_statistics was given the rates of {before.num_clients} clients, and a client has come whose rate nobody "
             "knows: use fedau, which learns it"
@@ -64,10 +62,8 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """``1 / p`` of those who are there."""
-        del version, federation
         return state["inverse"][torch.from_numpy(report.client)]
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
         """``1 / p_n`` for everyone."""
-        del version, federation
         return state["inverse"].numpy()

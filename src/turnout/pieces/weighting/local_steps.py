@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Normaliser, Slots, Weights
+from turnout.pieces.base import Normaliser, Slots, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
     NeurIPS 2020 (eq. 6 for plain local SGD).
     """
 
-    reads_steps: ClassVar[bool] = True
+    reads_steps = True
 
     def fits(self, algorithm: Slots) -> None:
         """Only plain SGD weighs its gradients alike, which is what dividing by their number means."""
@@ -42,9 +41,7 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
                 "of a round do not count alike: leave it out"
             )
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Divide by the steps, and multiply by their mean."""
         times = to_device(self.factors(report, version, state, federation), weights.device)
         steps = to_device(report.num_steps, weights.device, weights.dtype)
@@ -55,6 +52,5 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """``1 / tau`` of each report; 0 without a step."""
-        del version, state, federation
         steps = torch.from_numpy(report.num_steps).double()
         return (1.0 / steps).where(steps > 0, 0.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ import torch
 from turnout.core.checks import ConfigurationError, positive
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import InformsClients, KnownInAdvance, Weighting, Weights
+from turnout.pieces.base import InformsClients, KnownInAdvance, Weighting, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
     learning", ICML 2021; as a baseline in Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("appeal_gap",)
+    needs = ("appeal_gap",)
 
     factor: float = 4.0
 
@@ -61,9 +60,7 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
         log_sum = torch.logaddexp(state["log_sum"], torch.tensor(math.log(more), dtype=torch.float64))
         return super().grow(state, before, after, version) | {"log_sum": log_sum}
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Multiply by v, then count those who are not content; who sent two reports counts once."""
         share = to_device(self.factors(report, version, state, federation), weights.device)
         clients, rows = np.unique(report.client, return_index=True)
@@ -78,7 +75,6 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """N v of each report."""
-        del version
         return self.per_client_inputs(report.client, state, federation)["share"]
 
     def per_client_inputs(self, clients: np.ndarray, state: State, federation: Federation) -> State:
@@ -88,6 +84,5 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
 
     def client_weights(self, version: int, state: State, federation: Federation) -> np.ndarray:
         """V of everyone."""
-        del version
         everyone = np.arange(federation.num_clients)
         return self.per_client_inputs(everyone, state, federation)["share"].numpy() / federation.num_clients

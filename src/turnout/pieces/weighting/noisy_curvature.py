@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 
 from turnout.core.checks import positive
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights
+from turnout.pieces.base import Weighting, Weights, WithState
 from turnout.pieces.weighting.fairness import DivideByCurvature
 from turnout.pieces.weighting.noisy_sum import sum_of_good
 from turnout.pieces.weighting.normalise import ByOneNumber
@@ -42,10 +41,10 @@ class DivideByNoisyCurvature(DivideByCurvature, ByOneNumber, name="divide_by_noi
     Reference: Li et al., "Fair resource allocation in federated learning", ICLR 2020.
     """
 
-    replaces_state: ClassVar[bool] = True
+    replaces_state = True
 
-    divisor_is_public: ClassVar[bool] = True
-    reads: ClassVar[Literal["timing", "own", "others"]] = "own"
+    divisor_is_public = True
+    reads = "own"
     factors = Weighting.factors  # none: a bound is no factor that all reports have in common
 
     most: float = 4.0
@@ -64,14 +63,10 @@ class DivideByNoisyCurvature(DivideByCurvature, ByOneNumber, name="divide_by_noi
 
     def init(self, federation: Federation) -> State:
         """Return no release yet."""
-        del federation
         return {"releases": torch.tensor(0)}
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Divide by the noised sum."""
-        del version
         release, loss = int(state["releases"]), self._loss(report)
         slope = 1.0 + self._relative_curvature(report, loss)  # h_b / (w_b F_b^q)
         bounded = (weights * loss**self.q * slope).nan_to_num(0.0).clamp(-self.most, self.most)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 from turnout.core.checks import positive
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights
+from turnout.pieces.base import Weighting, Weights, WithState
 from turnout.pieces.weighting.normalise import ByOneNumber
 from turnout.privacy.accounting import Release, check_deviation
 from turnout.privacy.noise import gaussian
@@ -33,9 +32,9 @@ class DivideByNoisySum(ByOneNumber, name="divide_by_noisy_sum"):
     State: ``releases []``, int64.
     """
 
-    replaces_state: ClassVar[bool] = True
+    replaces_state = True
 
-    divisor_is_public: ClassVar[bool] = True
+    divisor_is_public = True
     factors = Weighting.factors  # none: a bound is no factor that all reports have in common
 
     most: float = 0.25
@@ -53,14 +52,10 @@ class DivideByNoisySum(ByOneNumber, name="divide_by_noisy_sum"):
 
     def init(self, federation: Federation) -> State:
         """Return no release yet."""
-        del federation
         return {"releases": torch.tensor(0)}
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Divide by the noised sum."""
-        del version
         release, bounded = int(state["releases"]), weights.nan_to_num(0.0).clamp(-self.most, self.most)
         noise = self.most * self.noise_multiplier * gaussian("noise of the divisor", federation, release, 1).double()
         divisor = (sum_of_good(bounded, report) + noise.to(weights.device)).clamp(min=self.least)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Normaliser, Weights, Whose
+from turnout.pieces.base import Normaliser, Weights, WithState
 
 
 class ByOneNumber(Normaliser):
     """Divides all weights of a step by one number."""
 
-    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+    reads = "timing"
 
     divisor_is_public: ClassVar[bool] = False
     """Whether that number tells nothing of anyone's data, even where weights do."""
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Nothing that differs between reports."""
-        del version, state, federation
         return torch.ones(len(report), dtype=torch.float64)
 
 
@@ -29,14 +28,11 @@ class ByOneNumber(Normaliser):
 class DivideByClients(ByOneNumber, name="divide_by_clients"):
     """``w_b <- w_b / N``: by all clients, there or not (FedAU, Algorithm 1, line 9; "average all")."""
 
-    divisor_is_public: ClassVar[bool] = True
-    participation: ClassVar[Whose] = "none"
+    divisor_is_public = True
+    participation = "none"
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Divide by the number of clients of the federation."""
-        del report, version
         return weights / federation.num_clients, state
 
 
@@ -44,13 +40,10 @@ class DivideByClients(ByOneNumber, name="divide_by_clients"):
 class DivideByParticipants(ByOneNumber, name="divide_by_participants"):
     """``w_b <- w_b / B``: by those who are there ("average participating")."""
 
-    divisor_is_public: ClassVar[bool] = True
+    divisor_is_public = True
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Divide by the number of reports."""
-        del version, federation
         return weights / max(len(report), 1), state
 
 
@@ -58,11 +51,8 @@ class DivideByParticipants(ByOneNumber, name="divide_by_participants"):
 class DivideBySum(ByOneNumber, name="divide_by_sum"):
     """``w_b <- w_b / sum_b w_b``: weights that sum to one (FedAvg by examples). All zero stay zero."""
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Divide by the weights' sum."""
-        del report, version, federation
         total = weights.sum()
         return (weights / total).where(total != 0, weights), state
 
@@ -74,11 +64,8 @@ class DivideByAbsoluteSum(ByOneNumber, name="divide_by_absolute_sum"):
     All zero stay zero, which leaves the model unchanged.
     """
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Divide by the sum of absolute weights."""
-        del report, version, federation
         largest = weights.abs().max().clamp(min=torch.finfo(weights.dtype).tiny)  # so that no sum overflows
         total = (weights / largest).abs().sum()
         return (weights / largest / total).where(total != 0, weights), state

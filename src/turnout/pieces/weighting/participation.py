@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, count, positive, refuse
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import KnownInAdvance, Weighting, Weights
+from turnout.pieces.base import KnownInAdvance, Weighting, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
     ICLR 2024.
     """
 
-    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+    reads = "timing"
 
-    undoes_participation: ClassVar[bool] = True
+    undoes_participation = True
 
     cutoff: int | None = 50
     average: str = "mean"
@@ -100,9 +100,7 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
         grown["last"][before.num_clients :] = version - 1
         return grown
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Weigh by what was known before this round; then settle the intervals that this round ends."""
         if not len(report):
             return weights, state
@@ -115,7 +113,6 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """Omega of those who are there."""
-        del federation
         group, _, size = self._seats(report.client)
         return torch.from_numpy(self._omega(state, group, version * size))
 

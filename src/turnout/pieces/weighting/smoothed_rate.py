@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
 
 import torch
 
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import SmoothedRates, Weighting, Weights, Whose
+from turnout.pieces.base import SmoothedRates, Weighting, Weights, WithState
 
 
 @dataclass(frozen=True)
@@ -29,12 +28,12 @@ class BySmoothedRate(Weighting, name="by_smoothed_rate"):
     communication constraints", IEEE JSTSP 2023.
     """
 
-    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
-    participation: ClassVar[Whose] = "own"
+    reads = "timing"
+    participation = "own"
 
-    undoes_participation: ClassVar[bool] = True
+    undoes_participation = True
 
-    client_rows: ClassVar[tuple[str, ...]] = ("rate", "last")
+    client_rows = ("rate", "last")
 
     beta: float = 0.01
     shares: tuple[float, ...] | None = None
@@ -52,12 +51,9 @@ class BySmoothedRate(Weighting, name="by_smoothed_rate"):
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Begin with new clients now."""
-        del before
         return self._rates.enlarged(state, after, version)
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Weigh by the rates with this round; then note who took part in it."""
         weights, state = super().apply(weights, report, version, state, federation)
         self._rates.note(report.client, version, state)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 from turnout.core.checks import count, known_name, positive, refuse
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights
+from turnout.pieces.base import Weighting, Weights, WithState
 
 Rule = Literal["paper", "algorithm_1", "authors_code"]
 Average = Literal["window", "cumulative", "exponential", "authors_window"]
@@ -46,10 +46,10 @@ class ExpectedStaleness(Weighting, name="expected_staleness"):
     reweighting", 2024.
     """
 
-    reads: ClassVar[Literal["timing", "own", "others"]] = "timing"
+    reads = "timing"
 
-    undoes_participation: ClassVar[bool] = True
-    client_rows: ClassVar[tuple[str, ...]] = ("reports", "total", "mean", "lags")
+    undoes_participation = True
+    client_rows = ("reports", "total", "mean", "lags")
 
     rule: Rule = "paper"
     average: Average = "window"
@@ -74,9 +74,7 @@ class ExpectedStaleness(Weighting, name="expected_staleness"):
             return state | {"mean": torch.zeros(num_clients, dtype=torch.float64)}
         return state | {"lags": torch.zeros((num_clients, self.window), dtype=torch.int64)}
 
-    def apply(
-        self, weights: Weights, report: Report, version: int, state: State, federation: Federation
-    ) -> tuple[Weights, State]:
+    def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Record the staleness of every report; then weigh by the means."""
         self._record(report.client, version - report.version, state)
         mean = self._mean(report.client, state)
