@@ -1,0 +1,74 @@
+"""Files are on the disk before they are moved, and what a killed client has left half written is cleared."""
+
+import os
+
+import pytest
+import torch
+
+from turnout.deployment.client import state as states
+from turnout.deployment.client.state import ClientFolder, Pending
+from turnout.deployment.server import store as stores
+from turnout.deployment.server.store import Store
+from turnout.deployment.wire.format import Assignment
+
+TASK = Assignment(1, 0, "train", 0, "0" * 64, 10, 1.0)
+REPORT = Pending(TASK, b"report", {"w": torch.ones(1, 3)})
+FILES = {"report.safetensors", "memory.safetensors", "task.json"}
+
+
+@pytest.fixture
+def operations(monkeypatch):
+    """What is brought to the disk and what is moved, in order."""
+    done = []
+    for module in (stores, states):
+        monkeypatch.setattr(module, "sync", lambda path: done.append(("sync", path)))
+        monkeypatch.setattr(module, "move", lambda a, b: (done.append(("move", a, b)), os.replace(a, b)))
+    return done
+
+
+def test_what_a_server_moves_is_on_the_disk_before_and_its_place_after(folder, operations):
+    store = Store(folder)
+    path = store.write_model("a" * 64, b"model")
+    assert operations == [("sync", path.with_suffix(".part")), ("move", path.with_suffix(".part"), path)]
+    operations.clear()
+    part, report = store.incoming / "1.part", store.report("b" * 64)
+    part.write_bytes(b"report")
+    store.commit([], [(part, report)])
+    assert operations == [("sync", part), ("move", part, report), ("sync", report.parent)]
+
+
+def test_what_a_client_moves_is_on_the_disk_before_and_its_place_after(folder, operations):
+    kept = ClientFolder(folder / "state")
+    operations.clear()
+    kept.hold(REPORT)
+    part, waiting = kept.folder / "pending.part", kept.folder / "pending"
+    assert operations == [("sync", part), ("move", part, waiting), ("sync", kept.folder)]
+    operations.clear()
+    kept.settle()
+    memory = "memory.safetensors"
+    assert operations == [("move", waiting / memory, kept.folder / memory), ("sync", kept.folder)]
+
+
+def test_what_a_killed_client_has_left_is_cleared(folder):
+    """A report that was half written, and one that was answered but not deleted."""
+    kept = ClientFolder(folder / "state")
+    kept.hold(REPORT)
+    os.replace(kept.folder / "pending/memory.safetensors", kept.folder / "memory.safetensors")
+    (kept.folder / "pending.part").mkdir()
+    (kept.folder / "pending.part/half").write_bytes(b"x")
+    kept.close()
+    again = ClientFolder(folder / "state")
+    assert again.pending is None
+    assert again.memory is not None
+    assert not (again.folder / "pending").exists()
+    again.hold(REPORT)
+    assert {path.name for path in (again.folder / "pending").iterdir()} == FILES
+    assert not (again.folder / "pending.part").exists()
+
+
+def test_a_report_replaces_an_earlier_one(folder):
+    kept = ClientFolder(folder / "state")
+    kept.hold(REPORT)
+    (kept.folder / "pending/left").write_bytes(b"x")
+    kept.hold(REPORT)
+    assert {path.name for path in (kept.folder / "pending").iterdir()} == FILES
