@@ -76,6 +76,7 @@ def test_the_page_is_self_contained_and_small(html):
 
 def test_ids_are_unique_and_every_reference_has_its_target(html):
     page = Page(html)
+    assert "DejaVu" not in html  # the page's own font
     assert len(page.ids) == len(set(page.ids))
     referred = {link[1:] for link in page.loaded if link.startswith("#")} | set(re.findall(r"url\(#([^)]*)\)", html))
     assert referred
