@@ -14,7 +14,7 @@ import pytest
 
 import turnout_cli
 from turnout.algorithms import ALGORITHMS
-from turnout.cli import defaults
+from turnout.algorithms.defaults import Defaults
 from turnout.record import checkpoint
 from turnout.record.query import History
 
@@ -62,7 +62,7 @@ def test_every_algorithm_runs_with_its_defaults_and_ends_with_its_accuracy(algor
     history = History.load(f"runs/{algorithm}-digits-0")
     assert shown == pytest.approx(100 * history.final("test_accuracy"), abs=0.005)
     held = "1,438" if ALGORITHMS[algorithm]().personal is None else "1,442"  # beside tests of all, or of each
-    when = "everyone, pace buffered" if algorithm in defaults.PACES else "markov, pace rounds"
+    when = "everyone, pace buffered" if Defaults.of(ALGORITHMS[algorithm]).pace else "markov, pace rounds"
     assert f"100 clients, {held} training examples, model mlp, availability {when}" in result.stderr
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from turnout.pieces.selection import AllAvailable, Uniform
 from turnout.pieces.server_optimizer.nesterov import ServerNesterov
 from turnout.pieces.weighting import Participation
 from turnout.population import Bernoulli, Cyclic, Markov
+from turnout.protocol.pace import Buffered, Rounds
 from turnout.record.describe import describe
 
 
@@ -309,3 +311,16 @@ def test_numbers_beyond_all_bounds_are_refused(text):
     with pytest.raises(ConfigurationError) as caught:
         Settings.of({"data": {"num_clients": 10}}, override(text)).experiment()
     assert len(str(caught.value)) < 700
+
+
+def test_a_recipe_of_ones_own_brings_the_settings_that_suit_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "import turnout as to\nfrom turnout.algorithms.defaults import Defaults\n"
+        "@Defaults(pace={'name': 'buffered', 'buffer_size': 7}, local={'lr': 0.3}, lr={'digits': 0.03})\n"
+        "def mine(local: to.Sgd | None = None, also=()):\n    return to.fedavg(local, also=also)\n"
+    )
+    made = settings("algorithm=mine.py:mine")
+    assert made.pace() == Buffered(7)
+    assert made.algorithm().local == Sgd(lr=0.3)
+    assert isinstance(settings("algorithm=mine.py:mine", "pace=rounds").pace(), Rounds)

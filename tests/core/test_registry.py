@@ -8,18 +8,24 @@ from importlib.metadata import EntryPoint
 import pytest
 
 import turnout as to
+from turnout import algorithms
 from turnout.cli.completion import PACKAGES
 from turnout.cli.names import ALGORITHMS, AVAILABILITY, LOSSES, MODELS, PACES, SOURCES
 from turnout.core import registry
 from turnout.core.checks import ConfigurationError
 from turnout.core.registry import Family, Registered, names_in_source
+from turnout.pieces import base
+from turnout.pieces.aggregation.mixing import Mixing
 from turnout.pieces.base import Guard
 from turnout.pieces.guard import Clip
+from turnout.pieces.local import Solver, Work
 from turnout.pieces.selection import Uniform
 
 GUARDS = Guard.family
 HALVED = '''
 from dataclasses import dataclass, replace
+from turnout.pieces.aggregation.mixing import Mixing
+from turnout.pieces import base
 from turnout.pieces.base import Guard
 
 @dataclass(frozen=True)
@@ -67,6 +73,16 @@ def test_a_recipe_in_a_file_of_its_own_is_public(built_in):
     assert to.freshly_made is ALGORITHMS["freshly_made"]
     with pytest.raises(AttributeError, match="no attribute 'freshly_maid'"):
         to.freshly_maid  # noqa: B018
+
+
+def test_the_lists_of_names_are_those_that_are_registered():
+    families = [piece.family for piece in vars(base).values() if hasattr(piece, "family")]
+    for family in (*families, Mixing.family, Work.family, Solver.family):
+        for piece in family.values():
+            if piece.__module__.startswith("turnout.pieces."):
+                package = sys.modules[piece.__module__.rpartition(".")[0]]
+                assert any(getattr(package, name) is piece for name in package.__all__), f"{piece} is not in its list"
+    assert {*ALGORITHMS} == {*algorithms.__all__} - {"ALGORITHMS"} <= {*to.__all__}
 
 
 def test_two_built_in_pieces_of_one_name_are_refused(built_in):

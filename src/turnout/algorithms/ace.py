@@ -9,6 +9,7 @@ Reference: Chang et al., "Mitigating participation imbalance bias in asynchronou
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.algorithms.defaults import Defaults
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Mifa
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
@@ -17,6 +18,7 @@ from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
+@Defaults(pace={"name": "buffered", "buffer_size": 1, "starts_with_all": True})
 @ALGORITHMS.register
 def ace(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
     """ACE: ``U_b = Delta_b`` for whoever reports, then ``x <- x + server_lr (1/N) sum_n U_n`` (Algorithm 1).

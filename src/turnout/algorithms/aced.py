@@ -9,6 +9,7 @@ Reference: Chang et al., "Mitigating participation imbalance bias in asynchronou
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.algorithms.defaults import Defaults
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import Aced
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
@@ -17,6 +18,7 @@ from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
+@Defaults(pace={"name": "buffered", "buffer_size": 1, "starts_with_all": True})
 @ALGORITHMS.register
 def aced(
     local: Solver | None = None, *, tau: int = 50, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()

@@ -9,12 +9,14 @@ delays", 2024 (arXiv 2405.10123).
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.algorithms.defaults import Defaults
 from turnout.pieces.aggregation import Area
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.weighting import DivideByClients
 
 
+@Defaults(pace={"name": "buffered"})
 @ALGORITHMS.register
 def area(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> Algorithm:
     """AREA: ``x <- x + (1/N) sum_b (x_b - y_b)``, then ``y_b = x_b``; x_b the model that b arrived at, y_b the one before.

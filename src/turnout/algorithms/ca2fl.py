@@ -9,6 +9,7 @@ ICLR 2024.
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.algorithms.defaults import Defaults
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation import FedVarp
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
@@ -17,6 +18,7 @@ from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
+@Defaults(pace={"name": "buffered", "waits": "always"})
 @ALGORITHMS.register
 def ca2fl(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
     """CA2FL: ``v = h + (1/B) sum_b (Delta_b - h_b)``, ``x <- x + server_lr v``, then ``h_b = Delta_b``, h their mean.

@@ -7,6 +7,7 @@ Liu et al., "Asynchronous local-SGD training for language modeling", 2024 (arXiv
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.algorithms.defaults import Defaults
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import AdamW, Solver
@@ -14,6 +15,7 @@ from turnout.pieces.server_optimizer.nesterov import ServerNesterov
 from turnout.pieces.weighting import ByExamples, DivideByParticipants, DivideBySum
 
 
+@Defaults(local={"solver": "adamw", "weight_decay": 0.1, "keep_state": True})
 @ALGORITHMS.register
 def diloco(
     local: Solver | None = None,

@@ -8,6 +8,7 @@ Reference: Wang et al., "FADAS: towards federated adaptive asynchronous optimiza
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.algorithms.defaults import Defaults
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
@@ -15,6 +16,7 @@ from turnout.pieces.server_optimizer.amsgrad import Delays, ServerAmsgrad
 from turnout.pieces.weighting import DivideByParticipants
 
 
+@Defaults(pace={"name": "buffered"})
 @ALGORITHMS.register
 def fadas(
     local: Solver | None = None,

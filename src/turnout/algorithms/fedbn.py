@@ -6,6 +6,7 @@ Reference: Li et al., "FedBN: federated learning on non-IID features via local b
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.algorithms.defaults import Defaults
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
@@ -14,6 +15,7 @@ from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
+@Defaults(model={"mlp": {"batch_norm": True}})
 @ALGORITHMS.register
 def fedbn(
     local: Solver | None = None,

@@ -7,6 +7,7 @@ attainable", NeurIPS 2025 (arXiv 2503.20117).
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.algorithms.defaults import Defaults
 from turnout.core.schedule import Schedule
 from turnout.pieces.aggregation.tracked_sum import TrackedSum
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
@@ -16,6 +17,7 @@ from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByClients
 
 
+@Defaults(local={"lr": 0.01})
 @ALGORITHMS.register
 def focus(
     local: Solver | None = None, *, server_lr: float | Schedule | None = None, also: tuple[Piece, ...] = ()

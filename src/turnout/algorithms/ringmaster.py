@@ -9,6 +9,7 @@ ICML 2025.
 from __future__ import annotations
 
 from turnout.algorithms.compose import compose
+from turnout.algorithms.defaults import Defaults
 from turnout.core.schedule import Schedule
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
 from turnout.pieces.local import Sgd, Solver
@@ -16,6 +17,7 @@ from turnout.pieces.server_optimizer.sgd import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 
 
+@Defaults(pace={"name": "buffered", "buffer_size": 1, "max_staleness": 9})  # a bound that is to be searched
 @ALGORITHMS.register
 def ringmaster(
     local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()

@@ -1,4 +1,7 @@
-"""What the command line takes where nothing is written: an experiment that suits the data."""
+"""What the command line takes where nothing is written: an experiment that suits the data.
+
+What suits a recipe is declared beside it (`turnout.algorithms.defaults`).
+"""
 
 from __future__ import annotations
 
@@ -23,30 +26,10 @@ ANY: Table = {
 }
 """For all data."""
 
-_LATE = ("fedstaleweight", "fedbuff", "fedasync", "ca2fl", "ace", "aced", "area", "fadas", "rennala", "ringmaster")
-PACES: Mapping[str, str] = dict.fromkeys(_LATE, "buffered")
-"""The pace of algorithms that are about reports that come late."""
-
-_EVERY_REPORT: Table = {"buffer_size": 1, "starts_with_all": True}
-BUFFERS: Mapping[str, Table] = {
-    "ca2fl": {"waits": "always"},
-    "ace": _EVERY_REPORT,
-    "aced": _EVERY_REPORT,
-    "rennala": {"max_staleness": 0},
-    "ringmaster": {"buffer_size": 1, "max_staleness": 9},
-}
-"""Options of the buffer of algorithms that are what they are by it. Ringmaster's bound is to be searched."""
-
 BY_PACE: Mapping[str, Table] = {
     name: {"availability": {"name": "everyone"}, "pace": {"name": name}} for name in ("buffered", "buffered_groups")
 }
 """For each pace. Availability that counts rounds needs ``population.seconds_per_round`` too."""
-
-LATE_STEP_SIZES: Mapping[str, Mapping[str, float]] = {
-    "digits": {"fedstaleweight": 0.1, "fedbuff": 0.2, "fedasync": 0.4}
-}
-"""Local step sizes of algorithms for late reports, by data and algorithm: those of the best test accuracy after 600 steps
-over two seeds, in ``reproductions/fedstaleweight``."""
 
 SPEED: Table = {
     "kind": "delays",
@@ -55,12 +38,6 @@ SPEED: Table = {
     "spread": 1.0,
 }
 """Of clients who report whenever they are done: the fastest of 100 are about 100 times as fast as the slowest."""
-
-LOCAL: Mapping[str, Table] = {
-    "diloco": {"solver": "adamw", "weight_decay": 0.1, "keep_state": True},
-    "focus": {"lr": 0.01},
-}
-"""Local steps of algorithms whose solver or step size is another than that of the data."""
 
 BY_DATA: Mapping[str, Table] = {
     "declared": {"model": {"name": "mlp"}},
@@ -109,9 +86,6 @@ OWN_TESTS: Mapping[str, Table] = {
 
 PERSONAL: Mapping[str, Table] = {"split_logistic": {"personal": "personal"}}
 """Options of algorithms with a personal part, for models of which it is not the head."""
-
-NORMALISED: Mapping[str, tuple[str, Table]] = {"fedbn": ("mlp", {"batch_norm": True})}
-"""Algorithms about normalisations: a model, and what gives it some."""
 
 
 def availability(kind: Callable[..., object], given: Table, data: str) -> Table:

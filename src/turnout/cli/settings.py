@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from turnout.algorithms.defaults import Defaults
 from turnout.cli import defaults, own
 from turnout.cli.layers import merge
 from turnout.cli.names import ALGORITHMS, ALSO, AVAILABILITY, LOSSES, PARTITIONS, SOURCES
@@ -78,9 +79,8 @@ class Settings:
             table = merge({"availability": defaults.availability(kind, table["availability"], data)}, table)
         if "personal" in options_of(_recipe(table["algorithm"])):
             table = merge({"algorithm": defaults.PERSONAL.get(table["model"].get("name"), {})}, table)
-        model, normalised = defaults.NORMALISED.get(table["algorithm"]["name"], ("", {}))
-        if table["model"].get("name") == model:
-            table = merge({"model": normalised}, table)
+        of_model = defaults_of(table["algorithm"]["name"]).model
+        table = merge({"model": of_model.get(table["model"].get("name"), {})}, table)
         settings = cls({"name": own.short(table["algorithm"]["name"]), **table}).with_selection()
         settings.check()
         if own_tests or settings.algorithm().personal is not None:
@@ -284,11 +284,11 @@ def _of_pace(layers: Sequence[Table], pace: str | None, data: str) -> Table:
     def last(section: str) -> str:
         return next((table[section]["name"] for table in reversed(layers) if "name" in table.get(section, {})), "")
 
-    recipe = last("algorithm")
-    table = defaults.BY_PACE.get(last("pace") or pace or defaults.PACES.get(recipe, ""), {})
-    if table and recipe in defaults.BUFFERS:
-        table = merge(table, {"pace": defaults.BUFFERS[recipe]})
-    if table and (lr := defaults.LATE_STEP_SIZES.get(data, {}).get(recipe)):
+    suited = defaults_of(last("algorithm"))
+    table = defaults.BY_PACE.get(last("pace") or pace or suited.pace.get("name", ""), {})
+    if table:
+        table = merge(table, {"pace": {key: value for key, value in suited.pace.items() if key != "name"}})
+    if table and (lr := suited.lr.get(data)):
         table = merge(table, {"local": {"lr": lr}})
     says = any(_says_speed(layer.get("population", {})) for layer in layers)
     return table if says or not table else merge(table, {"population": {"speed": defaults.SPEED}})
@@ -300,7 +300,7 @@ def _local(under: Table, layers: Sequence[Table]) -> Table:
     Those of the data are about SGD, whose step sizes mean nothing to another solver.
     """
     merged = reduce(merge, layers, under)
-    own = defaults.LOCAL.get(merged["algorithm"]["name"], {})
+    own = defaults_of(merged["algorithm"]["name"]).local
     own_local = merged["algorithm"].get("local", {})
     named = {**own, **merged.get("local", {}), **(own_local if isinstance(own_local, Mapping) else {})}.get(
         "solver", "sgd"
@@ -315,6 +315,11 @@ def _says_speed(population: Table) -> bool:
     """Whether a layer says how fast clients are, and not only by how much they differ from the default."""
     speed = population.get("speed", {})
     return "kind" in speed if isinstance(speed, Mapping) else True
+
+
+def defaults_of(name: str) -> Defaults:
+    """Return the settings that a recipe declares, of the package or of one's own; none for a name that is unknown."""
+    return Defaults.of(own.recipe(name) or ALGORITHMS.get(name))
 
 
 def _recipe(table: Table) -> Any:

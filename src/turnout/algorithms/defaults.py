@@ -1,0 +1,50 @@
+"""Settings that suit a recipe, declared beside it: what the command line takes where nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from turnout.pieces.base import Algorithm
+
+Recipe = TypeVar("Recipe", bound=Callable[..., Algorithm])
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Declare the settings that suit a recipe: a decorator, above the one that registers it.
+
+    Args:
+        pace: name and options of the pace; empty for synchronous rounds.
+        local: options of the local solver, in place of those that suit the data.
+        lr: local step sizes by data set, where reports come late.
+        model: options by the model's name, which the recipe needs of it.
+
+    Example:
+        >>> from turnout.algorithms import fedavg
+        >>> @Defaults(pace={"name": "buffered", "buffer_size": 4})
+        ... def impatient(local=None, *, also=()):
+        ...     return fedavg(local, also=also).named("impatient")
+        >>> Defaults.of(impatient).pace
+        {'name': 'buffered', 'buffer_size': 4}
+        >>> Defaults.of(fedavg).pace
+        {}
+    """
+
+    pace: Mapping[str, Any] = field(default_factory=dict)
+    local: Mapping[str, Any] = field(default_factory=dict)
+    lr: Mapping[str, float] = field(default_factory=dict)
+    model: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    _declared: ClassVar[dict[Any, Defaults]] = {}
+
+    def __call__(self, recipe: Recipe) -> Recipe:
+        """Declare these settings for `recipe`, and return it."""
+        self._declared[recipe] = self
+        return recipe
+
+    @classmethod
+    def of(cls, recipe: Callable[..., Any] | None) -> Defaults:
+        """Return what was declared for a recipe; no settings for any other."""
+        return cls._declared.get(recipe, cls())
