@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
@@ -15,25 +14,25 @@ from turnout.protocol.choice import Choice
 from turnout.protocol.pace import Choose
 
 
-class Cohorts(Protocol):
-    """Chooses the cohort of a round."""
+class Cohorts:
+    """Choose the cohort of a round. Whatever a choice does not depend on, it need not override."""
 
     def __call__(self, wanted: Choose, version: int) -> np.ndarray | list[int]:
-        """Return client numbers, ascending; who is in it twice takes part once and counts twice."""
-        ...
+        """Return client numbers, ascending. A client that occurs twice takes part once and counts twice."""
+        raise NotImplementedError
 
     def measured(self, reports: Report) -> None:
-        """Take in what those said who were asked before the choice."""
+        """Choose the next cohort by what clients measured before the choice."""
 
     def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
-        """Choose only those who may take part in the step from a version."""
+        """Choose only clients that may take part in the step from a version."""
 
     def recall(self, record: Callable[[], State]) -> None:
-        """Choose by what the selection has noted of past rounds."""
+        """Choose by what the selection has recorded of past rounds."""
 
 
-class SelectedCohorts:
-    """Cohorts by an algorithm's selection.
+class SelectedCohorts(Cohorts):
+    """Choose cohorts by an algorithm's selection.
 
     Args:
         selection: the algorithm's.
@@ -50,11 +49,11 @@ class SelectedCohorts:
         self._record: Callable[[], State] = dict
 
     def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
-        """Count those who may not as away."""
+        """Treat clients that may not take part as unavailable."""
         self._may = may
 
     def recall(self, record: Callable[[], State]) -> None:
-        """Give it to the selection."""
+        """Pass the record to the selection."""
         self._record = record
 
     def __call__(self, wanted: Choose, version: int) -> np.ndarray:
@@ -72,7 +71,7 @@ class SelectedCohorts:
         return check_cohort(selection, selection.select(candidates), candidates, "select")
 
     def measured(self, reports: Report) -> None:
-        """Choose the next cohort by these."""
+        """Pass the measurements to the selection."""
         self._measured = reports
 
 
@@ -114,7 +113,7 @@ def check_cohort(selection: Selection, cohort: np.ndarray, candidates: Candidate
 
 
 class AvailableCohorts(SelectedCohorts):
-    """Cohorts by an algorithm's selection, of who is there by an availability.
+    """Choose cohorts by an algorithm's selection among the clients that are available.
 
     Args:
         selection: the algorithm's.
@@ -144,8 +143,10 @@ class AvailableCohorts(SelectedCohorts):
         return np.arange(self._choice.availability.num_clients)
 
 
-class RandomCohorts:
-    """Cohorts of so many clients at random, among those who are there and idle.
+class RandomCohorts(Cohorts):
+    """Choose cohorts at random among the clients that are available and idle.
+
+    A limit on participation does not change the choice: a client that may not take part is told so when it reports.
 
     Args:
         choice: how they are drawn.
@@ -165,12 +166,3 @@ class RandomCohorts:
             return self._size(self._choice.there, version, wanted.factor)
         num_clients = self._choice.availability.num_clients
         return self._choice.choose(num_clients if self._size is None else enlarged_size(self._size, wanted.factor))
-
-    def measured(self, reports: Report) -> None:
-        """Nothing depends on measurements here."""
-
-    def allow(self, may: Callable[[np.ndarray, int], np.ndarray]) -> None:
-        """Leave the choice as it is: who may not take part is told so when it reports."""
-
-    def recall(self, record: Callable[[], State]) -> None:
-        """Nothing depends on past rounds here."""

@@ -1,55 +1,46 @@
-"""How much each client had to say: how often it contributed, how late, and with which share of the weights."""
+"""Sum up how much each client contributes: how often, how late, and with which share of the weights."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from turnout.protocol.client_arrays import ClientArrays
 
-class Influence:
+
+class Influence(ClientArrays):
     """Sums over server steps, by client.
 
-    A client's influence is the sum over all steps of its share of the weights, over the number of steps; where all have
-    their fair share it is 1 / N.
+    A client's influence is the sum over all steps of its share of the weights, over the number of steps. With equal shares
+    it is 1 / N.
 
     Args:
         num_clients: N.
     """
 
     def __init__(self, num_clients: int) -> None:
-        self._contributions = np.zeros(num_clients, dtype=np.int64)
-        self._staleness = np.zeros(num_clients, dtype=np.int64)
-        self._shares = np.zeros(num_clients)
+        super().__init__(num_clients, contributions=0, staleness=0, shares=0.0)
 
     def add(self, clients: np.ndarray, staleness: np.ndarray, weights: np.ndarray) -> None:
-        """Add a server step: who was in it, how stale ``[B]``, with which weights ``[B]``; all-zero weights are no step."""
-        np.add.at(self._contributions, clients, 1)
-        np.add.at(self._staleness, clients, staleness)
+        """Add a server step.
+
+        Args:
+            clients: who was in it, int64 ``[B]``.
+            staleness: how stale their reports were, int64 ``[B]``.
+            weights: of their reports, ``[B]``; where all are zero, no shares are added.
+        """
+        np.add.at(self.arrays["contributions"], clients, 1)
+        np.add.at(self.arrays["staleness"], clients, staleness)
         total = np.abs(weights).sum()
         if total > 0:
-            np.add.at(self._shares, clients, np.abs(weights) / total)
-
-    def grow(self, more: int) -> None:
-        """Add clients who have contributed nothing."""
-        self._contributions, self._staleness, self._shares = (
-            np.append(column, np.zeros(more, dtype=column.dtype))
-            for column in (self._contributions, self._staleness, self._shares)
-        )
+            np.add.at(self.arrays["shares"], clients, np.abs(weights) / total)
 
     def columns(self) -> dict[str, np.ndarray]:
-        """``contributions``, ``mean_staleness`` (NaN without any), ``influence`` and ``fair_share``, ``[N]``."""
+        """Return ``contributions``, ``mean_staleness`` (NaN without any), ``influence`` and ``fair_share``, ``[N]``."""
+        contributions, staleness, shares = self.arrays.values()
         with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
             return {
-                "contributions": self._contributions,
-                "mean_staleness": self._staleness / self._contributions,
-                "influence": self._shares / self._shares.sum(),
-                "fair_share": np.full(len(self._shares), 1 / len(self._shares)),
+                "contributions": contributions,
+                "mean_staleness": staleness / contributions,
+                "influence": shares / shares.sum(),
+                "fair_share": np.full(len(shares), 1 / len(shares)),
             }
-
-    def state(self) -> dict[str, np.ndarray]:
-        """All that it carries."""
-        return {"contributions": self._contributions, "staleness": self._staleness, "shares": self._shares}
-
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `state` gave."""
-        self._contributions, self._staleness = state["contributions"].copy(), state["staleness"].copy()
-        self._shares = state["shares"].copy()

@@ -1,0 +1,36 @@
+"""Hold numbers of every client in arrays that grow with the federation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+
+class ClientArrays:
+    """Arrays ``[N]`` by name, a row for each client.
+
+    Args:
+        num_clients: N.
+        **initial: the value of each array for a client of whom nothing is known.
+
+    Attributes:
+        arrays: the arrays, which may be written to.
+    """
+
+    def __init__(self, num_clients: int, **initial: float) -> None:
+        self._initial = initial
+        self.arrays = {name: np.full(num_clients, value) for name, value in initial.items()}
+
+    def grow(self, more: int) -> None:
+        """Add rows for clients of whom nothing is known."""
+        for name, value in self._initial.items():
+            self.arrays[name] = np.append(self.arrays[name], np.full(more, value))
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the arrays."""
+        return dict(self.arrays)
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Take over the arrays that `state` returned, which may have others beside them."""
+        self.arrays = {name: state[name].copy() for name in self._initial}
