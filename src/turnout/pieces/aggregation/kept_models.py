@@ -10,7 +10,6 @@ from turnout.core.checks import ConfigurationError, positive
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
 from turnout.pieces.base import Aggregation, Slots, Weights, WithState
-from turnout.pieces.selection import WithReplacement
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,10 @@ class KeptModels(Aggregation, name="kept_models"):
                 f"clients correct their steps by the server's mean of what they keep ({', '.join(algorithm.keeps)}), which "
                 "is about one model, and KeptModels has every client go on from one of its own: leave the correction out"
             )
-        if isinstance(algorithm.selection, WithReplacement):
+        if algorithm.selection.repeats:
             raise ConfigurationError(
-                "WithReplacement draws a client twice, but of the model that it goes on from it has one: write Uniform(10)"
+                f"{type(algorithm.selection).__name__} draws a client twice, but of the model that it goes on from "
+                "it has one: write Uniform(10)"
             )
 
     def apply(self, weights: Weights, report: Report, state: State, federation: Federation) -> WithState:

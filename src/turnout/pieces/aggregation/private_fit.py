@@ -59,7 +59,7 @@ def check_weights(algorithm: Slots) -> None:
     """Refuse weights in which the data of other clients show."""
     *chain, last = algorithm.weighting
     for piece in algorithm.weighting:
-        if isinstance(piece, DivideByCurvature) and piece.reads == "others":
+        if isinstance(piece, DivideByCurvature):
             raise ConfigurationError(
                 "PrivateSum: DivideByCurvature divides by a sum of losses and lengths, which have no bound and no noise: add "
                 "DivideByNoisyCurvature with the same q and lr, which goes in its place"

@@ -1,14 +1,13 @@
-"""How often clients take part, as F3AST smooths it: a number for each, settled when it is looked at."""
+"""Smoothed rates of participation, as F3AST has them, and the shares of clients in the objective."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, positive, refuse
 from turnout.core.types import Federation, State
+from turnout.pieces.base.stateful import Stateful
 
 
 def check_shares(shares: tuple[float, ...]) -> None:
@@ -33,63 +32,62 @@ def new_clients_without_shares(shares: tuple[float, ...]) -> ConfigurationError:
     )
 
 
-@dataclass(frozen=True)
-class SmoothedRates:
-    """``r_k <- (1 - beta) r_k + beta 1{k takes part}`` in every round, from ``r_k = 1/N``.
+class SmoothedRates(Stateful):
+    """Base of pieces that go by ``r_k <- (1 - beta) r_k + beta 1{k takes part}`` in every round, from ``r_k = 1/N``.
 
-    The rounds in which a client is away are made up for when it is asked for, so that they cost nothing.
+    A piece that derives from it has the options `beta`, how much of r the present round is, in (0, 1], and `shares`, what
+    each client counts in the objective (p; None is 1/N each). It also says ``client_rows = ("rate", "last")``.
 
     State: ``rate [N]`` (r after the round ``last``, float64) and ``last [N]`` (int64, -1 before the first).
-
-    Args:
-        beta: how much of r the present round is, in (0, 1].
-        shares: p, what each client counts in the objective; None is 1/N each.
-
-    Raises:
-        ConfigurationError: for a beta outside (0, 1], or shares that are not positive numbers which sum to 1.
     """
 
-    beta: float = 0.01
-    shares: tuple[float, ...] | None = None
+    beta: float
+    shares: tuple[float, ...] | None
 
-    def __post_init__(self) -> None:
+    def check_rates(self) -> None:
+        """Refuse a beta outside (0, 1], and shares that are not positive numbers which sum to 1."""
         positive("beta", self.beta)
         if self.beta > 1:
             raise refuse("beta", given=self.beta, needed="a number > 0 and <= 1")
         if self.shares is not None:
             check_shares(self.shares)
 
-    def first(self, federation: Federation) -> State:
+    def init(self, federation: Federation) -> State:
         """Return the rates before the first round."""
         n = federation.num_clients
         if self.shares is not None:
             check_number_of_shares(self.shares, n)
         return {"rate": torch.full((n,), 1.0 / n, dtype=torch.float64), "last": torch.full((n,), -1)}
 
-    def enlarged(self, state: State, after: Federation, version: int) -> State:
+    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Return the rates with those of new clients, whose first round is the present one."""
         if self.shares is not None:
             raise new_clients_without_shares(self.shares)
-        fresh, before = self.first(after), len(state["rate"])
+        fresh, n = self.init(after), before.num_clients
         fresh["last"].fill_(version - 1)
-        rate = torch.where(state["last"] < 0, fresh["rate"][:before], state["rate"])  # who never took part: 1/N of all
-        return {name: torch.cat([old, fresh[name][before:]]) for name, old in (state | {"rate": rate}).items()}
+        # A client that never took part still has 1/N, of the larger N; the rates of others go on as they are.
+        rate = torch.where(state["last"] < 0, fresh["rate"][:n], state["rate"])
+        return {name: torch.cat([old, fresh[name][n:]]) for name, old in (state | {"rate": rate}).items()}
 
     def share(self, clients: np.ndarray, num_clients: int) -> np.ndarray:
         """Return p of these clients."""
         return np.full(len(clients), 1.0 / num_clients) if self.shares is None else np.asarray(self.shares)[clients]
 
-    def before(self, clients: np.ndarray, version: int, state: State) -> np.ndarray:
-        """Return r of these clients before the round that begins with a version, float64 ``[n]``."""
+    def rate_before(self, clients: np.ndarray, version: int, state: State) -> np.ndarray:
+        """Return r of these clients before the round that begins with a version, float64 ``[n]``.
+
+        The state is that of a client's last round. Each round away multiplies r by 1 - beta, so all of them are one power,
+        and a round costs nothing for clients who are away.
+        """
         away = version - 1 - state["last"].numpy()[clients]
         return state["rate"].numpy()[clients] * (1.0 - self.beta) ** away
 
-    def after(self, clients: np.ndarray, version: int, state: State) -> np.ndarray:
+    def rate_after(self, clients: np.ndarray, version: int, state: State) -> np.ndarray:
         """Return r of these clients, who take part in the round, when it is over."""
-        return (1.0 - self.beta) * self.before(clients, version, state) + self.beta
+        return (1.0 - self.beta) * self.rate_before(clients, version, state) + self.beta
 
     def note(self, clients: np.ndarray, version: int, state: State) -> None:
-        """Write down who took part in the round."""
+        """Record who took part in the round, in place."""
         clients = np.unique(clients)
-        rates = self.after(clients, version, state)
+        rates = self.rate_after(clients, version, state)
         state["rate"].numpy()[clients], state["last"].numpy()[clients] = rates, version

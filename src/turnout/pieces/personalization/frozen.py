@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from turnout.core.checks import ConfigurationError, known_name
 from turnout.pieces.base import Correction, Local, Slots
 from turnout.pieces.personalization.base import OnOwnPart
-from turnout.pieces.personalization.partial import Columns, Personal
+from turnout.pieces.personalization.partial import Columns, PartialModel
 
 TUNES = ("all", "head")
 """What clients fine-tune."""
 
 
 @dataclass(frozen=True)
-class Frozen(Personal, name="frozen"):
+class Frozen(PartialModel, name="frozen"):
     """A part of the model, the same for all, stays as it was drawn: ``v_i = v^0``. Only ``u`` is trained and sent (FedBABU).
 
     A client is served by the shared body and the first head. Clients who never trained (``unseen_clients``) fine-tune it
@@ -35,9 +35,6 @@ class Frozen(Personal, name="frozen"):
     """
 
     parameters: str | tuple[str, ...] | Callable[[str], bool] = "head"
-    lr_factor: float = field(default=1.0, init=False, repr=False)
-    outer_lr: float = field(default=1.0, init=False, repr=False)
-    alternate: float = field(default=0.0, init=False, repr=False)
     adaptation_steps: int | tuple[int, ...] = 5
     tunes: str = "all"
 
@@ -61,4 +58,4 @@ class Frozen(Personal, name="frozen"):
 
     def adapting(self, local: Local, steps: int) -> Local:
         """Return the rule by which a client fine-tunes the whole model, or the head alone."""
-        return OnOwnPart(local.tuning(steps), ()) if self.tunes == "all" else super().adapting(local, steps)
+        return OnOwnPart(local.tuning(steps), () if self.tunes == "all" else (Columns(1.0, 1.0),))

@@ -28,73 +28,30 @@ _NORMS = (
 )
 
 
-@dataclass(frozen=True)
-class Personal(Personalization, name="personal"):
-    """Some parameters are personal: minimise ``(1/n) sum_i f_i(u, v_i)`` over a shared u and everyone's own v_i (eq. 1).
+class PartialModel(Personalization):
+    """Base class: some parameters of the model are not shared, those that `parameters` names.
 
-    A client trains u and v_i side by side with whatever the local rule is, sends the update of u alone, and keeps
-    ``v_i <- (1 - outer_lr) v_i + outer_lr v_i'`` for itself (FedAvg-P, Algorithm 1, line 9); v_i starts from the model's
-    first parameters. Measurements are about both, and of those that are vectors the shared part is sent. A client whose
-    report would be dropped, or whose own part is no longer finite, keeps the v_i that it had.
-
-    Args:
-        parameters: which are personal: one of `KINDS`, a pattern of their names such as ``"output.*"``, several of these, or
-            a function that says of a name whether it is.
-        lr_factor: the personal part's step size is so many times the local rule's (``gamma_v / gamma_u``).
-        outer_lr: eta_v; 1 keeps what the local steps led to.
-        alternate: the share of each client's local steps, rounded down, that go to v_i alone, before the others go to u
-            alone (FedAlt); 0 moves both in every step (FedSim).
-        adaptation_steps: local steps on v_i alone that clients who never trained may do before they are judged. Chen et
-            al. judge no such clients. Several numbers k, such as ``(1, 5, 20)``, give columns of the last round for each,
-            ``unseen_after_k_test_accuracy`` and alike; a single one gives ``unseen_test_accuracy``.
-
-    Raises:
-        ConfigurationError: for numbers out of range, and, of an algorithm, for momentum or Adam with `alternate`, Adam with
-            an `lr_factor`, and with ``"all"`` for rules about updates, of which there are none.
-
-    References: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization";
-    Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
+    A piece that derives from it has the options `parameters` and `adaptation_steps` of `Personal`.
     """
 
-    parameters: str | tuple[str, ...] | Callable[[str], bool] = "head"
-    lr_factor: float = 1.0
-    outer_lr: float = 1.0
-    alternate: float = 0.0
-    adaptation_steps: int | tuple[int, ...] = 5
+    parameters: str | tuple[str, ...] | Callable[[str], bool]
 
     def __post_init__(self) -> None:
-        given = self.parameters
-        if not callable(given) and (
-            not given
-            or not all(isinstance(part, str) and part for part in ((given,) if isinstance(given, str) else given))
-        ):
+        patterns = (self.parameters,) if isinstance(self.parameters, str) else self.parameters
+        if not callable(patterns) and not (patterns and all(isinstance(part, str) and part for part in patterns)):
             raise refuse(
                 "parameters",
-                given=given,
+                given=self.parameters,
                 needed=f"one of {', '.join(KINDS)}, patterns of parameters' names, or a function of a name",
             )
-        positive("lr_factor", self.lr_factor)
-        positive("outer_lr", self.outer_lr)
-        probability("alternate", self.alternate)
         check_steps(self.adaptation_steps)
 
     def fits(self, algorithm: Slots) -> None:
-        """Refuse what would keep moving a part that is frozen, and rules about updates where nothing is sent."""
-        if self.alternate and algorithm.local.adapts:
-            what = "momentum the velocity" if hasattr(algorithm.local, "momentum") else "Adam the mean gradient"
-            raise ConfigurationError(
-                f"with {what} of one part would move it on while the other part's steps are due: use Sgd without momentum, "
-                "or alternate=0"
-            )
-        if self.lr_factor != 1.0 and algorithm.local.normalises:
-            raise ConfigurationError(
-                f"lr_factor={self.lr_factor} multiplies the gradients of the personal part, and a step of "
-                f"{type(algorithm.local).__name__} is as long whatever the gradient's length is: use Sgd, or lr_factor=1"
-            )
+        """Refuse rules about updates where nothing is sent."""
         if self.parameters == "all" and (idle := _rules_about_updates(algorithm)):
             raise ConfigurationError(
-                f"with Personal('all') no update is ever sent, so there is nothing for {idle} to act on: leave it out, or "
-                "share some of the parameters"
+                f"with {type(self).__name__}('all') no update is ever sent, so there is nothing for {idle} to act on: leave "
+                "it out, or share some of the parameters"
             )
 
     def chosen(self, module: nn.Module) -> frozenset[str]:
@@ -136,6 +93,62 @@ class Personal(Personalization, name="personal"):
         """Return the report without anything personal, and the update of the personal part, ``[B, P_v]``."""
         seen = {name: value[:, :num_shared] if value.dim() > 1 else value for name, value in report.seen.items()}
         return replace(report, delta=report.delta[:, :num_shared], seen=seen), report.delta[:, num_shared:]
+
+
+@dataclass(frozen=True)
+class Personal(PartialModel, name="personal"):
+    """Some parameters are personal: minimise ``(1/n) sum_i f_i(u, v_i)`` over a shared u and everyone's own v_i (eq. 1).
+
+    A client trains u and v_i side by side with whatever the local rule is, sends the update of u alone, and keeps
+    ``v_i <- (1 - outer_lr) v_i + outer_lr v_i'`` for itself (FedAvg-P, Algorithm 1, line 9); v_i starts from the model's
+    first parameters. Measurements are about both, and of those that are vectors the shared part is sent. A client whose
+    report would be dropped, or whose own part is no longer finite, keeps the v_i that it had.
+
+    Args:
+        parameters: which are personal: one of `KINDS`, a pattern of their names such as ``"output.*"``, several of these, or
+            a function that says of a name whether it is.
+        lr_factor: the personal part's step size is so many times the local rule's (``gamma_v / gamma_u``).
+        outer_lr: eta_v; 1 keeps what the local steps led to.
+        alternate: the share of each client's local steps, rounded down, that go to v_i alone, before the others go to u
+            alone (FedAlt); 0 moves both in every step (FedSim).
+        adaptation_steps: local steps on v_i alone that clients who never trained may do before they are judged. Chen et
+            al. judge no such clients. Several numbers k, such as ``(1, 5, 20)``, give columns of the last round for each,
+            ``unseen_after_k_test_accuracy`` and alike; a single one gives ``unseen_test_accuracy``.
+
+    Raises:
+        ConfigurationError: for numbers out of range, and, of an algorithm, for momentum or Adam with `alternate`, Adam with
+            an `lr_factor`, and with ``"all"`` for rules about updates, of which there are none.
+
+    References: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization";
+    Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
+    """
+
+    parameters: str | tuple[str, ...] | Callable[[str], bool] = "head"
+    lr_factor: float = 1.0
+    outer_lr: float = 1.0
+    alternate: float = 0.0
+    adaptation_steps: int | tuple[int, ...] = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("lr_factor", self.lr_factor)
+        positive("outer_lr", self.outer_lr)
+        probability("alternate", self.alternate)
+
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse local rules by which the two parts would not move as they are to."""
+        if self.alternate and algorithm.local.adapts:
+            what = "momentum the velocity" if hasattr(algorithm.local, "momentum") else "Adam the mean gradient"
+            raise ConfigurationError(
+                f"with {what} of one part would move it on while the other part's steps are due: use Sgd without momentum, "
+                "or alternate=0"
+            )
+        if self.lr_factor != 1.0 and algorithm.local.normalises:
+            raise ConfigurationError(
+                f"lr_factor={self.lr_factor} multiplies the gradients of the personal part, and a step of "
+                f"{type(algorithm.local).__name__} is as long whatever the gradient's length is: use Sgd, or lr_factor=1"
+            )
+        super().fits(algorithm)
 
     def adapting(self, local: Local, steps: int) -> Local:
         """Return the rule by which a client that never trained fits its own part to its data, the shared part frozen."""

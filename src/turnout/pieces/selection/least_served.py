@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from turnout.core.types import Federation, Report, State
+from turnout.core.types import Report, State
 from turnout.pieces.base import SmoothedRates
 from turnout.pieces.selection.by_record import ByRecord
 
 
 @dataclass(frozen=True)
-class LeastServed(ByRecord, name="least_served"):
+class LeastServed(SmoothedRates, ByRecord, name="least_served"):
     """The cohort is the `cohort_size` available clients with the largest ``p_k / r_k``: those by whom variance falls most.
 
     r_k is how often client k takes part, smoothed (`SmoothedRates`), and the variance that the choice of cohorts adds to an
@@ -42,24 +41,12 @@ class LeastServed(ByRecord, name="least_served"):
     shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        SmoothedRates(self.beta, self.shares)  # which refuses what is no smoothing
-
-    @cached_property
-    def _rates(self) -> SmoothedRates:
-        return SmoothedRates(self.beta, self.shares)
-
-    def init(self, federation: Federation) -> State:
-        """Everybody has taken part equally often."""
-        return self._rates.first(federation)
-
-    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Begin with new clients now."""
-        return self._rates.enlarged(state, after, version)
+        ByRecord.__post_init__(self)
+        self.check_rates()
 
     def rank(self, clients: np.ndarray, version: int, record: State) -> np.ndarray:
         """Return ``r_k / p_k``."""
-        return self._rates.before(clients, version, record) / self._rates.share(clients, len(record["rate"]))
+        return self.rate_before(clients, version, record) / self.share(clients, len(record["rate"]))
 
     def new(self, clients: np.ndarray, record: State) -> np.ndarray:
         """Return who never took part, where all clients count alike: their r is equal, and lower than that of any other."""
@@ -69,5 +56,5 @@ class LeastServed(ByRecord, name="least_served"):
 
     def apply(self, report: Report, version: int, state: State) -> State:
         """Note who took part."""
-        self._rates.note(report.client, version, state)
+        self.note(report.client, version, state)
         return state

@@ -37,14 +37,24 @@ class WithReplacement(Selection, name="with_replacement"):
 
 
 @dataclass(frozen=True)
-class TwoCohorts(WithReplacement, name="two_cohorts"):
+class TwoCohorts(Selection, name="two_cohorts"):
     """Two independent multisets of `cohort_size` draws: S_1 trains, S_2 only sends gradients (FOLB, Algorithm 2).
 
     Args:
         cohort_size: draws for each of the two (K).
     """
 
+    repeats = True
     measurements = (StartGradient(),)
+
+    cohort_size: int = 10
+
+    def __post_init__(self) -> None:
+        count("cohort_size", self.cohort_size)
+
+    def select(self, candidates: Candidates) -> np.ndarray:
+        """Return the draws of S_1, ascending, int64 ``[K]``."""
+        return uniform_draws(candidates, self.cohort_size, "selection")
 
     def measuring(self, candidates: Candidates) -> np.ndarray:
         """Return the draws of S_2, ascending, int64 ``[K]``."""

@@ -10,7 +10,7 @@ from turnout.core.checks import ConfigurationError, not_negative
 from turnout.core.device import to_device
 from turnout.core.schedule import Schedule, check_step_size, step_size
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Normaliser, Slots, Weights, WithState
+from turnout.pieces.base import Normaliser, Slots, Weighting, Weights, WithState
 
 _LEAST = 1e-10  # added to losses, because a loss of 0 has no power below 0
 
@@ -44,32 +44,39 @@ class DivideByCurvature(Normaliser, name="divide_by_curvature"):
         check_step_size("lr", self.lr)
 
     def fits(self, algorithm: Slots) -> None:
-        """Gamma turns updates into gradients, so it must be the one that made the updates."""
-        if algorithm.local.normalises:
-            raise ConfigurationError(
-                f"q-FFL divides updates by the clients' step size to have their gradients, and a step of "
-                f"{type(algorithm.local).__name__} is as long whatever the gradient's length is: use Sgd"
-            )
-        if (local := getattr(algorithm.local, "lr", self.lr)) != self.lr:
-            raise ConfigurationError(
-                f"q-FFL divides updates by the clients' step size, {local} here, but {type(self).__name__} has lr={self.lr}: "
-                f"write {type(self).__name__}(lr={local})"
-            )
+        """Refuse another step size than the one that made the updates: gamma turns updates into gradients."""
+        check_gamma(self, self.lr, algorithm)
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Multiply by the power of the loss, and divide by the sum of the curvatures."""
-        loss = self._loss(report)
+        loss = losses(report)
         relative = loss / loss.max()  # without it, high powers overflow
         power = weights * relative**self.q
-        curvature = power * (1.0 + self._relative_curvature(report, loss))
+        curvature = power * (1.0 + relative_curvature(self.q, self.lr, report, loss))
         total = curvature.sum()
         return (power / total).where(total > 0, 0.0), state
 
-    def _loss(self, report: Report) -> torch.Tensor:
-        """F_b, ``[B]``."""
-        return report.seen["start_loss"].double().clamp(min=0.0) + _LEAST
 
-    def _relative_curvature(self, report: Report, loss: torch.Tensor) -> torch.Tensor:
-        """``q ||Delta_b||^2 / (gamma F_b)``, ``[B]``."""
-        lr = to_device(step_size(self.lr, report.version), loss.device, loss.dtype)
-        return self.q * report.updates.norms().square() / (lr * loss)
+def check_gamma(piece: Weighting, lr: float | Schedule, algorithm: Slots) -> None:
+    """Refuse a step size of q-FFL other than that of the local rule, and rules whose steps do not grow with the gradient."""
+    if algorithm.local.normalises:
+        raise ConfigurationError(
+            f"q-FFL divides updates by the clients' step size to have their gradients, and a step of "
+            f"{type(algorithm.local).__name__} is as long whatever the gradient's length is: use Sgd"
+        )
+    if (local := getattr(algorithm.local, "lr", lr)) != lr:
+        name = type(piece).__name__
+        raise ConfigurationError(
+            f"q-FFL divides updates by the clients' step size, {local} here, but {name} has lr={lr}: write {name}(lr={local})"
+        )
+
+
+def losses(report: Report) -> torch.Tensor:
+    """Return F_b, float64 ``[B]``, > 0."""
+    return report.seen["start_loss"].double().clamp(min=0.0) + _LEAST
+
+
+def relative_curvature(q: float, lr: float | Schedule, report: Report, loss: torch.Tensor) -> torch.Tensor:
+    """Return ``q ||Delta_b||^2 / (gamma F_b)``, float64 ``[B]``: by how much h_b exceeds ``F_b^q``, relatively."""
+    gamma = to_device(step_size(lr, report.version), loss.device, loss.dtype)
+    return q * report.updates.norms().square() / (gamma * loss)

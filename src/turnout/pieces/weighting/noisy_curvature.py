@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
-from turnout.core.checks import positive
+from turnout.core.checks import not_negative
+from turnout.core.schedule import Schedule, check_step_size
 from turnout.core.types import Federation, Report, State
-from turnout.pieces.base import Weighting, Weights, WithState
-from turnout.pieces.weighting.fairness import DivideByCurvature
-from turnout.pieces.weighting.noisy_sum import sum_of_good
-from turnout.pieces.weighting.normalise import ByOneNumber
-from turnout.privacy.accounting import Release, check_deviation
-from turnout.privacy.noise import gaussian
+from turnout.pieces.base import Slots, Weights, WithState
+from turnout.pieces.weighting.fairness import check_gamma, losses, relative_curvature
+from turnout.pieces.weighting.noisy_sum import NoisyDivisor
 
 
 @dataclass(frozen=True)
-class DivideByNoisyCurvature(DivideByCurvature, ByOneNumber, name="divide_by_noisy_curvature"):
+class DivideByNoisyCurvature(NoisyDivisor, name="divide_by_noisy_curvature"):
     """Divide by a noised sum of the curvatures h_b of `DivideByCurvature`, each of them at most `most`.
 
     ::
@@ -41,35 +37,28 @@ class DivideByNoisyCurvature(DivideByCurvature, ByOneNumber, name="divide_by_noi
     Reference: Li et al., "Fair resource allocation in federated learning", ICLR 2020.
     """
 
-    replaces_state = True
-
-    divisor_is_public = True
     reads = "own"
-    factors = Weighting.factors  # none: a bound is no factor that all reports have in common
+    needs = ("start_loss",)
 
+    q: float = 1.0
+    lr: float | Schedule = 0.1
     most: float = 4.0
     noise_multiplier: float = 3.0
     least: float = 4.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("most", "least"):
-            positive(name, getattr(self, name))
-        check_deviation("noise_multiplier", self.noise_multiplier)
+        not_negative("q", self.q)
+        check_step_size("lr", self.lr)
 
-    def release(self) -> Release:
-        """Return what the accountant has to know."""
-        return Release(self.noise_multiplier)
-
-    def init(self, federation: Federation) -> State:
-        """Return no release yet."""
-        return {"releases": torch.tensor(0)}
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse another step size than the one that made the updates."""
+        check_gamma(self, self.lr, algorithm)
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Divide by the noised sum."""
-        release, loss = int(state["releases"]), self._loss(report)
-        slope = 1.0 + self._relative_curvature(report, loss)  # h_b / (w_b F_b^q)
-        bounded = (weights * loss**self.q * slope).nan_to_num(0.0).clamp(-self.most, self.most)
-        noise = self.most * self.noise_multiplier * gaussian("noise of the divisor", federation, release, 1).double()
-        divisor = (sum_of_good(bounded, report) + noise.to(weights.device)).clamp(min=self.least)
-        return bounded / slope / divisor, {"releases": torch.tensor(release + 1)}
+        loss = losses(report)
+        slope = 1.0 + relative_curvature(self.q, self.lr, report, loss)  # h_b / (w_b F_b^q)
+        bounded = self.bounded(weights * loss**self.q * slope)
+        divisor, state = self.noisy_divisor(bounded, report, state, federation)
+        return bounded / slope / divisor, state

@@ -1,4 +1,4 @@
-"""A divisor that differential privacy allows: a sum of bounded weights, and noise."""
+"""Divisors that differential privacy allows: a sum of bounded numbers, and noise."""
 
 from __future__ import annotations
 
@@ -15,31 +15,21 @@ from turnout.privacy.accounting import Release, check_deviation
 from turnout.privacy.noise import gaussian
 
 
-@dataclass(frozen=True)
-class DivideByNoisySum(ByOneNumber, name="divide_by_noisy_sum"):
-    """``w_b <- min(w_b, most) / max(sum_b min(w_b, most) + most z y, least)``, y a Gaussian number of each step.
+class NoisyDivisor(ByOneNumber):
+    """Base of normalisers that divide by ``max(sum_b v_b + most z y, least)``, each client's v_b at most `most`.
 
-    Negative weights are bounded likewise, by -most.
+    y is a Gaussian number of each step. What the sum costs is counted together with the noise of `PrivateSum`.
 
-    It goes in the place of MaxFL's divisor, which is a sum over the clients' losses: one client adds at most `most` to it.
-    What it costs is counted together with the noise of `PrivateSum`.
-
-    Args:
-        most: bound of one weight; of MaxFL's q, 1/4 is the largest there is.
-        noise_multiplier: z.
-        least: the smallest divisor; noise may make a sum negative.
-
-    State: ``releases []``, int64.
+    State: ``releases []``, int64: how many sums were noised, which the noise of the next one follows from.
     """
 
     replaces_state = True
-
     divisor_is_public = True
     factors = Weighting.factors  # none: a bound is no factor that all reports have in common
 
-    most: float = 0.25
-    noise_multiplier: float = 3.0
-    least: float = 0.25
+    most: float
+    noise_multiplier: float
+    least: float
 
     def __post_init__(self) -> None:
         for name in ("most", "least"):
@@ -54,14 +44,47 @@ class DivideByNoisySum(ByOneNumber, name="divide_by_noisy_sum"):
         """Return no release yet."""
         return {"releases": torch.tensor(0)}
 
+    def bounded(self, values: torch.Tensor) -> torch.Tensor:
+        """Return numbers within `most`; NaN, of a report that is not counted, is 0."""
+        return values.nan_to_num(0.0).clamp(-self.most, self.most)
+
+    def noisy_divisor(
+        self, bounded: torch.Tensor, report: Report, state: State, federation: Federation
+    ) -> tuple[torch.Tensor, State]:
+        """Return the noised sum of what reports add to the divisor, float64 ``[]``, and the state afterwards.
+
+        A report that held NaN or infinity adds nothing, as one of a client without data, so that both are neighbours.
+        """
+        release = int(state["releases"])
+        noise = self.most * self.noise_multiplier * gaussian("noise of the divisor", federation, release, 1).double()
+        if report.good is not None:
+            bounded = bounded.where(to_device(report.good, bounded.device), 0.0)
+        divisor = (bounded.sum() + noise.to(bounded.device)).clamp(min=self.least)
+        return divisor, {"releases": torch.tensor(release + 1)}
+
+
+@dataclass(frozen=True)
+class DivideByNoisySum(NoisyDivisor, name="divide_by_noisy_sum"):
+    """``w_b <- min(w_b, most) / max(sum_b min(w_b, most) + most z y, least)``, y a Gaussian number of each step.
+
+    Negative weights are bounded likewise, by -most.
+
+    It goes in the place of MaxFL's divisor, which is a sum over the clients' losses: one client adds at most `most` to it.
+
+    Args:
+        most: bound of one weight; of MaxFL's q, 1/4 is the largest there is.
+        noise_multiplier: z.
+        least: the smallest divisor; noise may make a sum negative.
+
+    State: ``releases []``, int64.
+    """
+
+    most: float = 0.25
+    noise_multiplier: float = 3.0
+    least: float = 0.25
+
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Divide by the noised sum."""
-        release, bounded = int(state["releases"]), weights.nan_to_num(0.0).clamp(-self.most, self.most)
-        noise = self.most * self.noise_multiplier * gaussian("noise of the divisor", federation, release, 1).double()
-        divisor = (sum_of_good(bounded, report) + noise.to(weights.device)).clamp(min=self.least)
-        return bounded / divisor, {"releases": torch.tensor(release + 1)}
-
-
-def sum_of_good(values: torch.Tensor, report: Report) -> torch.Tensor:
-    """Return the sum of what reports add to a divisor, ``[B]``; a report that held NaN or infinity adds nothing."""
-    return values.sum() if report.good is None else values.where(to_device(report.good, values.device), 0.0).sum()
+        weights = self.bounded(weights)
+        divisor, state = self.noisy_divisor(weights, report, state, federation)
+        return weights / divisor, state

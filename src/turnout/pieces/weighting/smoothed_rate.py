@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 
@@ -12,7 +11,7 @@ from turnout.pieces.base import SmoothedRates, Weighting, Weights, WithState
 
 
 @dataclass(frozen=True)
-class BySmoothedRate(Weighting, name="by_smoothed_rate"):
+class BySmoothedRate(SmoothedRates, Weighting, name="by_smoothed_rate"):
     """``w_b <- w_b p_b / r_b``; r_b is how often client b takes part, the present round included (`SmoothedRates`).
 
     State: ``rate [N]`` and ``last [N]``.
@@ -22,7 +21,7 @@ class BySmoothedRate(Weighting, name="by_smoothed_rate"):
         shares: p, what each client counts in the objective; None is 1/N each.
 
     Raises:
-        ConfigurationError: those of `SmoothedRates`.
+        ConfigurationError: for a beta outside (0, 1], or shares that are not positive numbers which sum to 1.
 
     Reference: Ribero, Vikalo and de Veciana, "Federated learning under intermittent client availability and time-varying
     communication constraints", IEEE JSTSP 2023.
@@ -39,27 +38,15 @@ class BySmoothedRate(Weighting, name="by_smoothed_rate"):
     shares: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        SmoothedRates(self.beta, self.shares)  # which refuses what is no smoothing
-
-    @cached_property
-    def _rates(self) -> SmoothedRates:
-        return SmoothedRates(self.beta, self.shares)
-
-    def init(self, federation: Federation) -> State:
-        """Everybody has taken part equally often."""
-        return self._rates.first(federation)
-
-    def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
-        """Begin with new clients now."""
-        return self._rates.enlarged(state, after, version)
+        self.check_rates()
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Weigh by the rates with this round; then note who took part in it."""
         weights, state = super().apply(weights, report, version, state, federation)
-        self._rates.note(report.client, version, state)
+        self.note(report.client, version, state)
         return weights, state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
         """``p / r`` of those who are there."""
-        share = self._rates.share(report.client, federation.num_clients)
-        return torch.from_numpy(share / self._rates.after(report.client, version, state))
+        share = self.share(report.client, federation.num_clients)
+        return torch.from_numpy(share / self.rate_after(report.client, version, state))
