@@ -14,9 +14,9 @@ from turnout import ConfigurationError
 from turnout.comparison import RunsFailed
 from turnout.comparison.study import FILE, Study, corners, space_of
 from turnout.core.checks import CheckpointError
+from turnout.reporting.grid import Search
 from turnout.reporting.measure import Measure
 from turnout.reporting.range import Range
-from turnout.reporting.search import Search
 from turnout.reporting.sweep_page import edge_note, write_sweep
 
 SPACE = {"lr": Range(1e-4, 1.0, log=True), "steps": Range(1, 9), "rule": ["a", None, (4, 2)]}

@@ -9,9 +9,9 @@ from scipy import stats
 
 from turnout.record.query import History
 from turnout.reporting import comparison, csv, html, latex, markdown
-from turnout.reporting.column import COLUMNS, Measured, margin
+from turnout.reporting.column import COLUMNS
 from turnout.reporting.records import RunRecord
-from turnout.reporting.student import quantile
+from turnout.reporting.statistics import Measured, margin, quantile
 
 
 def rows(values):

@@ -9,8 +9,7 @@ from scipy import stats
 from turnout.record.query import History
 from turnout.reporting import RunRecord, comparison, csv, markdown
 from turnout.reporting.column import Gap
-from turnout.reporting.paired import gap
-from turnout.reporting.student import p_value
+from turnout.reporting.statistics import gap, p_value
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 10, 29])

@@ -5,8 +5,13 @@ What suits a recipe is declared beside it (`turnout.algorithms.defaults`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 
+from turnout.algorithms.defaults import Defaults
+from turnout.cli import own
+from turnout.cli.layers import merge
+from turnout.cli.names import ALGORITHMS
 from turnout.cli.options import Table, options_of
 
 _DIRICHLET = {"partition": {"name": "dirichlet", "alpha": 0.1}, "empty": "drop"}
@@ -88,12 +93,55 @@ PERSONAL: Mapping[str, Table] = {"split_logistic": {"personal": "personal"}}
 """Options of algorithms with a personal part, for models of which it is not the head."""
 
 
-def availability(kind: Callable[..., object], given: Table, data: str) -> Table:
-    """Participation that depends on labels, FedAU's setting, for every pattern that has rates and is not given them.
+def availability(kind: Callable[..., object], options: Table, data: str) -> Table:
+    """Return the option by which participation depends on labels, FedAU's setting, for patterns whose rates are not set.
 
     Not for text, which has no labels. Those of Shakespeare are letters, which all roles use, so that rates would differ by
     chance of the seed alone, all together.
     """
     texts = ("shakespeare", "instructions")
-    applies = "correlated_with_labels" in options_of(kind) and "rates" not in given and data not in texts
+    applies = "correlated_with_labels" in options_of(kind) and "rates" not in options and data not in texts
     return {"correlated_with_labels": 0.1} if applies else {}
+
+
+def of_recipe(name: str) -> Defaults:
+    """Return the settings that a recipe declares, of the package or of one's own; none for a name that is unknown."""
+    return Defaults.of(own.recipe(name) or ALGORITHMS.get(name))
+
+
+def of_pace(layers: Sequence[Table], pace: str | None, data: str) -> Table:
+    """Return what goes under all layers because of the pace that they name, or that suits their algorithm and data."""
+
+    def last(section: str) -> str:
+        return next((table[section]["name"] for table in reversed(layers) if "name" in table.get(section, {})), "")
+
+    suited = of_recipe(last("algorithm"))
+    table = BY_PACE.get(last("pace") or pace or suited.pace.get("name", ""), {})
+    if table:
+        table = merge(table, {"pace": {key: value for key, value in suited.pace.items() if key != "name"}})
+    if table and (lr := suited.lr.get(data)):
+        table = merge(table, {"local": {"lr": lr}})
+    says = any(_says_speed(layer.get("population", {})) for layer in layers)
+    return table if says or not table else merge(table, {"population": {"speed": SPEED}})
+
+
+def local(under: Table, layers: Sequence[Table]) -> Table:
+    """Return the default options of the solver that layers name, or that suits their algorithm.
+
+    Those of the data are about SGD, whose step sizes mean nothing to another solver.
+    """
+    merged = reduce(merge, layers, under)
+    suited = of_recipe(merged["algorithm"]["name"]).local
+    inner = merged["algorithm"].get("local", {})
+    options = {**suited, **merged.get("local", {}), **(inner if isinstance(inner, Mapping) else {})}
+    solver = options.get("solver", "sgd")
+    return {
+        **(under.get("local", {}) if solver == "sgd" else {}),
+        **(suited if suited.get("solver", "sgd") == solver else {}),
+    }
+
+
+def _says_speed(population: Table) -> bool:
+    """Return whether a layer says how fast clients are, and not only by how much they differ from the default."""
+    speed = population.get("speed", {})
+    return "kind" in speed if isinstance(speed, Mapping) else True

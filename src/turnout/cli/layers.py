@@ -83,12 +83,12 @@ def _check_nesting(value: Any, place: str) -> None:
     """Refuse settings that are nested too deeply, or too many, as YAML can make them, and names that are no texts."""
     level, values = 0, [value]
     while values:
-        level, keys = level + 1, [key for each in values if isinstance(each, dict) for key in each]
+        level, keys = level + 1, [key for node in values if isinstance(node, dict) for key in node]
         if (odd := next((key for key in keys if not isinstance(key, str)), None)) is not None:
             raise ConfigurationError(
                 f"{place}: got {odd!r} as the name of a setting, needed a text: write it in quotes"
             )
-        below = (each.values() if isinstance(each, dict) else each for each in values if isinstance(each, dict | list))
+        below = (node.values() if isinstance(node, dict) else node for node in values if isinstance(node, dict | list))
         values = list(islice(chain.from_iterable(below), _MOST_VALUES))
         if level > _DEEPEST or len(values) == _MOST_VALUES:
             raise ConfigurationError(

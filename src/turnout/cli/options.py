@@ -56,35 +56,35 @@ def options_of(piece: Callable[..., Any]) -> Mapping[str, Option]:
     return {name: Option(hints[name], default) for name, default in defaults.items() if _is_plain(hints[name])}
 
 
-def build(piece: Callable[..., Any], given: Mapping[str, Any], place: str, **ready: Any) -> Any:
+def build(piece: Callable[..., Any], values: Mapping[str, Any], place: str, **ready: Any) -> Any:
     """Call a piece with options made of plain values.
 
     Args:
         piece: what to call.
-        given: its options, as text or as values of the right type.
+        values: its options, as text or as values of the right type.
         place: where the options were written, for messages: ``"availability"``.
         ready: arguments that are passed on as they are.
 
     Raises:
         ConfigurationError: for an unknown option, a missing one, or a value that the piece does not take; says which.
     """
-    values = arguments(piece, given, place, ready)
+    values = arguments(piece, values, place, ready)
     with placed(place, piece):
         return piece(**values, **ready)
 
 
 def arguments(
-    piece: Callable[..., Any], given: Mapping[str, Any], place: str, ready: Iterable[str] = ()
+    piece: Callable[..., Any], values: Mapping[str, Any], place: str, ready: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Return the options of a piece, of the right types; see `build`, which also calls the piece, for the rest."""
     known = options_of(piece)
-    for name in given:
+    for name in values:
         if name not in known:
             raise unknown_option(_at(place, name), piece.__name__, known)
     for name, option in known.items():
-        if option.default is REQUIRED and name not in given and name not in ready:
+        if option.default is REQUIRED and name not in values and name not in ready:
             raise ConfigurationError(f"{_at(place, name)} is missing: needed {needed(option.hint)}")
-    return {name: convert(known[name].hint, value, _at(place, name)) for name, value in given.items()}
+    return {name: convert(known[name].hint, value, _at(place, name)) for name, value in values.items()}
 
 
 @contextmanager
@@ -119,8 +119,8 @@ def convert(hint: Any, value: Any, place: str) -> Any:
         value = {"kind": value}
     if isinstance(value, Mapping):
         return _part(kinds, value, place)
-    if isinstance(value, list) and (each := _parts(kinds)) is not None:
-        return tuple(convert(each, item, f"{place}.{i}") for i, item in enumerate(value))
+    if isinstance(value, list) and (item_hint := _parts(kinds)) is not None:
+        return tuple(convert(item_hint, item, f"{place}.{i}") for i, item in enumerate(value))
     if simple := [kind for kind in kinds if not _is_part(kind) and (bool in kinds or not isinstance(value, bool))]:
         adapter = TypeAdapter(reduce(or_, simple), config=_SETTINGS)
         with suppress(ValidationError):
@@ -183,7 +183,7 @@ def _hints(piece: Callable[..., Any]) -> dict[str, Any]:
     # One by one, because typing.get_type_hints gives none where a single one is unknown.
     owners: tuple[Any, ...] = (getattr(piece, "__func__", piece),)
     if isinstance(piece, type):  # a class that is no dataclass has the types of its options where it is initialised
-        owners = (*piece.__mro__, *(vars(each)["__init__"] for each in piece.__mro__ if "__init__" in vars(each)))
+        owners = (*piece.__mro__, *(vars(base)["__init__"] for base in piece.__mro__ if "__init__" in vars(base)))
     hints: dict[str, Any] = {}
     for name in inspect.signature(piece).parameters:
         # A field that a dataclass inherits is annotated where its base class is.
@@ -225,8 +225,8 @@ def _words(kind: Any) -> str:
         *first, last = map(repr, typing.get_args(kind))
         return f"{', '.join(first)} or {last}" if first else last
     if typing.get_origin(kind) is tuple:
-        each = needed(typing.get_args(kind)[0])
-        return f"a list of {_PLURAL[each]}" if each in _PLURAL else f"a list, each {each}"
+        item = needed(typing.get_args(kind)[0])
+        return f"a list of {_PLURAL[item]}" if item in _PLURAL else f"a list, each {item}"
     if kind in FAMILIES:
         return f"{' or '.join(map(repr, FAMILIES[kind]))}, by name or as a table with kind = NAME"
     return _WORDS.get(kind, "a path" if typing.get_origin(kind) is os.PathLike else "a table of options")

@@ -52,13 +52,13 @@ def named(names: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     Raises:
         ConfigurationError: where a short name is that of another algorithm.
     """
-    own = {short(name): name for name in names if ".py:" in name}
-    for label, name in own.items():
+    files = {short(name): name for name in names if ".py:" in name}
+    for label, name in files.items():
         if label in ALGORITHMS or [short(other) for other in names].count(label) > 1:
             raise ConfigurationError(
                 f"{name}: there is another algorithm called {label}: give the function another name"
             )
-    return [*map(short, names)], {"algorithms": {label: {"algorithm": name} for label, name in own.items()}}
+    return [*map(short, names)], {"algorithms": {label: {"algorithm": name} for label, name in files.items()}}
 
 
 def recipe(name: str) -> Callable[..., Algorithm] | None:
@@ -69,17 +69,19 @@ def recipe(name: str) -> Callable[..., Algorithm] | None:
     """
     if ".py:" not in name:
         return None
-    found, function = loaded(name), name.rpartition(":")[2]
-    if not inspect.isfunction(found) or not {"local", "also"} <= inspect.signature(found).parameters.keys():
-        raise ConfigurationError(f"{name} is no recipe: write def {function}(local: Sgd | None = None, also=())")
-    return found
+    function = loaded(name)
+    if not inspect.isfunction(function) or not {"local", "also"} <= inspect.signature(function).parameters.keys():
+        raise ConfigurationError(
+            f"{name} is no recipe: write def {name.rpartition(':')[2]}(local: Sgd | None = None, also=())"
+        )
+    return function
 
 
-def refuse_code(found: Any, folder: Path, named: Sequence[Path]) -> None:
+def refuse_code(values: Any, folder: Path, named: Sequence[Path]) -> None:
     """Refuse what a folder says if it names code that the user has not named; ask where there is a terminal.
 
     Args:
-        found: plain values from the folder.
+        values: plain values from the folder.
         folder: where they are from.
         named: files that the user has named on the command line.
 
@@ -87,7 +89,7 @@ def refuse_code(found: Any, folder: Path, named: Sequence[Path]) -> None:
         ConfigurationError: saying which file to name.
     """
     trusted = {path.resolve() for path in named}
-    for name in dict.fromkeys(_code_in(found)):
+    for name in dict.fromkeys(_code_in(values)):
         file = name.rpartition(":")[0]
         if Path(file).resolve() in trusted:
             continue
@@ -100,15 +102,15 @@ def refuse_code(found: Any, folder: Path, named: Sequence[Path]) -> None:
         )
 
 
-def _code_in(found: Any) -> Iterator[str]:
+def _code_in(values: Any) -> Iterator[str]:
     """Yield the names ``FILE.py:NAME`` within plain values, keys of tables among them."""
-    if isinstance(found, Mapping):
-        found = [*found.keys(), *found.values()]
-    if isinstance(found, str):
-        if ".py:" in found:
-            yield found
-    elif isinstance(found, list | tuple):
-        for value in found:
+    if isinstance(values, Mapping):
+        values = [*values.keys(), *values.values()]
+    if isinstance(values, str):
+        if ".py:" in values:
+            yield values
+    elif isinstance(values, list | tuple):
+        for value in values:
             yield from _code_in(value)
 
 
@@ -137,18 +139,18 @@ def loaded(name: str) -> Any:
     Raises:
         ConfigurationError: where there is no such file, it cannot be run, or it holds nothing of that name.
     """
-    file, _, wanted = name.rpartition(":")
+    file, _, attribute = name.rpartition(":")
     path = Path(file)
     if not path.is_file():
         raise ConfigurationError(f"{name}: there is no file {file}: needed FILE.py:NAME, as seen from {Path.cwd()}")
     status = path.stat()
     module = _run(path.resolve(), file, status.st_mtime_ns, status.st_size)
-    if wanted not in vars(module):
+    if attribute not in vars(module):
         here = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
         names = [key for key in here if callable(vars(module)[key])]
-        hint = nearest(wanted, names) if names else "it has no functions and no classes"
-        raise ConfigurationError(f"{file} has no function or class {wanted!r}: {hint}")
-    return getattr(module, wanted)
+        hint = nearest(attribute, names) if names else "it has no functions and no classes"
+        raise ConfigurationError(f"{file} has no function or class {attribute!r}: {hint}")
+    return getattr(module, attribute)
 
 
 @cache

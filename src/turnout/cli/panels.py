@@ -84,9 +84,9 @@ def _differences(plan: Plan, declared: Plan) -> Iterator[str]:
     if plan.seeds != declared.seeds:
         yield f"{_counted(plan.seeds)} instead of {_counted(declared.seeds)}"
     for name, settings in plan.settings.items():
-        ours, theirs = (each.numbers().get("rounds", 100) for each in (settings, declared.settings[name]))
-        if ours != theirs:
-            yield f"{ours} round{'s' * (ours != 1)} instead of {theirs}"
+        rounds, declared_rounds = (each.numbers().get("rounds", 100) for each in (settings, declared.settings[name]))
+        if rounds != declared_rounds:
+            yield f"{rounds} round{'s' * (rounds != 1)} instead of {declared_rounds}"
 
 
 def check(planned: Sequence[Plan], root: Path) -> None:

@@ -36,8 +36,8 @@ def _filled(options: Table, piece: Any) -> Table:
 
 def _defaults(piece: Any) -> Table:
     """Return the options of a piece whose defaults a file can hold."""
-    found = {name: option.default for name, option in options_of(piece).items()}
-    return {name: _plain(value) for name, value in found.items() if value is not REQUIRED and _is_plain(value)}
+    defaults = {name: option.default for name, option in options_of(piece).items()}
+    return {name: _plain(value) for name, value in defaults.items() if value is not REQUIRED and _is_plain(value)}
 
 
 def _is_plain(value: Any) -> bool:
@@ -55,7 +55,7 @@ _OF_ONE = ("name", "algorithm", "seed")
 """What a file says of single algorithms, or not at all."""
 
 
-def file_of(plan: Mapping[str, Settings], asked: Layers) -> Table:
+def file_of(plan: Mapping[str, Settings], comparison: Layers) -> Table:
     """Return the comparison as a file has it: what all algorithms share, and a table for each of what is its own."""
     tables = {name: completed(settings.table) for name, settings in plan.items()}
     first = next(iter(tables.values()))
@@ -65,8 +65,8 @@ def file_of(plan: Mapping[str, Settings], asked: Layers) -> Table:
         if key not in _OF_ONE and all(table.get(key) == value for table in tables.values())
     }
     own_tables = {name: _own(name, table, shared) for name, table in tables.items()}
-    whole = {} if asked.to_accuracy is None else {"to_accuracy": asked.to_accuracy}
-    return {"seeds": 3 if asked.seeds is None else asked.seeds, **whole, **shared, "algorithms": own_tables}
+    whole = {} if comparison.to_accuracy is None else {"to_accuracy": comparison.to_accuracy}
+    return {"seeds": 3 if comparison.seeds is None else comparison.seeds, **whole, **shared, "algorithms": own_tables}
 
 
 def _own(name: str, table: Table, shared: Table) -> Table:

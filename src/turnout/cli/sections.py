@@ -139,11 +139,11 @@ def piece_of(section: str, table: Table) -> Any:
 def _check_options(kind: Any, options: Table, known: Mapping[str, Any], section: str, named: str) -> None:
     """Refuse options of another piece of a section, which `named` chooses."""
     for key in options:
-        having = [name for name, piece in known.items() if key in options_of(piece)]
-        if having and key not in options_of(kind):
+        owners = [name for name, piece in known.items() if key in options_of(piece)]
+        if owners and key not in options_of(kind):
             raise ConfigurationError(
-                f"unknown option '{section}.{key}' of {kind.__name__}: it is an option of {', '.join(having)}; write "
-                f"{named}={having[0]} too, or leave it out"
+                f"unknown option '{section}.{key}' of {kind.__name__}: it is an option of {', '.join(owners)}; write "
+                f"{named}={owners[0]} too, or leave it out"
             )
 
 

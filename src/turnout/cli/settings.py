@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from turnout.algorithms.defaults import Defaults
 from turnout.cli import defaults, own
 from turnout.cli.layers import merge
 from turnout.cli.names import ALGORITHMS, ALSO, AVAILABILITY, LOSSES, PARTITIONS, SOURCES
@@ -59,15 +58,20 @@ class Settings:
         named = reduce(merge, [as_table("data", layer["data"]) for layer in layers if "data" in layer], {})
         data = named.get("name", "declared" if "inputs" in named else defaults.ANY["data"]["name"])
         own.member(SOURCES, data, "data set")
-        given = [tidy(layer, data) for layer in layers]
-        below = (defaults.ANY, {"data": {"name": data}}, defaults.BY_DATA.get(data, {}), _of_pace(given, pace, data))
+        tidied = [tidy(layer, data) for layer in layers]
+        below = (
+            defaults.ANY,
+            {"data": {"name": data}},
+            defaults.BY_DATA.get(data, {}),
+            defaults.of_pace(tidied, pace, data),
+        )
         under = reduce(merge, below)
-        if local := _local(under, given):
+        if local := defaults.local(under, tidied):
             under = {**under, "local": local}
         else:
             under.pop("local", None)
         # Under and, for what a layer replaced and a later one put back, once more under the outcome.
-        table = merge(under, reduce(merge, given, under))
+        table = merge(under, reduce(merge, tidied, under))
         if "model" not in table:
             raise ConfigurationError(
                 f"model: there is no default one for {data}: write --model NAME (turnout list models)"
@@ -79,7 +83,7 @@ class Settings:
             table = merge({"availability": defaults.availability(kind, table["availability"], data)}, table)
         if "personal" in options_of(_recipe(table["algorithm"])):
             table = merge({"algorithm": defaults.PERSONAL.get(table["model"].get("name"), {})}, table)
-        of_model = defaults_of(table["algorithm"]["name"]).model
+        of_model = defaults.of_recipe(table["algorithm"]["name"]).model
         table = merge({"model": of_model.get(table["model"].get("name"), {})}, table)
         settings = cls({"name": own.short(table["algorithm"]["name"]), **table}).with_selection()
         settings.check()
@@ -92,9 +96,9 @@ class Settings:
 
         A cohort of a recipe's own size has no meaning there; one that was asked for is refused with the reason.
         """
-        asked = "selection" in self.table or "cohort_size" in self.table["algorithm"]
+        named = "selection" in self.table or "cohort_size" in self.table["algorithm"]
         buffered = isinstance(self.pace(), Buffered | BufferedGroups)
-        if asked or not buffered or not isinstance(self.algorithm().selection, Uniform):
+        if named or not buffered or not isinstance(self.algorithm().selection, Uniform):
             return self
         return replace(self, table={**self.table, "selection": {"name": "all_available"}})
 
@@ -240,12 +244,12 @@ class Settings:
         known = [*options_of(source)]
         if source is not declared:  # of which nothing is split
             known += [*OF_SPLIT, *OF_DECLARED, "partition", "augmentation"]
-        partition, wanted = None, options.pop("partition", None) if "partition" in known else None
+        partition, table = None, options.pop("partition", None) if "partition" in known else None
         if "augmentation" in known:
             options.pop("augmentation", None)
-        if wanted is not None:
-            kind = chosen("data.partition", wanted, PARTITIONS)
-            partition = build(kind, {k: v for k, v in wanted.items() if k != "name"}, "data.partition")
+        if table is not None:
+            kind = chosen("data.partition", table, PARTITIONS)
+            partition = build(kind, {k: v for k, v in table.items() if k != "name"}, "data.partition")
             known += options_of(kind)
         for key in options:
             if key not in known:
@@ -276,50 +280,6 @@ class Settings:
     def _named(self, section: str) -> Any:
         """Return the piece that a section names, with its options."""
         return piece_of(section, self.table[section])
-
-
-def _of_pace(layers: Sequence[Table], pace: str | None, data: str) -> Table:
-    """Return what goes under all layers because of the pace that they name, or that suits their algorithm and data."""
-
-    def last(section: str) -> str:
-        return next((table[section]["name"] for table in reversed(layers) if "name" in table.get(section, {})), "")
-
-    suited = defaults_of(last("algorithm"))
-    table = defaults.BY_PACE.get(last("pace") or pace or suited.pace.get("name", ""), {})
-    if table:
-        table = merge(table, {"pace": {key: value for key, value in suited.pace.items() if key != "name"}})
-    if table and (lr := suited.lr.get(data)):
-        table = merge(table, {"local": {"lr": lr}})
-    says = any(_says_speed(layer.get("population", {})) for layer in layers)
-    return table if says or not table else merge(table, {"population": {"speed": defaults.SPEED}})
-
-
-def _local(under: Table, layers: Sequence[Table]) -> Table:
-    """Return the default options of the solver that layers name, or that suits their algorithm.
-
-    Those of the data are about SGD, whose step sizes mean nothing to another solver.
-    """
-    merged = reduce(merge, layers, under)
-    own = defaults_of(merged["algorithm"]["name"]).local
-    own_local = merged["algorithm"].get("local", {})
-    named = {**own, **merged.get("local", {}), **(own_local if isinstance(own_local, Mapping) else {})}.get(
-        "solver", "sgd"
-    )
-    return {
-        **(under.get("local", {}) if named == "sgd" else {}),
-        **(own if own.get("solver", "sgd") == named else {}),
-    }
-
-
-def _says_speed(population: Table) -> bool:
-    """Whether a layer says how fast clients are, and not only by how much they differ from the default."""
-    speed = population.get("speed", {})
-    return "kind" in speed if isinstance(speed, Mapping) else True
-
-
-def defaults_of(name: str) -> Defaults:
-    """Return the settings that a recipe declares, of the package or of one's own; none for a name that is unknown."""
-    return Defaults.of(own.recipe(name) or ALGORITHMS.get(name))
 
 
 def _recipe(table: Table) -> Any:

@@ -94,15 +94,15 @@ def on_command_line(message: str) -> str:
     message = _RESUME.sub(r"\1", message)
     subject, section = _SUBJECT.match(message), message.partition(":")[0]
     advice = message.find("rite ")
-    found, at = [], 0
+    parts, at = [], 0
     for begin, end in [*_expressions(message), (len(message), len(message))]:
         if begin >= at:
             between = message[at:begin]
             if 0 <= advice < begin:
                 between = _OPTION.sub(partial(_with_section, subject, section), between).replace(" in split()", "")
-            found += [between, _spelt(message[begin:end])]
+            parts += [between, _spelt(message[begin:end])]
             at = end
-    return "".join(found)
+    return "".join(parts)
 
 
 def _with_section(subject: re.Match[str] | None, section: str, match: re.Match[str]) -> str:
@@ -147,8 +147,8 @@ def _settings(call: ast.expr) -> str:
         return _assigned(place, _given(call, piece)) or f"{place}={{}}"
     for section, known in _SECTIONS.items():
         if kind := _called(name, known):
-            own = section.partition(".")[0]
-            return " ".join(filter(None, [f"{section}={kind}", _assigned(own, _given(call, known[kind]))]))
+            head = section.partition(".")[0]
+            return " ".join(filter(None, [f"{section}={kind}", _assigned(head, _given(call, known[kind]))]))
     if kind := _called(name, ALSO):
         return _assigned(f"also.{kind}", _given(call, ALSO[kind])) or f"also.{kind}={{}}"
     place = next((place for place, known in _VALUES.items() if _called(name, known)), None)
@@ -173,8 +173,8 @@ def _value(node: ast.expr) -> str:
     if isinstance(node, ast.Call):
         pieces = DELAYS if isinstance(node.func, ast.Attribute) else _members()
         kind = _called(_name(node), pieces) or _raise(_name(node))
-        own = [f"{key}={_value(value)}" for key, value in _given(node, pieces[kind]).items()]
-        return "{" + ", ".join([f'kind="{kind}"', *own]) + "}"
+        options = [f"{key}={_value(value)}" for key, value in _given(node, pieces[kind]).items()]
+        return "{" + ", ".join([f'kind="{kind}"', *options]) + "}"
     if _is_ellipsis(node):
         return "..."
     value = ast.literal_eval(node)
@@ -189,7 +189,7 @@ def _members() -> dict[str, Callable[..., Any]]:
 
 def _called(name: str, known: Mapping[str, Callable[..., Any]]) -> str | None:
     """Return what a class is called on the command line."""
-    return next((each for each, piece in known.items() if piece.__name__ == name), None)
+    return next((name_there for name_there, piece in known.items() if piece.__name__ == name), None)
 
 
 def _name(call: ast.expr) -> str:

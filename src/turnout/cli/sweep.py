@@ -35,11 +35,10 @@ from turnout.comparison.search import search
 from turnout.comparison.study import Study, corners, space_of
 from turnout.comparison.sweep import measure_of, points, sorted_out
 from turnout.core.checks import ConfigurationError, count, counted
-from turnout.reporting.grid import Sweep, assignments, by_name, grid_csv, grid_table
+from turnout.reporting.grid import Search, Sweep, assignments, by_name, grid_csv, grid_table
 from turnout.reporting.measure import Measure
 from turnout.reporting.range import Range
 from turnout.reporting.records import RunRecord, has_column
-from turnout.reporting.search import Search
 from turnout.reporting.sweep_page import edge_note, write_sweep
 
 

@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from turnout.cli import defaults
 from turnout.cli import own as own_recipes
 from turnout.cli.options import Table
 from turnout.cli.sections import KEYS
-from turnout.cli.settings import Settings, defaults_of
+from turnout.cli.settings import Settings
 from turnout.comparison.compare import MOST_SEEDS
 from turnout.core.checks import ConfigurationError, refuse
 
@@ -65,7 +66,7 @@ class Layers:
         clock, unless the settings name a pace. Options of that pace are then options of all.
         """
         recipes = [recipe for recipe in map(self._recipe, names) if isinstance(recipe, str)]
-        pace = next((name for recipe in recipes if (name := defaults_of(recipe).pace.get("name"))), None)
+        pace = next((name for recipe in recipes if (name := defaults.of_recipe(recipe).pace.get("name"))), None)
         plan = {name: self.settings(name, pace=pace) for name in names}
         if any(settings.algorithm().personal is not None for settings in plan.values()):
             return {name: self.settings(name, own_tests=True, pace=pace) for name in names}

@@ -51,17 +51,17 @@ def check_experiments(
 def columns_of(experiment: Experiment) -> frozenset[str]:
     """Return the columns that an experiment's table of rounds will have."""
     tried = Simulation(replace(experiment, evaluation_examples=_FEW, appeal=None, gradients=None))
-    found = set(ROUND_COLUMNS) - set(_EVALUATIONS) | set(tried.evaluate()) | {"server_bytes"}
+    columns = set(ROUND_COLUMNS) - set(_EVALUATIONS) | set(tried.evaluate()) | {"server_bytes"}
     # With few examples a metric may have no value, such as AUC of a single class.
-    splits = [name.removesuffix("_loss") for name in found if name.endswith("_loss") and "weighted" not in name]
-    found |= {f"{split}_{metric}" for metric in experiment.named_metrics() for split in splits}
+    splits = [name.removesuffix("_loss") for name in columns if name.endswith("_loss") and "weighted" not in name]
+    columns |= {f"{split}_{metric}" for metric in experiment.named_metrics() for split in splits}
     if experiment.population.speed is not None:
-        found |= set(_OF_TIME)
+        columns |= set(_OF_TIME)
     if experiment.appeal is not None or experiment.population.opting is not None:
-        found |= {kind + column for kind in JUDGED for column in APPEAL_COLUMNS} | {"pool"}
+        columns |= {kind + column for kind in JUDGED for column in APPEAL_COLUMNS} | {"pool"}
     if experiment.gradients is not None:
-        found |= set(_OF_GRADIENTS)
-    return frozenset(found)
+        columns |= set(_OF_GRADIENTS)
+    return frozenset(columns)
 
 
 def _check_metric(metric: str, columns: Iterable[str]) -> None:
@@ -76,12 +76,12 @@ def _check_metric(metric: str, columns: Iterable[str]) -> None:
 def _check_target(columns: Mapping[str, frozenset[str]]) -> None:
     """Refuse experiments that do not record the same accuracy."""
     for accuracy in CHOOSING:
-        having = [name for name, found in columns.items() if accuracy in found]
-        if len(having) == len(columns):
+        recording = [name for name, recorded in columns.items() if accuracy in recorded]
+        if len(recording) == len(columns):
             return
-        if having:
-            without = next(name for name in columns if name not in having)
+        if recording:
+            without = next(name for name in columns if name not in recording)
             raise ConfigurationError(
-                f"to_accuracy: {having[0]} will record {accuracy}, and {without} will not: give all the same tests"
+                f"to_accuracy: {recording[0]} will record {accuracy}, and {without} will not: give all the same tests"
             )
     raise ConfigurationError("to_accuracy: no accuracy will be recorded, as targets are no labels")

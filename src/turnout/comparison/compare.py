@@ -13,9 +13,8 @@ from turnout.comparison.checks import check_experiments
 from turnout.comparison.display import display
 from turnout.comparison.executors import check_jobs, in_executor
 from turnout.comparison.folders import load_record, save_order
-from turnout.comparison.processes import in_processes, packed
+from turnout.comparison.processes import in_processes, in_sequence, packed
 from turnout.comparison.run import Listener, Resources, Run, Update
-from turnout.comparison.sequence import in_sequence
 from turnout.comparison.sharing import Worker
 from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
 from turnout.engine.hardware import num_processors

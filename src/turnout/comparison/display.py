@@ -39,8 +39,8 @@ def _in_cell(cell: notebook.Cell, total: int) -> Iterator[Listener]:
     running, failed, done = dict[str, Update](), list[Update](), 0
 
     def bars() -> list[notebook.Bar]:
-        under_way = [(key, each.done, each.rounds, each.note) for key, each in running.items()]
-        return [("all runs", done, total, ""), *under_way, *((ended(each), 0, 0, "") for each in failed)]
+        under_way = [(key, run.done, run.rounds, run.note) for key, run in running.items()]
+        return [("all runs", done, total, ""), *under_way, *((ended(run), 0, 0, "") for run in failed)]
 
     def tell(update: Update) -> None:
         nonlocal done
@@ -71,7 +71,7 @@ class _Lines:
         if update.status in ("started", "running"):
             self._running[key] = update
             if time.monotonic() - self._told >= MINUTE:
-                under_way = "; ".join(f"{each}: round {each.done} of {each.rounds}" for each in self._running.values())
+                under_way = "; ".join(f"{run}: round {run.done} of {run.rounds}" for run in self._running.values())
                 self._print(f"{self._ended} of {self._total} runs ended, under way: {under_way}")
             return
         self._running.pop(key, None)

@@ -16,9 +16,8 @@ from typing import Any
 
 import cloudpickle
 
-from turnout.comparison.processes import _context
+from turnout.comparison.processes import _context, in_sequence
 from turnout.comparison.run import Resources, Run, Update
-from turnout.comparison.sequence import in_sequence
 from turnout.comparison.sharing import WORKERS, Worker
 from turnout.core.checks import ConfigurationError, count, refuse
 from turnout.core.extras import imported
@@ -150,13 +149,13 @@ def _dask(rest: str, _: Path) -> Iterator[Executor]:
 def _ray(rest: str, _: Path) -> Iterator[Executor]:
     """``ray:auto``, ``ray:ray://head:10001``, or a Ray that is started here."""
     ray = imported("ray", "--on ray", "turnout[ray]")
-    mine = not ray.is_initialized()
-    if mine:
+    started = not ray.is_initialized()
+    if started:
         ray.init(address=rest or None, include_dashboard=False, log_to_driver=False)
     try:
         yield _Ray(ray)
     finally:
-        if mine:
+        if started:
             ray.shutdown()
 
 

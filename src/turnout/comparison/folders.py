@@ -88,13 +88,13 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
     Raises:
         DataError: for a folder without runs.
     """
-    found: list[Path] = []
+    all_runs: list[Path] = []
     for folder in map(Path, folders):
         runs = sorted((path.parent for path in folder.rglob(CONFIG)), key=lambda run: _place(folder, run))
         if not runs:
             raise DataError(f"{folder} holds no run: give the folder of a run or of a comparison")
-        found += [run for run in runs if run not in found]
-    return found
+        all_runs += [run for run in runs if run not in all_runs]
+    return all_runs
 
 
 def save_order(folder: Path, runs: Iterable[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Runs in several processes, each of which takes one run after another."""
+"""Perform runs one after another in this process, or in several processes side by side."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from multiprocessing.connection import wait
 from multiprocessing.synchronize import Event
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle
 import torch
@@ -23,6 +23,36 @@ from turnout.comparison.run import Run, Update, perform
 from turnout.comparison.sharing import Worker
 from turnout.core.signals import HANGUP, Flag
 from turnout.engine.allocator import keep_large_buffers
+
+
+class StopSignal(Protocol):
+    """Tell whether runs are to stop: a `turnout.core.signals.Flag`, or a file."""
+
+    def is_set(self) -> bool:
+        """Return whether they are to stop."""
+        ...
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for it, or so many seconds."""
+        ...
+
+
+def in_sequence(worker: Worker, threads: int, stopped: StopSignal) -> None:
+    """Perform the runs of a worker one after another in this process."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        while not worker.is_done and not stopped.is_set():
+            if (run := worker.next()) is None:
+                stopped.wait(0.2)  # until another worker ends, or dies
+                worker.refresh()
+                continue
+            update = perform(run, partial(worker.tell, run), stopped.is_set)
+            worker.tell(run, update)
+            if update.status == "stopped":
+                worker.leave()
+    finally:
+        torch.set_num_threads(before)
 
 
 def in_processes(worker: Worker, processes: int, threads: int, stopped: Flag) -> None:

@@ -14,9 +14,9 @@ from turnout.comparison.study import Study
 from turnout.core.checks import CheckpointError
 from turnout.experiment import Experiment
 from turnout.record import storage
+from turnout.reporting.grid import Search
 from turnout.reporting.range import Range
 from turnout.reporting.records import RunRecord, by_algorithm
-from turnout.reporting.search import Search
 
 Points = Mapping[str, Mapping[str, Any]]
 _T = TypeVar("_T")
@@ -59,12 +59,14 @@ def search(
                 done = perform_all(runs(batch), study.folder, resources, tell)
                 records = list(done.values())
             except RunsFailed as failed:
-                failures = {each.name: f"seed {each.seed}: {each.note}" for each in reversed(failed.failures)}
+                failures = {
+                    failure.name: f"seed {failure.seed}: {failure.note}" for failure in reversed(failed.failures)
+                }
                 if failures.keys() >= batch.keys():
                     raise
                 records = failed.records
-            found = _sorted(study, batch, records, to_accuracy, failures)
-            _with(study, lambda found=found, failures=failures: _tell(study, found, failures))
+            result = _sorted(study, batch, records, to_accuracy, failures)
+            _with(study, lambda result=result, failures=failures: _tell(study, result, failures))
         folders = [run for name in study.points if name not in study.failures for run in study.runs(name)]
         _with(study, lambda: save_order(study.folder, folders))
     return _sorted(study, study.points, [load_record(run) for run in folders], to_accuracy, study.failures)
@@ -76,10 +78,10 @@ def _with(study: Study, function: Callable[[], _T]) -> _T:
         return function()
 
 
-def _tell(study: Study, found: Search, failures: Mapping[str, str]) -> None:
+def _tell(study: Study, result: Search, failures: Mapping[str, str]) -> None:
     """Give a study the figures of trials, except of those that another worker has told it."""
-    for name in found.points.keys() - study.points.keys():
-        score = found.scores.get(name)
+    for name in result.points.keys() - study.points.keys():
+        score = result.scores.get(name)
         study.tell(name, None if score is None else score.value, failures.get(name, ""))
 
 
@@ -112,5 +114,5 @@ def _sorted(
         axis: tuple(sorted({point[axis] for point in points.values()})) if isinstance(among, Range) else tuple(among)
         for axis, among in study.space.items()
     }
-    kept = {name: groups.get(name, []) if name not in failures else [] for name in points}
-    return Search(axes, points, kept, study.measure, to_accuracy, space=study.space, failures=failures)
+    by_point = {name: groups.get(name, []) if name not in failures else [] for name in points}
+    return Search(axes, points, by_point, study.measure, to_accuracy, space=study.space, failures=failures)

@@ -10,7 +10,7 @@ import numpy as np
 from turnout.core.checks import refuse
 from turnout.population.availability import BoundAvailability
 from turnout.population.diagnostics import autocorrelation, presence, run_lengths
-from turnout.reporting.style import INK, dress, legend, looks_of, new_figure, plain_ticks
+from turnout.reporting.style import INK, dress, legend, looks_of, new_figure, plain_ticks, ramp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,16 +71,13 @@ def availability_figure(
 
 def _raster(axes: Axes, here: np.ndarray, span: float) -> None:
     """Shade how much of each stretch of time each client (or group of neighbours by rate) is there."""
-    from matplotlib.colors import LinearSegmentedColormap
-
     here = here[np.argsort(here.mean(axis=1), kind="stable")]
     limits = zip(here.shape, (_ROWS, _COLUMNS), strict=True)
     rows, columns = (np.arange(min(n, most)) * n // min(n, most) for n, most in limits)
     share = np.add.reduceat(np.add.reduceat(here.astype(np.float64), rows, axis=0), columns, axis=1)
     share /= np.outer(np.diff(rows, append=here.shape[0]), np.diff(columns, append=here.shape[1]))
-    ramp = LinearSegmentedColormap.from_list("there", [(0.0, 0.447, 0.698, 0.0), (0.0, 0.447, 0.698, 1.0)])
     axes.imshow(
-        share, aspect="auto", origin="lower", cmap=ramp, vmin=0.0, vmax=1.0, interpolation="nearest",
+        share, aspect="auto", origin="lower", cmap=ramp(), vmin=0.0, vmax=1.0, interpolation="nearest",
         extent=(0.0, span, 0.0, float(here.shape[0])),
     )  # fmt: skip
 

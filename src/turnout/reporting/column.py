@@ -3,58 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from turnout.record.schema import ANSWERED, APPEAL_COLUMNS, JUDGED, less_is_better
-from turnout.reporting.student import quantile
+from turnout.reporting.statistics import Gap, Measured
 from turnout.reporting.style import label, label_ranges, name_of, scale_of
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A figure over seeds.
-
-    Attributes:
-        mean: over seeds.
-        std: sample standard deviation (n - 1); None for a single seed.
-        margin: half the width of the 95 % confidence interval of the mean, ``t std / sqrt(n)`` with the quantile t of
-            Student's distribution of n - 1 degrees of freedom; None for a single seed.
-    """
-
-    mean: float
-    std: float | None
-    margin: float | None = None
-
-    @classmethod
-    def over(cls, values: Sequence[float]) -> Measured:
-        """From one value per seed; a NaN (a run that diverged) makes the mean NaN."""
-        with np.errstate(invalid="ignore"):
-            std = float(np.std(values, ddof=1)) if len(values) > 1 else None
-            return cls(float(np.mean(values)), std, None if std is None else margin(std, len(values)))
-
-
-def margin(std: float, number: int) -> float:
-    """Return half the width of the 95 % confidence interval of a mean of so many values."""
-    return quantile(0.95, number - 1) * std / math.sqrt(number)
-
-
-@dataclass(frozen=True)
-class Gap(Measured):
-    """The mean difference from another algorithm, seed by seed, and how often chance alone makes one as large.
-
-    Attributes:
-        p: of a two-sided paired t-test; NaN where all differences are zero, or one is not a number.
-    """
-
-    p: float = math.nan
-
-    @property
-    def significant(self) -> bool:
-        """Whether the difference is more than the spread over seeds explains, at p < 0.05."""
-        return self.p < 0.05
 
 
 @dataclass(frozen=True)

@@ -74,12 +74,12 @@ def _knows(record: RunRecord, key: str) -> bool:
 
 def _draw(axes: Axes, group: Sequence[RunRecord], metric: str, key: str, look: dict[str, Any]) -> bool:
     """Draw one algorithm's curve; whether it has one."""
-    having = [record for record in group if _knows(record, key) and metric in record.history.column_names]
-    rounds, mean, std = band([record.history.column(metric) for record in having], 1)
+    complete = [record for record in group if _knows(record, key) and metric in record.history.column_names]
+    rounds, mean, std = band([record.history.column(metric) for record in complete], 1)
     if not np.isfinite(mean).any():
         return False
     scale, unit = scale_of(metric), AGAINST[key][1]
-    x = rounds if key == "rounds" else unit * np.mean([spent_at(r, key, rounds) for r in having], axis=0)
+    x = rounds if key == "rounds" else unit * np.mean([spent_at(r, key, rounds) for r in complete], axis=0)
     draw_line(axes, x, scale * mean, look)
     low, high = scale * (mean - std), scale * (mean + std)
     axes.fill_between(x, low, high, color=look["color"], gid=look["gid"], alpha=0.15, linewidth=0)
@@ -90,8 +90,8 @@ def _spread_out(axes: Axes) -> None:
     """Take a logarithmic axis where one curve is ten times as long as another."""
     curves = [np.asarray(line.get_xydata()) for line in axes.lines]
     places = [curve[np.isfinite(curve[:, 1]), 0] for curve in curves]
-    ends = [place.max() for place in places]
-    if ends and max(ends) > 10 * min(ends) and min(place.min() for place in places) > 0:
+    ends = [x.max() for x in places]
+    if ends and max(ends) > 10 * min(ends) and min(x.min() for x in places) > 0:
         axes.set_xscale("log")
         plain_ticks(axes.xaxis, 200)
 

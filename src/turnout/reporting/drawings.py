@@ -9,7 +9,7 @@ from turnout.record.schema import METRICS
 from turnout.reporting import figures
 from turnout.reporting.column import APPEAL, COLUMNS, column_of
 from turnout.reporting.cost_figure import cost_figure
-from turnout.reporting.influence_figure import influence_figure
+from turnout.reporting.influence import influence_figure
 from turnout.reporting.page import Drawing, draw
 from turnout.reporting.partition_figure import partition_figure
 from turnout.reporting.records import RunRecord, client_split
@@ -123,10 +123,10 @@ def influence(records: Sequence[RunRecord]) -> Drawing:
 def _metrics(records: Sequence[RunRecord]) -> list[str]:
     """Which of `METRICS` some run recorded; accuracy where nothing was."""
     summaries = [record.history.summary() for record in records]
-    found = {
+    recorded = {
         name.partition("_")[2] for summary in summaries for name in summary if name.startswith(("test_", "train_"))
     }
-    return [metric for metric in METRICS if metric in found] or [METRICS[0]]
+    return [metric for metric in METRICS if metric in recorded] or [METRICS[0]]
 
 
 def cost(records: Sequence[RunRecord], target: Target | None) -> Drawing:

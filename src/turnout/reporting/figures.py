@@ -25,6 +25,7 @@ from turnout.reporting.style import (
     name_of,
     new_figure,
     plain_ticks,
+    ramp,
     scale_of,
     scatter,
     styles,
@@ -188,8 +189,6 @@ def participation_raster(record: RunRecord, colour: str = PALETTE[0]) -> Figure:
     Raises:
         DataError: where the run did not record its participants.
     """
-    from matplotlib.colors import LinearSegmentedColormap
-
     figure, rates = new_figure(), record.known_rates
     participation = record.history.participation
     if not len(participation):
@@ -202,7 +201,7 @@ def participation_raster(record: RunRecord, colour: str = PALETTE[0]) -> Figure:
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(4, 1))
     left.imshow(
         _shares(record, shown, when, who), aspect="auto", interpolation="none", vmin=0, vmax=1,
-        cmap=LinearSegmentedColormap.from_list("presence", [f"{colour}00", colour]),
+        cmap=ramp(colour),
         extent=(0.5, record.history.last_round + 0.5, len(shown), 0),
     )  # fmt: skip
     height = np.arange(len(shown)) + 0.5
@@ -233,8 +232,8 @@ def _shares(record: RunRecord, shown: np.ndarray, when: np.ndarray, who: np.ndar
     bins = min(last, MOST_BINS)
     row = np.full(max(int(who.max()), int(shown.max())) + 1, -1)
     row[shown] = np.arange(len(shown))
-    kept = row[who] >= 0
-    cell = row[who[kept]] * bins + (when[kept] - 1) * bins // last
+    drawn = row[who] >= 0
+    cell = row[who[drawn]] * bins + (when[drawn] - 1) * bins // last
     counts = np.bincount(cell, minlength=len(shown) * bins).reshape(len(shown), bins)
     recorded = np.bincount((record.history.column("round")[0] - 1) * bins // last, minlength=bins)
     return counts / np.maximum(recorded, 1)

@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-from turnout.reporting.column import COLUMNS, GAP, RESULTS, Gap, column_of
+from turnout.reporting.column import COLUMNS, GAP, RESULTS, column_of
+from turnout.reporting.statistics import Gap
 from turnout.reporting.table import Row, by_labels, cells
 from turnout.reporting.target import COSTS, Cost
 
@@ -91,11 +92,11 @@ def _as_columns(row: Row, keys: Sequence[str]) -> dict[str, float | None]:
 def _p_values(row: Row, keys: Sequence[str]) -> dict[str, float]:
     """Differences from the first algorithm, and their p-values."""
     gaps = {
-        key: each
-        for key, each in row.figures.items()
-        if isinstance(each, Gap) and key.removeprefix(GAP).partition("_to_")[0] in keys
+        key: figure
+        for key, figure in row.figures.items()
+        if isinstance(figure, Gap) and key.removeprefix(GAP).partition("_to_")[0] in keys
     }
-    return {f"{key}_{part}": getattr(each, part) for key, each in gaps.items() for part in ("mean", "margin", "p")}
+    return {f"{key}_{part}": getattr(figure, part) for key, figure in gaps.items() for part in ("mean", "margin", "p")}
 
 
 def _of_target(cost: Cost) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What a sweep found: the figure of every point of the grid, and the best."""
+"""Rank the points of a grid or the trials of a search by their figures, and write them as tables."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 from turnout.core.checks import ConfigurationError, counted
 from turnout.record.schema import CHOOSING
-from turnout.reporting.column import Measured
 from turnout.reporting.measure import Measure
 from turnout.reporting.quartiles import Quartiles
+from turnout.reporting.range import Range
 from turnout.reporting.records import RunRecord, has_column
+from turnout.reporting.statistics import Measured
 from turnout.reporting.target import accuracy_target
 from turnout.reporting.terminal import TextTable, emphasised
+
+_SHOWN = 10
+"""Trials that a terminal shows."""
+_EDGE = 0.05
+"""The part of a range at each end that counts as its edge."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +62,13 @@ class Sweep:
     measure: Measure
     to_accuracy: float | None = None
 
+    leading: ClassVar[tuple[str, ...]] = ()
+    """Columns of its tables before the axes."""
+
     @property
     def is_validated(self) -> bool:
         """Whether runs recorded a validation accuracy, so that a target is one of validation and not of test."""
         return has_column((record for group in self.records.values() for record in group), CHOOSING[0])
-
-    leading: ClassVar[tuple[str, ...]] = ()
-    """Columns of its tables before the axes."""
 
     def __repr__(self) -> str:
         return f"Sweep({counted(len(self.points), 'point')} over {' and '.join(self.axes)}, by {self.measure})"
@@ -84,7 +90,7 @@ class Sweep:
     @cached_property
     def scores(self) -> dict[str, Score]:
         """The figure of every point that has finished runs, over its seeds."""
-        return {name: self._score(list(found.values())) for name, found in self.figures.items() if found}
+        return {name: self._score(list(figures.values())) for name, figures in self.figures.items() if figures}
 
     @property
     def ranking(self) -> list[str]:
@@ -127,20 +133,63 @@ class Sweep:
     def best_for(self, axis: str) -> dict[str, str]:
         """Return the name of the best point for every value of one axis, the value as it is written."""
         ranking = [name for name in self.ranking if math.isfinite(self.scores[name].value)]
-        found: dict[str, str] = {}
+        best: dict[str, str] = {}
         for name in ranking:
-            found.setdefault(written(self.points[name][axis]), name)
-        return {text: found[text] for text in map(written, self.axes[axis]) if text in found}
+            best.setdefault(written(self.points[name][axis]), name)
+        return {text: best[text] for text in map(written, self.axes[axis]) if text in best}
 
     def _score(self, figures: list[float]) -> Score:
         if self.measure.metric is None:
-            found = Quartiles.over(figures)
-            reached = f", {found.num_finite}/{found.num}" if found.num_finite < found.num else ""
-            return Score(found.median, self.measure.shown(found) + reached, found.num)
+            quartiles = Quartiles.over(figures)
+            reached = f", {quartiles.num_finite}/{quartiles.num}" if quartiles.num_finite < quartiles.num else ""
+            return Score(quartiles.median, self.measure.shown(quartiles) + reached, quartiles.num)
         mean = Measured.over(figures)
         spread = "" if mean.std is None or not math.isfinite(mean.mean) else f" ± {self.measure.number(mean.std)}"
         text = f"{self.measure.number(mean.mean)}{spread}" if math.isfinite(mean.mean) else "diverged"
         return Score(mean.mean, text, len(figures))
+
+
+@dataclass(frozen=True, eq=False)
+class Search(Sweep):
+    """The finished trials of a search; a trial is a point, called ``trial-7``.
+
+    Attributes:
+        space: what was chosen among, by axis: a range, or values.
+        failures: why trials failed, by name.
+    """
+
+    space: Mapping[str, Range | Sequence[Any]] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+    leading: ClassVar[tuple[str, ...]] = ("trial",)
+
+    def __repr__(self) -> str:
+        return f"Search({counted(len(self.points), 'trial')} over {' and '.join(self.axes)}, by {self.measure})"
+
+    @property
+    def shown(self) -> list[str]:
+        """The trials that a terminal shows: the best, best first."""
+        return self.ranking[:_SHOWN]
+
+    @property
+    def at_the_edge(self) -> list[str]:
+        """The ranges at whose end the best is: beyond may be a better one."""
+        best = self.best
+        ranges = {axis: space for axis, space in self.space.items() if isinstance(space, Range)}
+        return [axis for axis, space in ranges.items() if not _EDGE <= space.place(best[axis]) <= 1 - _EDGE]
+
+    @cached_property
+    def best_so_far(self) -> list[float]:
+        """The best figure of the trials until each, whole ones alone; NaN before the first."""
+        better = min if self.measure.less_is_better else max
+        bests, best = [], math.nan
+        whole = set(self.ranking)
+        for name in self.points:
+            value = self.scores[name].value if name in whole else math.nan
+            if math.isfinite(value):
+                best = better(best, value) if math.isfinite(best) else value
+            bests.append(best)
+        return bests
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
@@ -153,7 +202,7 @@ def written(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(written, value))
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {json.dumps(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{key} = {json.dumps(inner)}" for key, inner in value.items()) + "}"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
@@ -163,16 +212,16 @@ def by_name(points: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]
     Raises:
         ConfigurationError: for points that cannot be told apart.
     """
-    found: dict[str, Mapping[str, Any]] = {}
+    by_name: dict[str, Mapping[str, Any]] = {}
     for point in points:
         ends = [axis.rpartition(".")[2] for axis in point]
         short = [axis if ends.count(end) > 1 else end for axis, end in zip(point, ends, strict=True)]
         plain = [re.sub(r"[^\w.-]+", "-", written(value)) for value in point.values()]
         name = "_".join(f"{axis}-{value}" for axis, value in zip(short, plain, strict=True))
-        if name in found:
+        if name in by_name:
             raise ConfigurationError(f"grid: two points are called {name}: give each value once")
-        found[name] = point
-    return found
+        by_name[name] = point
+    return by_name
 
 
 def assignments(point: Mapping[str, Any]) -> str:

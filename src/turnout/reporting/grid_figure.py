@@ -11,7 +11,7 @@ import numpy as np
 
 from turnout.core.checks import DataError
 from turnout.reporting.grid import Sweep, are_numbers, written
-from turnout.reporting.style import INK, PALETTE, SIZE, STRONG, dress, new_figure
+from turnout.reporting.style import INK, PALETTE, SIZE, STRONG, dress, new_figure, ramp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,10 +41,10 @@ def grid_figure(sweep: Sweep) -> Figure:
     height = 0.42 * len(sweep.axes[down]) + 1.1
     figure = new_figure(width * columns, height * rows)
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for place, fixed in zip(grid, panels, strict=False):
-        _map(place, sweep, down, across, fixed)
-    for place in grid[len(panels) :]:
-        place.set_visible(False)
+    for axes_of_panel, fixed in zip(grid, panels, strict=False):
+        _map(axes_of_panel, sweep, down, across, fixed)
+    for axes_of_panel in grid[len(panels) :]:
+        axes_of_panel.set_visible(False)
     return figure
 
 
@@ -55,9 +55,9 @@ def _line(axes: Axes, sweep: Sweep, axis: str) -> None:
     x = list(values) if numbers else list(range(len(values)))
     scale, y = sweep.measure.scale, [_finite(sweep, name) for name in sweep.points]
     axes.plot(x, [scale * value for value in y], color=PALETTE[0], linewidth=1.6, marker="o")
-    for place, name in zip(x, sweep.points, strict=True):
+    for at, name in zip(x, sweep.points, strict=True):
         seeds = [scale * figure for figure in sweep.figures[name].values() if math.isfinite(figure)]
-        axes.plot([place] * len(seeds), seeds, linestyle="", marker=".", color=PALETTE[0], alpha=0.4)
+        axes.plot([at] * len(seeds), seeds, linestyle="", marker=".", color=PALETTE[0], alpha=0.4)
     best = list(sweep.points).index(sweep.ranking[0])
     axes.plot(x[best], scale * y[best], marker="o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
     if numbers and min(x) > 0 and max(x) > 20 * min(x):
@@ -69,14 +69,16 @@ def _line(axes: Axes, sweep: Sweep, axis: str) -> None:
 
 def _map(axes: Axes, sweep: Sweep, down: str, across: str, fixed: Mapping[str, Any]) -> None:
     """Figures over the values of two axes: darker is better."""
-    from matplotlib.colors import LinearSegmentedColormap
-
     values = _values(sweep, down, across, fixed)
     shown = _goodness(sweep, values)
     limits = _goodness(sweep, np.array([score.value for score in sweep.scores.values()]))
-    colours = LinearSegmentedColormap.from_list("good", [f"{PALETTE[0]}00", f"{PALETTE[0]}80"])
     axes.imshow(
-        shown, aspect="auto", cmap=colours, interpolation="nearest", vmin=np.nanmin(limits), vmax=np.nanmax(limits)
+        shown,
+        aspect="auto",
+        cmap=ramp(most="80"),
+        interpolation="nearest",
+        vmin=np.nanmin(limits),
+        vmax=np.nanmax(limits),
     )
     for (row, column), value in np.ndenumerate(values):
         axes.text(column, row, sweep.measure.number(value), ha="center", va="center", color=STRONG, fontsize=10)

@@ -1,4 +1,4 @@
-"""How much each client had to say, in numbers: contributions, staleness, and influence against the fair share.
+"""How much each client is heard, in numbers and in a picture: contributions, staleness, and influence against the fair share.
 
 Influence is a client's share of the weights of all steps; the fair share is 1 / N. Runs by the clock record both.
 """
@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from turnout.reporting.records import RunRecord
-from turnout.reporting.style import evenly
+from turnout.core.checks import DataError
+from turnout.reporting.records import RunRecord, by_algorithm
+from turnout.reporting.style import INK, dress, evenly, legend, new_figure, plain_ticks, scatter, styles
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_ROWS = 20
+_MOST_DOTS = 2000  # of an algorithm
 
 _COUNTED = {"contributions": ("contributions", "{:,.0f}"), "mean_staleness": ("mean staleness", "{:.2f}")}
 
@@ -66,10 +72,10 @@ def client_table(records: Sequence[RunRecord]) -> ClientTable | None:
 
     What is the same under all algorithms, as contributions on one schedule are, is one column for all.
     """
-    having = [record for record in records if recorded(record)]
-    if not having:
+    complete = [record for record in records if recorded(record)]
+    if not complete:
         return None
-    runs = [record for record in having if record.seed == having[0].seed]
+    runs = [record for record in complete if record.seed == complete[0].seed]
     n = len(runs[0].history.clients)
     order = np.argsort(-np.nan_to_num(runs[0].history.client_column("contributions")), kind="stable")
     shown = order[evenly(n, MOST_ROWS)]
@@ -89,9 +95,50 @@ def _counted(runs: Sequence[RunRecord], name: str, shown: np.ndarray) -> dict[st
     values = [record.history.client_column(name) for record in runs]
     if all(np.array_equal(values[0], other, equal_nan=True) for other in values):
         return {title: _texts(values[0][shown], form)}
-    texts = [_texts(each[shown], form) for each in values]
+    texts = [_texts(column[shown], form) for column in values]
     return {f"{title}, {record.algorithm}": text for record, text in zip(runs, texts, strict=True)}
 
 
 def _texts(values: np.ndarray, form: str) -> list[str]:
     return ["–" if np.isnan(value) else form.format(value) for value in values]
+
+
+def influence_figure(records: Sequence[RunRecord]) -> Figure:
+    """Share of the weights against share of the reports, a dot for each client, the clients of all seeds together.
+
+    Both in fair shares, 1 / N. On the diagonal clients count as often as they report, on the horizontal line all count
+    alike. Clients who never contributed are not shown.
+
+    Raises:
+        DataError: where no run recorded influence.
+    """
+    figure, looks = new_figure(), styles(records)
+    axes, drawn, seen = figure.subplots(), {}, []
+    for algorithm, group in by_algorithm(records).items():
+        pairs = [_shares(record) for record in group if recorded(record)]
+        if not pairs:
+            continue
+        reports, influence = np.concatenate(pairs, axis=1)
+        order = np.argsort(reports, kind="stable")[evenly(len(reports), _MOST_DOTS)]
+        scatter(axes, reports[order], influence[order], 14, 0.6, looks[algorithm])
+        drawn[algorithm] = looks[algorithm]
+        seen += [reports, influence]
+    if not drawn:
+        raise DataError("no run went by the clock, so there is no influence")
+    low, high = min(map(np.min, seen)) / 1.3, max(map(np.max, seen)) * 1.3
+    axes.axhline(1.0, color=INK, linewidth=1, linestyle=(0, (4, 3)))
+    axes.plot([low, high], [low, high], color=INK, linewidth=1, linestyle=(0, (1, 2)))
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_ticks(axis, high / low)
+    dress(axes, "share of the reports (fair share = 1)", "influence (fair share = 1)")
+    legend(figure, drawn)
+    return figure
+
+
+def _shares(record: RunRecord) -> np.ndarray:
+    """Rows share of reports and influence, in fair shares, of the clients who have some of both, ``[2, n]``."""
+    contributions, influence = (record.history.client_column(name) for name in ("contributions", "influence"))
+    heard = (contributions > 0) & (influence > 0)
+    n = len(contributions)
+    return np.stack([n * contributions[heard] / contributions.sum(), n * influence[heard]])

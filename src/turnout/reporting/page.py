@@ -64,9 +64,9 @@ def _with_contents(page: str) -> str:
     entries: list[str] = []
 
     def numbered(heading: re.Match[str]) -> str:
-        place = f"section-{len(entries) + 1}"
-        entries.append(f'<a href="#{place}">{heading[1]}</a>')
-        return f'<h2 id="{place}">{heading[1]}</h2>'
+        target = f"section-{len(entries) + 1}"
+        entries.append(f'<a href="#{target}">{heading[1]}</a>')
+        return f'<h2 id="{target}">{heading[1]}</h2>'
 
     page = re.sub(r"<h2>(.*?)</h2>", numbered, page)
     return page.replace("<!--contents-->", "".join(entries), 1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from turnout.data.federated import FederatedData
-from turnout.reporting.style import GREY, INK, PALETTE, dress, new_figure
+from turnout.reporting.style import GREY, INK, PALETTE, dress, new_figure, ramp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,18 +92,14 @@ def _bubble_key(figure: Figure, axes: Axes, pitch: float, largest: int) -> None:
 
 def _heat_map(counts: np.ndarray) -> Figure:
     """Mixtures of classes as a heat map, beside a histogram of sizes."""
-    from matplotlib.colors import LinearSegmentedColormap
-
     num_clients, num_classes = counts.shape
     figure = new_figure(7.2, 3.6)
     mixtures, sizes = figure.subplots(1, 2, width_ratios=(2.6, 1.0))
     starts = np.arange(min(num_clients, _COLUMNS)) * num_clients // min(num_clients, _COLUMNS)
     shares = counts / counts.sum(axis=1, keepdims=True)
     columns = np.add.reduceat(shares, starts) / np.diff(starts, append=num_clients)[:, None]
-    # From clear to blue, so that nothing held is the colour of the page, be it white or black.
-    ramp = LinearSegmentedColormap.from_list("held", [(0.0, 0.447, 0.698, 0.0), (0.0, 0.447, 0.698, 1.0)])
     image = mixtures.imshow(
-        columns.T, aspect="auto", origin="lower", cmap=ramp, vmin=0.0, interpolation="nearest",
+        columns.T, aspect="auto", origin="lower", cmap=ramp(), vmin=0.0, interpolation="nearest",
         extent=(-0.5, num_clients - 0.5, -0.5, num_classes - 0.5),
     )  # fmt: skip
     _class_axis(mixtures, num_classes)

@@ -17,8 +17,8 @@ from turnout.reporting.figures import (
     weight_points,
     weights_against_rates,
 )
+from turnout.reporting.influence import influence_figure
 from turnout.reporting.influence import recorded as recorded_influence
-from turnout.reporting.influence_figure import influence_figure
 from turnout.reporting.progress import BY_IMPORTANCE
 from turnout.reporting.records import RunRecord, client_split
 

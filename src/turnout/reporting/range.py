@@ -37,9 +37,9 @@ class Range:
 
     def __post_init__(self) -> None:
         for name in ("low", "high"):
-            given = getattr(self, name)
-            if not is_finite(given):
-                raise refuse(f"{name} of a range", given=given, needed="a number")
+            end = getattr(self, name)
+            if not is_finite(end):
+                raise refuse(f"{name} of a range", given=end, needed="a number")
         if not self.low < self.high:
             raise refuse(
                 "range", given=f"{self.low:g}..{self.high:g}", needed="the least number first, then a greater one"
@@ -64,12 +64,12 @@ class Range:
         """
         if not isinstance(text, str) or ".." not in text:
             return None
-        found = re.fullmatch(r"([^.].*?|\.\d.*?)\.\.([^:]+)(:log)?", text.strip())
-        ends = [_number(end) for end in found.groups()[:2]] if found else [None]
-        if found is None or None in ends:
+        match = re.fullmatch(r"([^.].*?|\.\d.*?)\.\.([^:]+)(:log)?", text.strip())
+        ends = [_number(end) for end in match.groups()[:2]] if match else [None]
+        if match is None or None in ends:
             raise refuse("range", given=text, needed="two numbers, as in 1..20, 0.0..0.5 or 0.001..1:log")
         low, high = (end for end in ends if end is not None)
-        return cls(low, high, found.group(3) is not None)
+        return cls(low, high, match.group(3) is not None)
 
     def rounded(self, value: float) -> float:
         """Return a number of it with a few digits, as it is tried."""

@@ -13,7 +13,7 @@ from turnout.reporting.drawings import cost, curves, holdings, influence, of_cli
 from turnout.reporting.influence import client_table
 from turnout.reporting.page import render_page, write_page
 from turnout.reporting.records import RunRecord, by_algorithm
-from turnout.reporting.settings import environment as this_environment
+from turnout.reporting.settings import environment as environment_of
 from turnout.reporting.settings import settings
 from turnout.reporting.style import keys_of, name_of, styles
 from turnout.reporting.table import (
@@ -109,7 +109,7 @@ def render(
         people=of_clients(records, rows),
         holdings=holdings(data),
         settings=settings(records),
-        environment=this_environment() if environment is None else environment,
+        environment=environment_of() if environment is None else environment,
     )
 
 
@@ -129,9 +129,9 @@ def _lead(records: Sequence[RunRecord], rows: Sequence[Row], data: FederatedData
 def _best(rows: Sequence[Row]) -> str:
     """Return the best figure of the first metric that there is, on test examples if any, in a sentence."""
     for key in (f"{split}_{metric}" for metric in METRICS for split in ("test", "train")):
-        found = [row for row in rows if key in row.figures and row.figures[key].mean > 0]
-        if found:
-            best = (min if less_is_better(key) else max)(found, key=lambda row: row.figures[key].mean)
+        complete = [row for row in rows if key in row.figures and row.figures[key].mean > 0]
+        if complete:
+            best = (min if less_is_better(key) else max)(complete, key=lambda row: row.figures[key].mean)
             return _sentence(key, best, rows)
     return ""
 

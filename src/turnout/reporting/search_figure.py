@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from turnout.core.checks import DataError
-from turnout.reporting.grid import written
+from turnout.reporting.grid import Search, written
 from turnout.reporting.range import Range
-from turnout.reporting.search import Search
 from turnout.reporting.style import INK, PALETTE, dress, new_figure
 
 if TYPE_CHECKING:
@@ -17,56 +16,56 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def search_figure(found: Search) -> Figure:
+def search_figure(result: Search) -> Figure:
     """Return one panel of figures against trials and one for each axis; the best trial is ringed.
 
     Raises:
         DataError: where no trial has a finite figure.
     """
-    if not any(math.isfinite(value) for value in found.best_so_far):
-        raise DataError(f"no trial has a finite figure of {found.measure}")
-    panels = len(found.axes) + 1
+    if not any(math.isfinite(value) for value in result.best_so_far):
+        raise DataError(f"no trial has a finite figure of {result.measure}")
+    panels = len(result.axes) + 1
     columns = 2 if panels in (2, 4) else 3
     rows = -(-panels // columns)
     figure = new_figure(3.4 * columns, 2.8 * rows)
     grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    _trials(grid[0], found)
-    for place, axis in zip(grid[1:], found.axes, strict=False):
-        _axis(place, found, axis)
-    for place in grid[panels:]:
-        place.set_visible(False)
+    _trials(grid[0], result)
+    for axes, axis in zip(grid[1:], result.axes, strict=False):
+        _axis(axes, result, axis)
+    for axes in grid[panels:]:
+        axes.set_visible(False)
     return figure
 
 
-def _trials(axes: Axes, found: Search) -> None:
+def _trials(axes: Axes, result: Search) -> None:
     """Figures in the order of the trials, and the best so far as a step."""
-    numbers = list(range(len(found.points)))
-    _dots(axes, found, numbers)
-    best = [found.measure.scale * value for value in found.best_so_far]
+    numbers = list(range(len(result.points)))
+    _dots(axes, result, numbers)
+    best = [result.measure.scale * value for value in result.best_so_far]
     axes.step(numbers, best, where="post", color=PALETTE[1], linewidth=1.6)
-    dress(axes, "trial (line: best so far)", found.measure.title)
+    dress(axes, "trial (line: best so far)", result.measure.title)
 
 
-def _axis(axes: Axes, found: Search, axis: str) -> None:
+def _axis(axes: Axes, result: Search, axis: str) -> None:
     """Figures against the values of an axis, with logarithms where it was searched so."""
-    among = found.space[axis]
-    values = [point[axis] for point in found.points.values()]
+    among = result.space[axis]
+    values = [point[axis] for point in result.points.values()]
     if isinstance(among, Range):
-        _dots(axes, found, values)
+        _dots(axes, result, values)
         if among.log:
             axes.set_xscale("log")
     else:
         texts = list(map(written, among))
-        _dots(axes, found, [texts.index(written(value)) for value in values])
+        _dots(axes, result, [texts.index(written(value)) for value in values])
         axes.set_xticks(range(len(texts)), texts)
-    dress(axes, axis, found.measure.title)
+    dress(axes, axis, result.measure.title)
 
 
-def _dots(axes: Axes, found: Search, x: Sequence[float]) -> None:
+def _dots(axes: Axes, result: Search, x: Sequence[float]) -> None:
     """A dot for each trial that has a figure, and a ring around the best."""
-    scale, best = found.measure.scale, found.best_point
-    y = {name: scale * score.value for name, score in found.scores.items() if math.isfinite(score.value)}
-    at = dict(zip(found.points, x, strict=True))
+    scale, best = result.measure.scale, result.best_point
+    y = {name: scale * score.value for name, score in result.scores.items() if math.isfinite(score.value)}
+    at = dict(zip(result.points, x, strict=True))
     axes.plot(
         [at[name] for name in y], list(y.values()), linestyle="", marker="o", markersize=5, color=PALETTE[0], alpha=0.7
     )

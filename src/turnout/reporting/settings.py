@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
+import shlex
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from typing import Any
 
+from turnout.record.environment import environment as this_environment
 from turnout.reporting.records import RunRecord, by_algorithm
 
-PACKAGES = ("turnout", "torch", "numpy", "pyarrow", "matplotlib")
 
-
-def environment() -> dict[str, str]:
-    """Return what this process runs on: Python, operating system, processors and the versions of the packages that matter."""
-    system = f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors"
-    return {"python": platform.python_version(), "system": system, **{name: _version(name) for name in PACKAGES}}
+def environment(noted: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Return what runs ran on, as texts: what one of them noted in its folder, or what this process runs on."""
+    values = noted
+    if values is None:  # the same runs give the same page, whenever and by whatever command it is written
+        values = {name: value for name, value in this_environment().items() if name not in ("date", "command")}
+    words = {name: shlex.join(value) if isinstance(value, list) else value for name, value in values.items()}
+    return {name: str(value) for name, value in words.items() if value is not None}
 
 
 def settings(records: Sequence[RunRecord]) -> dict[str, str]:
@@ -43,10 +43,3 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         else:
             flat[f"{prefix}{name}"] = "none" if value is None else json.dumps(value, default=str, ensure_ascii=False)
     return flat
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"

@@ -17,6 +17,7 @@ from turnout.reporting.records import RunRecord, by_algorithm
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 # Three colours of Okabe and Ito's, whose others are too faint on white, and four more. All have a contrast of 3:1 with white
@@ -172,7 +173,7 @@ def evenly_wrapped(text: str, most: int) -> list[str]:
     """Wrap text in as few lines of at most so many letters as will do, of about the same length; long words stay whole."""
     whole = text.replace(" = ", _EQUALS)  # is not to be torn apart
     wrapped = [wrap(whole, width, break_long_words=False) for width in range(1, most + 1)]
-    lines = next(each for each in wrapped if len(each) == len(wrapped[-1]))
+    lines = next(lines_of for lines_of in wrapped if len(lines_of) == len(wrapped[-1]))
     return [line.replace(_EQUALS, " = ") for line in lines]
 
 
@@ -196,6 +197,18 @@ def plain_ticks(axis: Axis, span: float) -> None:
     axis.set_major_locator(MaxNLocator(4) if span < 5 else steps)
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def ramp(colour: str = PALETTE[0], most: str = "FF") -> Colormap:
+    """Return colours from clear to `colour`, so that nothing is the colour of the page, be it white or black.
+
+    Args:
+        colour: as ``"#0072B2"``.
+        most: opacity of the highest value, in hexadecimal digits.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("ramp", [f"{colour}00", f"{colour}{most}"])
 
 
 def few_ticks(axis: Axis, whole: bool = False) -> None:

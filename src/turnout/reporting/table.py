@@ -18,14 +18,12 @@ from turnout.reporting.column import (
     GAP,
     INFLUENCE,
     RESULTS,
-    Gap,
-    Measured,
     column_of,
     is_metric,
 )
 from turnout.reporting.influence import influence_figures
-from turnout.reporting.paired import gap
 from turnout.reporting.records import RunRecord, by_algorithm, client_split
+from turnout.reporting.statistics import Gap, Measured, gap
 from turnout.reporting.terminal import TextTable, emphasised
 
 
@@ -72,7 +70,10 @@ def _with_gaps(rows: Sequence[Row], by_seed: Mapping[str, Mapping[str, Mapping[i
             if key in row.figures
         }
         compared.append(
-            replace(row, figures=row.figures | {key: each for key, each in gaps.items() if each is not None})
+            replace(
+                row,
+                figures=row.figures | {key: difference for key, difference in gaps.items() if difference is not None},
+            )
         )
     return compared
 
@@ -86,7 +87,7 @@ def cells(
     difference stands out at p < 0.05.
     """
     keys = [*keys, *_metrics(rows)] if keys is RESULTS else keys
-    keys = [each for key in keys if _worth_showing(key, rows) for each in (key, *_gaps(key, rows))]
+    keys = [shown_key for key in keys if _worth_showing(key, rows) for shown_key in (key, *_gaps(key, rows))]
     best = {key: leader(key, rows) for key in keys}
     lines = []
     for row in rows:
@@ -107,7 +108,7 @@ def by_labels(rows: Sequence[Row]) -> list[str]:
 
 def _gaps(key: str, rows: Sequence[Row]) -> list[str]:
     """Return the key of the differences in a figure, where there are any."""
-    return list(dict.fromkeys(each for row in rows for each in row.figures if each.startswith(f"{GAP}{key}_to_")))
+    return list(dict.fromkeys(name for row in rows for name in row.figures if name.startswith(f"{GAP}{key}_to_")))
 
 
 def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[tuple[str, bool]]]]]:

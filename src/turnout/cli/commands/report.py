@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -170,13 +169,12 @@ def _environment(folders: list[Path]) -> dict[str, str] | None:
     """Return what the first run ran on, as its folder says; None where it does not."""
     from turnout.comparison.folders import run_folders
     from turnout.record.storage import read_json
+    from turnout.reporting.settings import environment
 
     try:
-        values = read_json(run_folders(folders)[0] / "environment.json", instead="make the run anew")
+        return environment(read_json(run_folders(folders)[0] / "environment.json", instead="make the run anew"))
     except TurnoutError:
         return None
-    words = {name: shlex.join(value) if isinstance(value, list) else value for name, value in values.items()}
-    return {name: str(value) for name, value in words.items() if value is not None}
 
 
 def _data(folders: list[Path], code: Sequence[Path]) -> FederatedData | None:

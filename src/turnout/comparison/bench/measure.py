@@ -70,18 +70,18 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
         usage = usage or (time.perf_counter(), process.Usage.now())
     total = startup + time.perf_counter() - began - watch.seconds["evaluation"]
     assert usage is not None
-    found = {"peer": "turnout", "workload": name, "rounds": experiment.rounds}
-    found |= _speed(seconds, updates, startup, total)
-    found |= _load(usage, experiment.rounds - 1)
-    found |= _memory(experiment)
-    found |= {"stages_s": _stages(simulation)}
-    found |= _losses(simulation)
-    found |= _arithmetic(simulation, sum(seconds), rates)
+    figures = {"peer": "turnout", "workload": name, "rounds": experiment.rounds}
+    figures |= _speed(seconds, updates, startup, total)
+    figures |= _load(usage, experiment.rounds - 1)
+    figures |= _memory(experiment)
+    figures |= {"stages_s": _stages(simulation)}
+    figures |= _losses(simulation)
+    figures |= _arithmetic(simulation, sum(seconds), rates)
     objective = simulation.objective
     if rates and experiment.engine == "auto":
-        found |= {"client_updates_per_s_by_engine": _by_engine(simulation, found["client_updates_per_s"])}
+        figures |= {"client_updates_per_s_by_engine": _by_engine(simulation, figures["client_updates_per_s"])}
     load: Any = getattr(os, "getloadavg", None)  # which Windows lacks
-    return found | {
+    return figures | {
         "engine": objective.engine,
         "engine_reason": objective.choice.reason,
         "backends": ", ".join(f"{name} ({number})" for name, number in objective.backends.items()) or "none yet",
@@ -108,15 +108,15 @@ def _by_engine(simulation: TimedSimulation, speed: float) -> dict[str, float | N
     """Return updates a second of both engines, of which one is known; of the other, over a few rounds but the first."""
     experiment, used = simulation.experiment, simulation.objective.engine
     other: Engine = "one_by_one" if used == "vectorised" else "vectorised"
-    found: dict[str, float | None] = {used: speed, other: None}
+    speeds: dict[str, float | None] = {used: speed, other: None}
     seconds, updates = [], []
     try:
         timed = TimedSimulation(replace(experiment, engine=other))
     except ConfigurationError:  # torch.func.vmap cannot batch the model
-        return found
+        return speeds
     for _ in range(min(experiment.rounds, _ROUNDS_OF_OTHER)):
         _round(timed, torch.device(experiment.device), seconds, updates)
-    return found | {other: round(statistics.median(updates[1:]) / statistics.median(seconds[1:]), 2)}
+    return speeds | {other: round(statistics.median(updates[1:]) / statistics.median(seconds[1:]), 2)}
 
 
 def _speed(seconds: list[float], updates: list[int], startup: float, total: float) -> dict[str, Any]:
@@ -144,22 +144,22 @@ def _stages(simulation: TimedSimulation) -> dict[str, float | None]:
     """Seconds in each stage; what data take is part of the time of clients."""
     stages, data = simulation.watch.seconds, simulation.data_seconds()
     alone = None if data is None else min(data, stages["training"])
-    found = {"data": alone} | stages | {"training": stages["training"] - (alone or 0.0)}
-    return {stage: None if seconds is None else round(seconds, 4) for stage, seconds in found.items()}
+    seconds_by_stage = {"data": alone} | stages | {"training": stages["training"] - (alone or 0.0)}
+    return {stage: None if seconds is None else round(seconds, 4) for stage, seconds in seconds_by_stage.items()}
 
 
 def _load(since: tuple[float, process.Usage], rounds: int) -> dict[str, Any]:
     """Processor time since the end of the first round."""
     begin, before = since
     seconds, now = time.perf_counter() - begin, process.Usage.now()
-    own, share, faults = now.own - before.own, None, None
+    used, share, faults = now.own - before.own, None, None
     if now.machine is not None and before.machine is not None:
-        share = round(max(0.0, now.machine - before.machine - own) / (seconds * (os.cpu_count() or 1)), 3)
+        share = round(max(0.0, now.machine - before.machine - used) / (seconds * (os.cpu_count() or 1)), 3)
     if now.faults is not None and before.faults is not None:
         faults = round((now.faults - before.faults) / rounds)
     return {
-        "cpu_s_per_round": round(own / rounds, 4),
-        "cores_used": round(own / seconds, 2),
+        "cpu_s_per_round": round(used / rounds, 4),
+        "cores_used": round(used / seconds, 2),
         "other_cpu_share": share,
         "minor_faults": now.faults,
         "minor_faults_per_round": faults,
@@ -186,15 +186,15 @@ def _losses(simulation: Simulation) -> dict[str, Any]:
 def _arithmetic(simulation: TimedSimulation, seconds: float, rates: bool) -> dict[str, Any]:
     """Operations of the local steps, and the share of the machine's time that they would take at its own rates."""
     done = flops.of_gradient(simulation.experiment).times(simulation.num_examples_used)
-    found = {
+    figures = {
         "gflop_per_update": round(done.total / max(simulation.num_trained, 1) / 1e9, 6),
         "gflops": round(done.total / seconds / 1e9, 3),
     }
     if not rates:
-        return found
+        return figures
     matrix = machine.matrix_rate(simulation.experiment.device)
     convolution = machine.convolution_rate(simulation.experiment.device)
-    return found | {
+    return figures | {
         "matrix_gflops": round(matrix / 1e9, 1),
         "convolution_gflops": round(convolution / 1e9, 1),
         "fraction_of_machine": round(done.seconds(matrix, convolution) / seconds, 4),

@@ -56,15 +56,15 @@ def peaks() -> list[float]:
 
     NaN where the system does not say.
     """
-    found = [peak for pid in _family() if (peak := _peak(pid)) is not None]
-    if not found:  # no Linux; ru_maxrss is in bytes on macOS, in KiB elsewhere
+    sizes = [peak for pid in _family() if (peak := _peak(pid)) is not None]
+    if not sizes:  # no Linux; ru_maxrss is in bytes on macOS, in KiB elsewhere
         try:
             resource: Any = import_module("resource")
         except ImportError:  # Windows
             return [math.nan]
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found = [most / 2**20 if sys.platform == "darwin" else most / 2**10]
-    return sorted(found, reverse=True)
+        sizes = [most / 2**20 if sys.platform == "darwin" else most / 2**10]
+    return sorted(sizes, reverse=True)
 
 
 def _ticks() -> int:
@@ -80,11 +80,11 @@ def _family() -> list[int]:
             children.setdefault(int(_fields(folder.name)[1]), []).append(int(folder.name))
         except OSError:  # it has ended by now
             continue
-    found, todo = [], [os.getpid()]
+    family, todo = [], [os.getpid()]
     while todo:
-        found.append(todo.pop())
-        todo += children.get(found[-1], [])
-    return found
+        family.append(todo.pop())
+        todo += children.get(family[-1], [])
+    return family
 
 
 def _fields(pid: str) -> list[str]:

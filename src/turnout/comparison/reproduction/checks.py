@@ -65,14 +65,14 @@ class Order(Check):
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """All pairs of neighbouring groups."""
-        (own,) = figures
-        found = [
-            better(own[one], own[other], measure)
+        (panel,) = figures
+        truths = [
+            better(panel[one], panel[other], measure)
             for first, second in pairwise(self.groups)
             for one in first
             for other in second
         ]
-        return False if False in found else None if None in found else True
+        return False if False in truths else None if None in truths else True
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ class Improves(Check):
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """Every panel against the one before."""
         values = [panel[self.algorithms[0]] for panel in figures]
-        found = [better(after, before, measure) for before, after in pairwise(values)]
-        return False if False in found else None if None in found else True
+        truths = [better(after, before, measure) for before, after in pairwise(values)]
+        return False if False in truths else None if None in truths else True
 
 
 class Gains(Check):
@@ -235,12 +235,12 @@ def check_of(table: Mapping[str, Any]) -> Check:
     Raises:
         ConfigurationError: where there is none, or more than one.
     """
-    found = [key for key in table if key in CHECKS]
-    if len(found) != 1:
+    keys = [key for key in table if key in CHECKS]
+    if len(keys) != 1:
         raise ConfigurationError(
-            f"a claim needs exactly one of {', '.join(CHECKS)}; got {' and '.join(found) or 'none'}"
+            f"a claim needs exactly one of {', '.join(CHECKS)}; got {' and '.join(keys) or 'none'}"
         )
-    return CHECKS[found[0]](table[found[0]])  # type: ignore[call-arg]
+    return CHECKS[keys[0]](table[keys[0]])  # type: ignore[call-arg]
 
 
 def better(one: float, other: float, measure: Measure) -> bool | None:

@@ -120,15 +120,17 @@ class Reproduction:
         Raises:
             ConfigurationError: for a panel that does not exist, or in which no algorithm is left.
         """
-        having = {name: panel for name, panel in self.panels.items() if self.of(panel)}
+        with_algorithms = {name: panel for name, panel in self.panels.items() if self.of(panel)}
         if names is None:
-            given = [name for name, panel in self.panels.items() if not panel.optional]
-            found = [name for name in given if name in having]
+            asked_for = [name for name, panel in self.panels.items() if not panel.optional]
+            panels = [name for name in asked_for if name in with_algorithms]
         else:
-            given = found = list(dict.fromkeys(known_name("panel", name, self.panels) for name in names))
-        if not found or not having.keys() >= set(found):
-            raise refuse("panels", given=given, needed=f"some of those with these algorithms: {', '.join(having)}")
-        return [having[name] for name in found]
+            asked_for = panels = list(dict.fromkeys(known_name("panel", name, self.panels) for name in names))
+        if not panels or not with_algorithms.keys() >= set(panels):
+            raise refuse(
+                "panels", given=asked_for, needed=f"some of those with these algorithms: {', '.join(with_algorithms)}"
+            )
+        return [with_algorithms[name] for name in panels]
 
     def narrowed(self, names: list[str]) -> Reproduction:
         """Return the same with these algorithms alone.
@@ -136,8 +138,8 @@ class Reproduction:
         Raises:
             ConfigurationError: for an algorithm that does not exist.
         """
-        wanted = [known_name("algorithm", name, self.algorithms) for name in names]
-        left = {key: tuple(each for each in self.of(panel) if each in wanted) for key, panel in self.panels.items()}
+        chosen = [known_name("algorithm", name, self.algorithms) for name in names]
+        left = {key: tuple(name for name in self.of(panel) if name in chosen) for key, panel in self.panels.items()}
         return replace(self, panels={key: replace(panel, only=left[key]) for key, panel in self.panels.items()})
 
 

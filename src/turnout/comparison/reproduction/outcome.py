@@ -86,18 +86,18 @@ class Outcome:
     def figures(self, panel: Panel, measure: Measure) -> Figures:
         """Return a figure for each algorithm and seed."""
         records, target = self.records[panel.name], self.target(panel)
-        found: dict[str, dict[int, float]] = {name: {} for name in self.reproduction.of(panel)}
+        figures: dict[str, dict[int, float]] = {name: {} for name in self.reproduction.of(panel)}
         for record in records:
-            found[record.algorithm][record.seed] = measure.of(record, target)
-        return found
+            figures[record.algorithm][record.seed] = measure.of(record, target)
+        return figures
 
     def lines(self) -> list[Line]:
         """Return the table: every algorithm of every panel."""
         measures, lines = self.reproduction.measures, []
         for panel in self.panels:
-            found = [self.figures(panel, measure) for measure in measures]
+            by_measure = [self.figures(panel, measure) for measure in measures]
             for name in self.reproduction.of(panel):
-                ours = [Quartiles.over(list(figures[name].values())) for figures in found if figures[name]]
+                ours = [Quartiles.over(list(figures[name].values())) for figures in by_measure if figures[name]]
                 paper = panel.paper.get(name, ())
                 paper += (None,) * (len(measures) - len(paper))
                 lines.append(Line(panel, name, paper, tuple(ours)))
@@ -110,11 +110,11 @@ class Outcome:
     def _of(self, claim: Claim) -> list[Finding]:
         measure = claim.measure or self.reproduction.measures[0]
         names = claim.panels or tuple(self.reproduction.panels)
-        wanted = [self.reproduction.panels[name] for name in names]
+        panels = [self.reproduction.panels[name] for name in names]
         if claim.check.across:
-            return [self._across(claim, wanted, measure)]
-        having = [panel for panel in wanted if set(claim.check.algorithms) <= set(self.reproduction.of(panel))]
-        return [self._finding(claim, [panel], measure) for panel in having if panel.name in self.records]
+            return [self._across(claim, panels, measure)]
+        complete = [panel for panel in panels if set(claim.check.algorithms) <= set(self.reproduction.of(panel))]
+        return [self._finding(claim, [panel], measure) for panel in complete if panel.name in self.records]
 
     def _across(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> Finding:
         """Return what became of a claim that compares panels."""
@@ -127,9 +127,9 @@ class Outcome:
 
     def _finding(self, claim: Claim, panels: Sequence[Panel], measure: Measure) -> Finding:
         figures = [self.figures(panel, measure) for panel in panels]
-        said, reason = verdict(claim.check.truths(figures, measure))
+        result, reason = verdict(claim.check.truths(figures, measure))
         reasons = [reason, claim.check.detail(figures)]
-        return Finding(claim.text, tuple(panel.title for panel in panels), said, "; ".join(filter(None, reasons)))
+        return Finding(claim.text, tuple(panel.title for panel in panels), result, "; ".join(filter(None, reasons)))
 
     def as_plain(self) -> dict[str, Any]:
         """Return everything as plain values for JSON, in which an infinite figure is None.
@@ -182,14 +182,14 @@ class Outcome:
 def verdict(truths: Sequence[bool | None]) -> tuple[str, str]:
     """Return what seeds say together: the verdict, and the reason."""
     total, true, unknown = len(truths), truths.count(True), truths.count(None)
-    said = f"true of {true} of {total} seed{'s' * (total != 1)}"
+    count = f"true of {true} of {total} seed{'s' * (total != 1)}"
     if total < LEAST_SEEDS:
-        return "undecided", f"{said}, at least {LEAST_SEEDS} are needed"
+        return "undecided", f"{count}, at least {LEAST_SEEDS} are needed"
     if true >= LEAST_SHARE * total:
-        return "holds", said
+        return "holds", count
     if total - true - unknown >= LEAST_SHARE * total:
-        return "does not hold", said
-    return "undecided", f"{said}, {unknown} cannot tell" if unknown else f"the spread overlaps, {said}"
+        return "does not hold", count
+    return "undecided", f"{count}, {unknown} cannot tell" if unknown else f"the spread overlaps, {count}"
 
 
 def _plain(ours: Quartiles) -> dict[str, Any]:

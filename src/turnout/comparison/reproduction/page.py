@@ -77,8 +77,8 @@ def _curve(outcome: Outcome, curve: Curve) -> Drawing:
 
 def _settings(outcome: Outcome) -> dict[str, str]:
     """Return the configurations of every panel."""
-    found = {}
+    texts = {}
     for panel in outcome.panels:
         if records := outcome.records[panel.name]:
-            found |= {f"{panel.title}: {part}": text for part, text in settings(records).items()}
-    return found
+            texts |= {f"{panel.title}: {part}": text for part, text in settings(records).items()}
+    return texts

@@ -103,41 +103,41 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
     titles = _wrapped([_titled(panel, measure) for panel in panels], beside=longest)
     figure, grid = _grid(titles, height=0.9 + 0.32 * most, alike="x" if measure.scale == 100.0 else "")
     for axes, panel, title in zip(grid, panels, titles, strict=True):
-        own = [line for line in lines if line.panel is panel]
-        _dots(axes, own, place, measure, looks)
+        rows = [line for line in lines if line.panel is panel]
+        _dots(axes, rows, place, measure, looks)
         dress(axes, measure.title, "", title=title)
         axes.xaxis.set_tick_params(
             labelbottom=True
         )  # a shared scale would leave them to the last row, which may have fewer
         few_ticks(axes.xaxis)
-        axes.set_yticks(range(len(own)), [line.algorithm for line in own])
-        axes.set_ylim(len(own) - 0.4, -0.6)
+        axes.set_yticks(range(len(rows)), [line.algorithm for line in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
     _name_outer(grid)
     return figure
 
 
 def paper_number(figure: Any) -> float | None:
     """Return the number in a paper's figure, ``77.3`` of ``"77.3 ± 0.3"``; None where there is none."""
-    found = re.match(r"\s*[-+]?\d+(\.\d+)?", str(figure))
-    return float(found[0]) if found else None
+    number = re.match(r"\s*[-+]?\d+(\.\d+)?", str(figure))
+    return float(number[0]) if number else None
 
 
 def _line(group: Sequence[RunRecord], curve: Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
     """Places, and low, median and high there, as they are drawn; None where the runs do not have them."""
-    having = [
+    complete = [
         record
         for record in group
         if curve.metric in record.history.column_names
         and len(record.history.column(curve.metric)[1])
         and (curve.against == "rounds" or record.history.spent(curve.against) is not None)
     ]
-    if not having:
+    if not complete:
         return None
-    rounds, *band = quartile_band([record.history.column(curve.metric) for record in having])
+    rounds, *band = quartile_band([record.history.column(curve.metric) for record in complete])
     x = rounds
     if curve.against != "rounds":
-        x = AGAINST[curve.against][1] * np.median([spent_at(r, curve.against, rounds) for r in having], axis=0)
-    low, median, high = (scale_of(curve.metric) * each for each in band)
+        x = AGAINST[curve.against][1] * np.median([spent_at(r, curve.against, rounds) for r in complete], axis=0)
+    low, median, high = (scale_of(curve.metric) * values for values in band)
     return x, low, median, high
 
 

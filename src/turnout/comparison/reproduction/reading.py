@@ -51,8 +51,8 @@ def load(name: str, folder: Path = FOLDER) -> Reproduction | Drawing:
             f"there is no declaration below {folder.absolute()}: name a TOML file, or a folder of them with --declarations "
             "(a clone of the repository has one, reproductions/)"
         )
-    found = known[known_name("reproduction", name, known)]
-    return read(folder / f"{found}.toml", found)
+    declared = known[known_name("reproduction", name, known)]
+    return read(folder / f"{declared}.toml", declared)
 
 
 def _declarations(folder: Path) -> dict[str, dict[str, Any]]:
@@ -113,12 +113,12 @@ _AS_THEY_ARE = ("title", "reference", "about", "seeds")
 
 def _reproduction(name: str, table: dict[str, Any], measure: Callable[[str], Measure]) -> Reproduction:
     """Everything in its place."""
-    wanted = {each.name for each in fields(Reproduction)} | {"algorithms", "to_accuracy"}
-    _known("the reproduction", table, wanted - {"name"})
+    keys = {part.name for part in fields(Reproduction)} | {"algorithms", "to_accuracy"}
+    _known("the reproduction", table, keys - {"name"})
     _complete(table)
     algorithms, measures = table["algorithms"], tuple(map(measure, table.get("measures", ["final test_accuracy"])))
     shared = {key: table[key] for key in ("to_accuracy",) if key in table}
-    panels = {each: _panel(each, own, shared, measures, algorithms) for each, own in table["panels"].items()}
+    panels = {key: _panel(key, settings, shared, measures, algorithms) for key, settings in table["panels"].items()}
     return Reproduction(
         name=name,
         common={**table.get("common", {}), "algorithms": algorithms},
@@ -126,7 +126,8 @@ def _reproduction(name: str, table: dict[str, Any], measure: Callable[[str], Mea
         measures=measures,
         curves=tuple(map(_curve, table.get("curves", ["test_accuracy"]))),
         claims=tuple(
-            _claim(each, algorithms, panels, {str(m): m for m in measures}, measure) for each in table.get("claims", [])
+            _claim(claim, algorithms, panels, {str(m): m for m in measures}, measure)
+            for claim in table.get("claims", [])
         ),
         also=tuple(table.get("also", ())),
         **{key: table[key] for key in _AS_THEY_ARE if key in table},
@@ -147,9 +148,9 @@ def _panel(
     """One panel: its own keys, over those that all panels share, and settings."""
     if not isinstance(table, Mapping):
         raise refuse(f"panels.{name}", given=table, needed="a table")
-    own = {each.name for each in fields(Panel)} - {"name", "settings"}
-    values: dict[str, Any] = {**shared, **{key: value for key, value in table.items() if key in own}}
-    settings = {key: value for key, value in table.items() if key not in own}
+    keys = {part.name for part in fields(Panel)} - {"name", "settings"}
+    values: dict[str, Any] = {**shared, **{key: value for key, value in table.items() if key in keys}}
+    settings = {key: value for key, value in table.items() if key not in keys}
     if "to_accuracy" in values:
         check_accuracy(values["to_accuracy"], f"panels.{name}.to_accuracy")
     elif any(measure.metric is None for measure in measures):

@@ -20,26 +20,26 @@ STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 def titles(outcome: Outcome) -> list[str]:
     """Return the columns after panel and algorithm: for every measure the paper's figure, if there is any, and ours."""
     several = len(outcome.reproduction.measures) > 1
-    found = []
+    columns = []
     for place, measure in enumerate(outcome.reproduction.measures):
         name = measure.title
         if has_paper(outcome, place):
-            found.append(f"{name}, paper" if several else "paper")
-        found.append(f"{name}, ours" if has_paper(outcome, place) else name)
-    return [*found, "reached by"] if reaches(outcome) else [*found, "seeds"]
+            columns.append(f"{name}, paper" if several else "paper")
+        columns.append(f"{name}, ours" if has_paper(outcome, place) else name)
+    return [*columns, "reached by"] if reaches(outcome) else [*columns, "seeds"]
 
 
 def cells(outcome: Outcome, line: Line) -> list[str]:
     """Return what stands in these columns for one algorithm in one panel."""
-    found = []
+    texts = []
     for place, measure in enumerate(outcome.reproduction.measures):
         if has_paper(outcome, place):
-            found.append(written(line.paper[place]))
-        found.append(measure.shown(line.ours[place]) if line.ours else "–")
+            texts.append(written(line.paper[place]))
+        texts.append(measure.shown(line.ours[place]) if line.ours else "–")
     if not reaches(outcome):
-        return [*found, str(line.seeds)]
+        return [*texts, str(line.seeds)]
     figure = next((f for f, m in zip(line.ours, outcome.reproduction.measures, strict=False) if m.metric is None), None)
-    return [*found, f"{figure.num_finite}/{figure.num}" if figure else "0/0"]
+    return [*texts, f"{figure.num_finite}/{figure.num}" if figure else "0/0"]
 
 
 def written(paper: Any) -> str:

@@ -1,0 +1,113 @@
+"""Figures over seeds: means, confidence intervals, and paired t-tests, without SciPy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure over seeds.
+
+    Attributes:
+        mean: over seeds.
+        std: sample standard deviation (n - 1); None for a single seed.
+        margin: half the width of the 95 % confidence interval of the mean, ``t std / sqrt(n)`` with the quantile t of
+            Student's distribution of n - 1 degrees of freedom; None for a single seed.
+    """
+
+    mean: float
+    std: float | None
+    margin: float | None = None
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> Measured:
+        """From one value per seed; a NaN (a run that diverged) makes the mean NaN."""
+        with np.errstate(invalid="ignore"):
+            std = float(np.std(values, ddof=1)) if len(values) > 1 else None
+            return cls(float(np.mean(values)), std, None if std is None else margin(std, len(values)))
+
+
+def margin(std: float, number: int) -> float:
+    """Return half the width of the 95 % confidence interval of a mean of so many values."""
+    return quantile(0.95, number - 1) * std / math.sqrt(number)
+
+
+@dataclass(frozen=True)
+class Gap(Measured):
+    """The mean difference from another algorithm, seed by seed, and how often chance alone makes one as large.
+
+    Attributes:
+        p: of a two-sided paired t-test; NaN where all differences are zero, or one is not a number.
+    """
+
+    p: float = math.nan
+
+    @property
+    def significant(self) -> bool:
+        """Whether the difference is more than the spread over seeds explains, at p < 0.05."""
+        return self.p < 0.05
+
+
+def gap(values: Mapping[int, float], reference: Mapping[int, float]) -> Gap | None:
+    """Compare figures by seed with those of the reference: ``t = sqrt(n) mean(d) / std(d)``, with n - 1 degrees of freedom.
+
+    None where fewer than two seeds are shared.
+
+    >>> found = gap({0: 0.81, 1: 0.84, 2: 0.78}, {0: 0.80, 1: 0.82, 2: 0.75})
+    >>> round(found.mean, 3), round(found.p, 4), round(found.margin, 3)
+    (0.02, 0.0742, 0.025)
+    """
+    seeds = sorted(values.keys() & reference.keys())
+    if len(seeds) < 2:
+        return None
+    differences = np.array([values[seed] - reference[seed] for seed in seeds])
+    with np.errstate(invalid="ignore"):
+        mean, std = float(differences.mean()), float(differences.std(ddof=1))
+    if not math.isfinite(mean) or (not mean and not std):
+        return Gap(mean, std, margin(std, len(seeds)), math.nan)
+    t = abs(mean) / std * math.sqrt(len(seeds)) if std else math.inf
+    return Gap(mean, std, margin(std, len(seeds)), p_value(t, len(seeds) - 1))
+
+
+def p_value(t: float, degrees: int) -> float:
+    r"""Return how often \|T\| > t, T of Student's distribution, by its finite sums for whole degrees of freedom.
+
+    With ``tan a = t / sqrt(degrees)``, ``P(|T| <= t)`` is for even degrees ``sin a (1 + 1/2 cos^2 a + 1 3 / (2 4) cos^4 a +
+    ...)``, of degrees / 2 terms, and for odd ones ``2 / pi (a + sin a (cos a + 2/3 cos^3 a + 2 4 / (3 5) cos^5 a + ...))``,
+    of (degrees - 1) / 2 terms.
+
+    >>> round(p_value(2.776445, 4), 6)
+    0.05
+
+    Reference: Abramowitz and Stegun, "Handbook of mathematical functions", 26.7.3 and 26.7.4.
+    """
+    angle = math.atan(t / math.sqrt(degrees))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = degrees % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for k in range(degrees // 2):
+        total += term
+        term *= cosine**2 * (2 * k + 1 + odd) / (2 * k + 2 + odd)
+    return max(0.0, 1.0 - (2 / math.pi * (angle + sine * total) if odd else sine * total))
+
+
+@cache
+def quantile(level: float, degrees: int) -> float:
+    r"""Return the t with \|T\| <= t at a probability of `level`, by bisection of `p_value`.
+
+    >>> round(quantile(0.95, 4), 3), round(quantile(0.95, 1), 3)
+    (2.776, 12.706)
+    """
+    low, high = 0.0, 1.0
+    while p_value(high, degrees) > 1.0 - level:
+        high *= 2.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if p_value(middle, degrees) > 1.0 - level else (low, middle)
+    return high
