@@ -18,17 +18,17 @@ from pathlib import Path
 
 import torch
 from tests.deployment.world import World
-from tests.laws.recipes import RECIPES, experiment, standard, trained
+from tests.laws.recipes import RATES, RECIPES, experiment, standard, trained
 
 from turnout import Population, TurnoutError
 from turnout.population import Speed, delay
-from turnout.population.availability import Everyone
+from turnout.population.availability import Bernoulli, Everyone
 from turnout.protocol.pace import Buffered
 
 
 def simulated(name: str) -> Iterator[bytes]:
     """Yield the state of six synchronous rounds with clients who come and go."""
-    yield from _state(trained(standard(name)))
+    yield from _state(trained(standard(name, population=Population(Bernoulli(rates=RATES)))))
 
 
 def buffered(name: str) -> Iterator[bytes]:

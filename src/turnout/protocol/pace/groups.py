@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, counted, positive
-from turnout.protocol.pace.actions import (
-    Action,
-    Choose,
-    Course,
-    Drop,
-    Gather,
-    Ignore,
-    Phase,
-    Reason,
-    SetTimer,
-    Step,
-    Training,
-)
-from turnout.protocol.pace.pace import BoundPace, Pace
+from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, Reason, SetTimer, Step, Training
+from turnout.protocol.pace.pace import Pace
+from turnout.protocol.pace.phases import PhasedPace, Round, dropped
 
 _PHASES_OF_A_GROUP = 16
 """By which a timer's number is that of the group, and what is left of its phase."""
@@ -98,30 +87,7 @@ class BufferedGroups(Pace, name="buffered_groups"):
         return BoundGroups(self, course)
 
 
-@dataclass
-class Group:
-    """Clients that do a round of their own.
-
-    Attributes:
-        number: of the group, from 1 on.
-        version: what they train from.
-        phase: what they are asked for now, or next.
-        members: everybody who began.
-        reports: (task, client) of those who have completed the present phase.
-        trained: the same of those who trained, and whose updates may still be in the sum.
-        is_running: whether they were asked for the present phase.
-    """
-
-    number: int
-    version: int
-    phase: Phase
-    members: tuple[int, ...]
-    reports: list[tuple[int, int]] = field(default_factory=list)
-    trained: list[tuple[int, int]] = field(default_factory=list)
-    is_running: bool = True
-
-
-class BoundGroups(BoundPace):
+class BoundGroups(PhasedPace):
     """`BufferedGroups` for one run.
 
     Attributes:
@@ -131,12 +97,10 @@ class BoundGroups(BoundPace):
     """
 
     def __init__(self, options: BufferedGroups, course: Course) -> None:
-        super().__init__()
-        self.options, self.phases = options, course.phases
-        self.extra = self.phases[1:]
-        self._sends_in = course.sends_in
-        self.active: dict[int, Group] = {}
-        self.buffer: list[Group] = []
+        super().__init__(course)
+        self.options = options
+        self.active: dict[int, Round] = {}
+        self.buffer: list[Round] = []
         self._of: dict[int, int] = {}  # client -> its group, at work or in the buffer
         self._begun = 0
         self._idle: list[int] = []  # who has left a group since somebody asked
@@ -149,25 +113,27 @@ class BoundGroups(BoundPace):
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
         """Begin a group of these clients, or go on with those of a group who are there."""
         if group:
-            return self._ask(time, self.active[group], clients) if clients else self._give_up(self.active[group])
+            if clients:
+                return self._ask(time, self.active[group], clients)
+            return self._dissolve(self.active[group], "unsummed")
         if not clients:
             return []
         if taken := self._of.keys() & clients:
             raise ConfigurationError(f"client {min(taken)} is in group {self._of[min(taken)]}: choose one that is idle")
         self._begun += 1
-        begun = Group(self._begun, self.version, "train", tuple(clients))
+        begun = Round(self.version, "train", self._begun, tuple(clients))
         self.active[begun.number] = begun
         self._of |= dict.fromkeys(clients, begun.number)
         return [*self._ask(time, begun, clients), *self._refill()]
 
-    def _ask(self, time: float, group: Group, clients: Sequence[int]) -> list[Action]:
+    def _ask(self, time: float, group: Round, clients: Sequence[int]) -> list[Action]:
         """Ask clients of a group for its phase."""
         group.is_running = True
         asked: list[Action] = [self.open.ask(clients, group.version, group.phase)]
         deadline = self.options.deadline
         return asked if deadline is None else [*asked, SetTimer(self._timer(group), time + deadline)]
 
-    def _timer(self, group: Group) -> int:
+    def _timer(self, group: Round) -> int:
         """Return the number of the timer of a group's phase."""
         return group.number * _PHASES_OF_A_GROUP + self.phases.index(group.phase)
 
@@ -241,58 +207,27 @@ class BoundGroups(BoundPace):
         """Give up the groups that were at work, and begin others."""
         del time
         self.open.end_all()
-        dropped = [_drop(group.trained, "unsummed") for group in self.active.values() if group.trained]
+        unsummed = [drop for group in self.active.values() for drop in dropped(group.trained, "unsummed")]
         for group in self.active.values():
             self._leave(group)
         self.active.clear()
-        return [*dropped, *self._refill()]
+        return [*unsummed, *self._refill()]
 
-    def _close(self, group: Group) -> list[Action]:
-        """End a phase of a group without those still at work, and go on to the next one."""
-        tasks, clients = self.open.end_of(group.members)
-        late: list[Action] = [Drop(tasks, clients, "late")] if tasks else []
-        arrived, group.reports = group.reports, []
-        group.is_running = False
-        by = tuple(client for _, client in arrived)
-        if group.phase == "train":
-            group.trained = arrived
-            if not arrived:
-                return [*late, *self._give_up(group)]
-            return [*late, *(self._ask_next(group, by) if self.extra else self._finish(group))]
-        gathered = Gather(group.phase, tuple(task for task, _ in arrived), by, group.version, group.number)
-        lost = self._left_out(group, by) if group.phase == self._sends_in else []
-        last = group.phase == self.extra[-1]
-        return [*late, *lost, gathered, *(self._finish(group) if last else self._ask_next(group, by))]
-
-    def _left_out(self, group: Group, sent: Sequence[int]) -> list[Action]:
-        """Drop those of a group who trained and did not send their update."""
-        lost = [report for report in group.trained if report[1] not in sent]
-        group.trained = [report for report in group.trained if report[1] in sent]
-        return [_drop(lost, "unsummed")] if lost else []
-
-    def _ask_next(self, group: Group, clients: Sequence[int]) -> list[Action]:
-        """Ask those of a group who completed a phase for the next one."""
-        group.phase = self.phases[self.phases.index(group.phase) + 1]
-        return [Choose(None, clients, phase=group.phase, group=group.number)]
-
-    def _give_up(self, group: Group) -> list[Action]:
-        """End a group without a sum."""
-        return self._dissolve(group, "unsummed")
-
-    def _dissolve(self, group: Group, reason: Reason) -> list[Action]:
+    def _dissolve(self, group: Round, reason: Reason) -> list[Action]:
         """Drop what a group has trained; its clients are idle."""
         del self.active[group.number]
         self._leave(group)
-        dropped: list[Action] = [_drop(group.trained, reason)] if group.trained else []
-        return [*dropped, *self._refill()]
+        return [*dropped(group.trained, reason), *self._refill()]
 
-    def _finish(self, group: Group) -> list[Action]:
-        """Put a group that is done into the buffer; step if that fills it."""
+    def _finish(self, round: Round) -> list[Action]:
+        """Put a group that is done into the buffer, unless nobody trained or it is too stale; step if that fills it."""
         most = self.options.max_staleness
-        if most is not None and self.version - group.version > most:
-            return self._dissolve(group, "stale")
-        del self.active[group.number]
-        self.buffer.append(group)
+        if not round.trained:
+            return self._dissolve(round, "unsummed")
+        if most is not None and self.version - round.version > most:
+            return self._dissolve(round, "stale")
+        del self.active[round.number]
+        self.buffer.append(round)
         if len(self.buffer) < self.options.buffer_size:
             return self._refill()
         used, self.buffer = self.buffer, []
@@ -304,7 +239,7 @@ class BoundGroups(BoundPace):
             self._leave(each)
         return [step, *self._refill()]
 
-    def _leave(self, group: Group) -> None:
+    def _leave(self, group: Round) -> None:
         """Have the clients of a group idle, those who dropped out of it before too."""
         for client in group.members:
             del self._of[client]
@@ -363,14 +298,9 @@ class BoundGroups(BoundPace):
             own = reports[reports[:, 0] == number]
             some = [[(task, client) for task, client in own[own[:, 1] == kind, 2:].tolist()] for kind in (0, 1)]
             clients = tuple(members[members[:, 0] == number, 1].tolist())
-            group = Group(number, version, self.phases[phase], clients, *some, is_running=bool(running))
+            group = Round(version, self.phases[phase], number, clients, *some, is_running=bool(running))
             self._of |= dict.fromkeys(clients, number)
             if active:
                 self.active[number] = group
             else:
                 self.buffer.append(group)
-
-
-def _drop(reports: list[tuple[int, int]], reason: Reason) -> Drop:
-    """Give up reports, (task, client)."""
-    return Drop([task for task, _ in reports], [client for _, client in reports], reason)

@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, positive, refuse
-from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Gather, Ignore, Phase, SetTimer, Step, Training
-from turnout.protocol.pace.pace import BoundPace, Pace
+from turnout.protocol.pace.actions import Action, Choose, Course, Drop, Ignore, SetTimer, Step, Training
+from turnout.protocol.pace.pace import Pace
+from turnout.protocol.pace.phases import PhasedPace, Round, dropped
 
 
 @dataclass(frozen=True)
@@ -62,30 +63,26 @@ class Rounds(Pace, name="rounds"):
         return BoundRounds(self, course, [0] * num_clients if course.continues else None)
 
 
-class BoundRounds(BoundPace):
+class BoundRounds(PhasedPace):
     """`Rounds` for one run.
 
     Attributes:
         options: the options.
-        phases: what a round asks for.
-        extra: the phases after training.
-        phase: what is asked for now, or next.
-        running: whether somebody was asked for it; if not, they are still to be chosen.
         kept: the version that each client keeps and trains from, by client; None has all train from the present one.
     """
 
     def __init__(self, options: Rounds, course: Course = Training(), kept: list[int] | None = None) -> None:  # noqa: B008
-        super().__init__()
-        self.options, self.phases, self.kept = options, course.phases, kept
-        self.extra = self.phases[self.phases.index("train") + 1 :]
-        self._sends_in = course.sends_in
+        super().__init__(course)
+        self.options, self.kept = options, kept
         self.mixes_versions = kept is not None
-        self.phase: Phase = self.phases[0]
-        self.running = False
-        self._begun = 0  # phases that are over: the number of the present one's timer
+        self._round = Round(0, self.phases[0], is_running=False)
+        self._closed = 0  # phases that are over: the number of the present one's timer
         self._needed = 0
-        self._reports: list[tuple[int, int]] = []  # task, client
-        self._trained: list[tuple[int, int]] = []  # the same of those who trained, in the extra phases
+
+    @property
+    def running(self) -> bool:
+        """Whether clients were asked for the present phase; if not, they are still to be chosen."""
+        return self._round.is_running
 
     def start(self, time: float) -> list[Action]:
         """Ask for those of the first phase."""
@@ -97,25 +94,22 @@ class BoundRounds(BoundPace):
         del group
         if self.running:
             raise ConfigurationError(f"round {self.version} is running: choose a cohort when it is over")
-        deadline, trains = self.options.deadline, self.phase == "train"
-        if not clients and self.phase in self.extra:
-            return self._finish([])
+        deadline, trains = self.options.deadline, self._round.phase == "train"
+        if not clients and self._round.phase in self.extra:
+            unsummed, self._round.trained = dropped(self._round.trained, "unsummed"), []
+            return [*unsummed, *self._finish(self._round)]
         if not clients and (deadline is None or not trains):
-            return self._close()
-        asked: list[Action] = [self.open.ask(clients, self._asks_with, self.phase)] if clients else []
-        self.running = True
+            return self._close(self._round)
+        version = self._asks_with(self._round)
+        asked: list[Action] = [self.open.ask(clients, version, self._round.phase)] if clients else []
+        self._round.is_running = True
         self._needed = max(1, math.floor(len(clients) / self.options.over_selection + 1e-9)) if trains else len(clients)
-        return asked if deadline is None else [*asked, SetTimer(self._begun, time + deadline)]
-
-    @property
-    def _asks_with(self) -> int:
-        """The version of the phase's tasks."""
-        return -1 if self.phase == "prepare" else self.version
+        return asked if deadline is None else [*asked, SetTimer(self._closed, time + deadline)]
 
     @property
     def timers(self) -> set[int]:
         """The timer of the present phase."""
-        return {self._begun}
+        return {self._closed}
 
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
         """Keep the report, or drop it; step if that were enough, or if it was the last one."""
@@ -124,13 +118,13 @@ class BoundRounds(BoundPace):
             return [Ignore(task, client, reason)]
         if version != self.open.end(task):
             return [Drop([task], [client], "wrong version"), *self._close_if_done()]
-        self._reports.append((task, client))
+        self._round.reports.append((task, client))
         return self._close_if_done()
 
     def all_reported(self, time: float) -> list[Action]:
         """Keep the reports of all who are at work, in one go, as if they had arrived at once."""
         del time
-        self._reports += zip(*self.open.end_all(), strict=True)
+        self._round.reports += zip(*self.open.end_all(), strict=True)
         return self._close_if_done()
 
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
@@ -141,7 +135,7 @@ class BoundRounds(BoundPace):
     def expired(self, time: float, timer: int) -> list[Action]:
         """Close the phase whose deadline `timer` was set for."""
         del time
-        return self._close() if self.running and timer == self._begun else []
+        return self._close(self._round) if self.running and timer == self._closed else []
 
     def grow(self, num_clients: int) -> None:
         """Have new clients begin with the present model."""
@@ -149,15 +143,15 @@ class BoundRounds(BoundPace):
             self.kept += [self.version] * (num_clients - len(self.kept))
 
     def idle(self, client: int) -> bool:
-        """Whether a client does not work."""
+        """Return whether a client does not work."""
         return client not in self.open.of
 
     def ignores(self, client: int, comes: bool) -> bool:
-        """Whether a round is running, for a client that comes; whether a client that goes does not work."""
+        """Return whether a round is running, for a client that comes; whether it does not work, for one that goes."""
         return self.running if comes else self.idle(client)
 
     def engaged(self) -> list[int]:
-        """Everyone who works."""
+        """Return the clients that work."""
         return list(self.open.of)
 
     def versions(self) -> set[int]:
@@ -166,89 +160,63 @@ class BoundRounds(BoundPace):
 
     def in_hand(self) -> list[tuple[int, int, int]]:
         """Return the reports of the running phase: (task, client, version) in the order of arrival."""
-        held = self._trained or self._reports
-        return [(task, client, self._asks_with) for task, client in held]
+        version = self._asks_with(self._round)
+        return [(task, client, version) for task, client in self._round.trained or self._round.reports]
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that it carries, as int64 arrays."""
-        reports = np.array(self._reports, dtype=np.int64).reshape(-1, 2)
-        place = self.phases.index(self.phase)
+        """Return all that it carries, as int64 arrays."""
+        phase = self.phases.index(self._round.phase)
+        facts = np.array([self.version, self.running, self._needed, phase, self._closed])
         kept = {} if self.kept is None else {"kept": np.array(self.kept, dtype=np.int64)}
-        if self.extra:
-            kept["trained"] = np.array(self._trained, dtype=np.int64).reshape(-1, 2)
-        return (
-            self.open.state()
-            | kept
-            | {
-                "round": np.array([self.version, self.running, self._needed, place, self._begun]),
-                "reports": reports,
-            }
-        )
+        trained = {"trained": _rows(self._round.trained)} if self.extra else {}
+        return self.open.state() | kept | trained | {"round": facts, "reports": _rows(self._round.reports)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `state` gave."""
+        """Take over what `state` returned."""
         self.open.restore(state)
-        self.version, running, self._needed, place, self._begun = state["round"].tolist()
-        self.running, self.phase = bool(running), self.phases[place]
-        self._reports = [(task, client) for task, client in state["reports"].tolist()]
+        self.version, running, self._needed, phase, self._closed = state["round"].tolist()
+        reports, trained = (
+            [(task, client) for task, client in state[name].tolist()] if name in state else []
+            for name in ("reports", "trained")
+        )
+        self._round = Round(self.version, self.phases[phase], 0, (), reports, trained, bool(running))
         self.kept = None if self.kept is None else state["kept"].tolist()
-        if self.extra:
-            self._trained = [(task, client) for task, client in state["trained"].tolist()]
 
     def _choose(self) -> Choose:
-        return Choose(None, factor=self.options.over_selection if self.phase == "train" else 1.0, phase=self.phase)
+        factor = self.options.over_selection if self._round.phase == "train" else 1.0
+        return Choose(None, factor=factor, phase=self._round.phase)
 
     def _close_if_done(self) -> list[Action]:
-        """Close the round if enough have reported or nobody is left."""
-        done = self.running and (len(self._reports) >= self._needed or not len(self.open))
-        return self._close() if done else []
+        """Close the phase if enough have reported or nobody is left."""
+        done = self.running and (len(self._round.reports) >= self._needed or not len(self.open))
+        return self._close(self._round) if done else []
 
-    def _close(self) -> list[Action]:
-        """Stop whoever is at work; step, or gather what a phase without a step was for; go on to the next phase."""
-        version = self._asks_with
-        tasks, clients = self.open.end_all()
-        arrived, self._reports = self._reports, []
-        reported, by = _columns(arrived)
-        late: list[Action] = [Drop(tasks, clients, "late")] if tasks else []
-        self._begun += 1
-        self.running = False
-        if self.phase == "train":
-            self._trained = arrived
-            goes_on = bool(self.extra and arrived)
-            return [*late, *(self._ask_next(by) if goes_on else self._finish(arrived))]
-        gathered = Gather(self.phase, reported, by, version)
-        if self.phase in self.extra:
-            return [*late, *self._after_extra(gathered)]
-        self.phase = self.phases[self.phases.index(self.phase) + 1]
-        return [*late, gathered, self._choose()]
+    def _close(self, round: Round) -> list[Action]:
+        """Close the phase; its timer no longer matters."""
+        self._closed += 1
+        return super()._close(round)
 
-    def _after_extra(self, gathered: Gather) -> list[Action]:
-        """Go on after an extra phase: without those who did not send their update, and after the last one with the step."""
-        lost: list[Action] = []
-        if gathered.phase == self._sends_in:
-            sent = set(gathered.clients)
-            lost = _unsummed([report for report in self._trained if report[1] not in sent])
-            self._trained = [report for report in self._trained if report[1] in sent]
-        last = gathered.phase == self.extra[-1]
-        return [*lost, gathered, *(self._finish(self._trained) if last else self._ask_next(gathered.clients))]
+    def _end_tasks(self, round: Round) -> tuple[list[int], list[int]]:
+        """Close the tasks of everybody who is at work."""
+        del round
+        return self.open.end_all()
 
-    def _ask_next(self, clients: Sequence[int]) -> list[Action]:
-        """Ask those who completed a phase for the next one."""
-        self.phase = self.phases[self.phases.index(self.phase) + 1]
-        return [Choose(None, clients, phase=self.phase)]
+    def _ask_next(self, round: Round, clients: Sequence[int]) -> list[Action]:
+        """Ask for the next phase: after training those who completed the last one, and before it a choice of all."""
+        asked = super()._ask_next(round, clients)
+        return asked if round.phase in self.extra else [self._choose()]
 
-    def _finish(self, reports: list[tuple[int, int]]) -> list[Action]:
-        """Step with these reports, (task, client), and go on to the next round."""
-        unsummed = [] if reports else _unsummed(self._trained)
-        tasks, by = _columns(reports)
-        step = Step(self.version, tasks, by, self._trained_from(by))
+    def _finish(self, round: Round) -> list[Action]:
+        """Step with those who trained, and go on to the next round."""
+        tasks, clients = tuple(task for task, _ in round.trained), tuple(client for _, client in round.trained)
+        step = Step(self.version, tasks, clients, self._trained_from(clients))
         self.version += 1
         if self.kept is not None:
-            for client in by:
+            for client in clients:
                 self.kept[client] = self.version
-        self.phase = next(phase for phase in self.phases if phase != "prepare")
-        self._trained = []
-        return [*unsummed, step, self._choose()]
+        phase = next(phase for phase in self.phases if phase != "prepare")
+        self._round = Round(self.version, phase, is_running=False)
+        return [step, self._choose()]
 
     def _trained_from(self, clients: Sequence[int]) -> tuple[int, ...]:
         """Return the version that each of these clients trained from."""
@@ -265,11 +233,6 @@ class BoundRounds(BoundPace):
         return self._close_if_done() if working else []
 
 
-def _columns(reports: list[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the tasks of reports, and the clients."""
-    return tuple(task for task, _ in reports), tuple(client for _, client in reports)
-
-
-def _unsummed(reports: list[tuple[int, int]]) -> list[Action]:
-    """Give up these reports, (task, client), for their updates are in no sum."""
-    return [Drop([task for task, _ in reports], [client for _, client in reports], "unsummed")] if reports else []
+def _rows(reports: list[tuple[int, int]]) -> np.ndarray:
+    """Return reports, (task, client), as int64 ``[n, 2]``."""
+    return np.array(reports, dtype=np.int64).reshape(-1, 2)
