@@ -330,7 +330,7 @@ def test_bars_show_what_is_under_way_and_what_failed() -> None:
     with display(2, True, console) as tell:
         tell(Update("a", 0, "started"))
         tell(Update("a", 0, "running", done=3, rounds=9, note="test accuracy 50.0%"))
-        console.print(tell.bars)  # type: ignore[attr-defined]
+        console.print(tell.drawing.shown)  # type: ignore[attr-defined]
         tell(Update("a", 0, "done", done=9, rounds=9))
         tell(Update("b", 0, "failed", note="no room"))
     shown = console.export_text()

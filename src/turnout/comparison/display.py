@@ -1,4 +1,4 @@
-"""The live display of a comparison: a bar for all runs, and one for each that is under way."""
+"""Show the progress of a comparison: a bar for all runs, and one for each that is under way."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import Progress, TaskID
 
 from turnout.comparison.run import Listener, Update
 from turnout.reporting import notebook
-from turnout.reporting.progress import MINUTE, bars
+from turnout.reporting.progress import MINUTE, Drawing, Terminal
 
 
 @contextmanager
@@ -23,39 +22,16 @@ def display(total: int, progress: bool | Listener, console: Console | None = Non
         yield progress
     elif not progress:
         yield lambda _: None
-    elif console is None and (cell := notebook.cell()) is not None:
-        with _in_cell(cell, total) as shown:
-            yield shown
-    elif not (console := console or Console(stderr=True)).is_terminal:
-        yield _Lines(console, total)
     else:
-        with bars(console) as shown:
-            yield _Bars(shown, total)
-
-
-@contextmanager
-def _in_cell(cell: notebook.Cell, total: int) -> Iterator[Listener]:
-    """Yield what draws a bar for all runs in a notebook, and one for each that is under way; failures stay below."""
-    running, failed, done = dict[str, Update](), list[Update](), 0
-
-    def bars() -> list[notebook.Bar]:
-        under_way = [(key, run.done, run.rounds, run.note) for key, run in running.items()]
-        return [("all runs", done, total, ""), *under_way, *((ended(run), 0, 0, "") for run in failed)]
-
-    def tell(update: Update) -> None:
-        nonlocal done
-        if update.status in ("started", "running"):
-            running[str(update)] = update
-        else:
-            running.pop(str(update), None)
-            done += update.status != "stopped"
-            failed.extend([update] * (update.status == "failed"))
-        cell.draw(bars())
-
-    try:
-        yield tell
-    finally:
-        cell.draw(bars(), last=True)
+        console, cell = console or Console(stderr=True), notebook.cell() if console is None else None
+        if cell is None and not console.is_terminal:
+            yield _Lines(console, total)
+            return
+        bars = _Bars(cell or Terminal(console), total)
+        try:
+            yield bars
+        finally:
+            bars.draw(last=True)
 
 
 class _Lines:
@@ -84,28 +60,28 @@ class _Lines:
 
 
 class _Bars:
-    """Bars that follow the updates."""
+    """Draw a bar for all runs, and one for each that is under way; failures stay."""
 
-    def __init__(self, shown: Progress, total: int) -> None:
-        self.bars = shown
-        self.overall = shown.add_task("all runs", total=total, note="")
-        self.tasks: dict[str, TaskID] = {}
+    def __init__(self, drawing: Drawing, total: int) -> None:
+        self.drawing, self._total, self._ended = drawing, total, 0
+        self._running: dict[str, Update] = {}
+        self.draw()
 
     def __call__(self, update: Update) -> None:
         """Take in an update."""
-        key = str(update)
         if update.status in ("started", "running"):
-            if key not in self.tasks:
-                self.tasks[key] = self.bars.add_task(key, total=update.rounds or None, note="")
-            self.bars.update(
-                self.tasks[key], completed=update.done, total=update.rounds or None, note=update.note, refresh=False
-            )
-            return
-        if key in self.tasks:
-            self.bars.remove_task(self.tasks.pop(key))
-        self.bars.update(self.overall, advance=update.status != "stopped")
-        if update.status == "failed":
-            self.bars.console.print(ended(update), style="red", highlight=False, markup=False, emoji=False)
+            self._running[str(update)] = update
+        else:
+            self._running.pop(str(update), None)
+            self._ended += update.status != "stopped"
+            if update.status == "failed":
+                self.drawing.say(ended(update))
+        self.draw()
+
+    def draw(self, last: bool = False) -> None:
+        """Draw the bars."""
+        under_way = [(name, run.done, run.rounds, run.note) for name, run in self._running.items()]
+        self.drawing.draw([("all runs", self._ended, self._total, ""), *under_way], last)
 
 
 def ended(update: Update) -> str:

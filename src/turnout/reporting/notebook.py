@@ -24,12 +24,17 @@ class Cell:
 
     def __init__(self, shown: Any) -> None:
         self._shown, self._drawn = shown, -_PAUSE
+        self._lines: list[Bar] = []
+
+    def say(self, text: str) -> None:
+        """Add a line below the bars."""
+        self._lines.append((text, 0, 0, ""))
 
     def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
         """Draw them, unless others were drawn a moment ago and these are not the last."""
         now = time.monotonic()
         if last or now - self._drawn >= _PAUSE:
-            self._drawn = now
+            self._drawn, bars = now, [*bars, *self._lines]
             self._shown.update({"text/html": html(bars), "text/plain": plain(bars)}, raw=True)
 
 

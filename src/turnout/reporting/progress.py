@@ -1,21 +1,22 @@
-"""The live display of a run."""
+"""Show the progress of runs: as bars on a terminal or in a notebook, as lines elsewhere."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
 from turnout.callbacks import Callback
 from turnout.core.checks import counted
 from turnout.record.schema import METRICS
 from turnout.reporting import notebook
+from turnout.reporting.notebook import Bar
 
 MINUTE = 60.0
 
@@ -23,21 +24,75 @@ BY_IMPORTANCE = tuple(f"{split}_{figure}" for figure in (*METRICS, "loss") for s
 """By what a run is judged in a few words: the first of these columns that it has."""
 
 
-def columns() -> tuple[TextColumn | BarColumn | MofNCompleteColumn | TimeElapsedColumn | TimeRemainingColumn, ...]:
-    """Return the columns of every progress bar here: what, how far, how well, how long."""
-    return (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+class Drawing(Protocol):
+    """Draw bars in place of those drawn before; `notebook.Cell` and `Terminal` do."""
+
+    def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
+        """Draw them; the last ones stay."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Write a line that stays."""
+        ...
 
 
-def bars(console: Console | None) -> RichProgress:
-    """Return an empty display of bars."""
-    return RichProgress(*columns(), console=console, refresh_per_second=4)
+class Terminal:
+    """Draw bars on a terminal: what, how far, how well, how long."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        self.shown = RichProgress(*columns, console=console, refresh_per_second=4)
+        self._tasks: dict[str, TaskID] = {}
+        self.shown.start()
+
+    def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
+        """Draw them; the last ones stay."""
+        for gone in self._tasks.keys() - {what for what, *_ in bars}:
+            self.shown.remove_task(self._tasks.pop(gone))
+        for what, done, total, note in bars:
+            if what not in self._tasks:
+                self._tasks[what] = self.shown.add_task(what, total=total or None, note="")
+            self.shown.update(self._tasks[what], completed=done, total=total or None, note=note)
+        if last:
+            with suppress(OSError):  # of a terminal that is closed: the run goes on
+                self.shown.stop()
+
+    def say(self, text: str) -> None:
+        """Write a line above the bars."""
+        self.shown.console.print(text, style="red", highlight=False, markup=False, emoji=False)
+
+
+class Lines:
+    """Write a line whenever a tenth of the rounds or a minute has gone by, for whoever reads it later."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._tenth, self._done = console, -1, 0
+        self._begun = self._last = time.monotonic()
+
+    def draw(self, bars: Sequence[Bar], last: bool = False) -> None:
+        """Write a line for the only bar, if it is time for one; the note alone where no further round is done."""
+        ((_, done, total, note),) = bars
+        now, advanced = time.monotonic(), done > self._done
+        tenth = 10 * done // total if advanced else self._tenth
+        if self._tenth < 0 and advanced:  # a run that goes on has not done its earlier tenths just now
+            self._tenth = 10 * (done - 1) // total
+        if not last and (tenth != self._tenth or now - self._last >= MINUTE):
+            self._tenth, self._last = tenth, now
+            self.say(", ".join(filter(None, [f"round {done:,} of {total:,}" if advanced else "", note])))
+        self._done = done
+
+    def say(self, text: str) -> None:
+        """Write a line, with the seconds so far."""
+        text = f"{text}, {time.monotonic() - self._begun:,.0f} s"
+        with suppress(OSError):  # of a terminal that is closed: the run goes on
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class Notes:
@@ -62,36 +117,6 @@ def dropped(number: int, rounds: int) -> str:
     return f"{counted(number, 'update')} dropped in {counted(rounds, 'round')}" if number else ""
 
 
-class _Log:
-    """Write a line whenever a tenth of the rounds or a minute has gone by, for whoever reads it later."""
-
-    def __init__(self, rounds: int, console: Console) -> None:
-        self._rounds, self._console, self._tenth = rounds, console, -1
-        self._begun = self._last = time.monotonic()
-
-    def __call__(self, done: int, note: str) -> None:
-        """Tell that so many rounds are done."""
-        now, tenth = time.monotonic(), 10 * done // self._rounds
-        if self._tenth < 0:  # a run that goes on has not done its earlier tenths just now
-            self._tenth = 10 * (done - 1) // self._rounds
-        if tenth == self._tenth and now - self._last < MINUTE:
-            return
-        self._tenth, self._last = tenth, now
-        self._print(f"round {done:,} of {self._rounds:,}", note)
-
-    def work(self, note: str) -> None:
-        """Tell of long work within a round, once a minute."""
-        if time.monotonic() - self._last >= MINUTE:
-            self._last = time.monotonic()
-            self._print(note)
-
-    def _print(self, *parts: str) -> None:
-        """Write a line, with the seconds so far."""
-        text = ", ".join(filter(None, [*parts, f"{time.monotonic() - self._begun:,.0f} s"]))
-        with suppress(OSError):  # of a terminal that is closed: the run goes on
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def quality(metric: str, value: float, decimals: int) -> str:
     """Return a metric and its value as a few words: ``test accuracy 93.3%``, ``test RMSE 0.0213``."""
     shown = f"{value:.{decimals}%}" if metric.endswith("accuracy") else f"{value:.{decimals + 2}g}"
@@ -107,51 +132,30 @@ class Progress(Callback):
 
     def __init__(self, console: Console | None = None) -> None:
         self._console, self._notes = console or Console(stderr=True), Notes()
-        self._display: RichProgress | None = None
-        self._log: _Log | None = None
-        self._cell: notebook.Cell | None = None
-        self._bar: notebook.Bar = ("rounds", 0, 0, "")
+        self._drawing: Drawing | None = None
+        self._bar: Bar = ("rounds", 0, 0, "")
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
         """Open the display."""
         del folder
         self._bar = ("rounds", 0, config["rounds"], "")
-        if (cell := notebook.cell()) is not None:
-            self._cell = cell
-            return
-        if not self._console.is_terminal:
-            self._log = _Log(config["rounds"], self._console)
-            return
-        self._display = bars(self._console)
-        self._display.start()
-        self._task = self._display.add_task("rounds", total=config["rounds"], note="")
+        kind = Terminal if self._console.is_terminal else Lines
+        self._drawing = notebook.cell() or kind(self._console)
 
     def on_round(self, row: Mapping[str, Any]) -> None:
         """Show how far it is."""
-        note = self._notes(row)
-        self._bar = ("rounds", row["round"], self._bar[2], note)
-        if self._cell is not None:
-            self._cell.draw([self._bar])
-        elif self._log is not None:
-            self._log(row["round"], note)
-        elif self._display is not None:
-            self._display.update(self._task, completed=row["round"], note=note)
+        self._bar = ("rounds", row["round"], self._bar[2], self._notes(row))
+        self._draw(self._bar)
 
     def on_work(self, what: str, done: int, total: int) -> None:
         """Show how far long work within a round is."""
-        note = f"{what}: {done:,} of {total:,} clients"
-        if self._cell is not None:
-            self._cell.draw([(*self._bar[:3], note)])
-        elif self._log is not None:
-            self._log.work(note)
-        elif self._display is not None:
-            self._display.update(self._task, note=note)
+        self._draw((*self._bar[:3], f"{what}: {done:,} of {total:,} clients"))
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
         """Close the display."""
         del summary
-        if self._cell is not None:
-            self._cell.draw([self._bar], last=True)
-        if self._display is not None:
-            with suppress(OSError):
-                self._display.stop()
+        self._draw(self._bar, last=True)
+
+    def _draw(self, bar: Bar, last: bool = False) -> None:
+        if self._drawing is not None:
+            self._drawing.draw([bar], last)
