@@ -197,49 +197,49 @@ class Callbacks(Callback):
         if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
             raise ConfigurationError(f"callbacks: got {callbacks!r}, needed a list of callbacks: write callbacks=[...]")
         self._all = (*callbacks, *more)
-        for each in self._all:
-            if not isinstance(each, Callback):
+        for callback in self._all:
+            if not isinstance(callback, Callback):
                 raise ConfigurationError(
-                    f"callbacks: got {each!r}, needed objects of classes that derive from Callback: write "
+                    f"callbacks: got {callback!r}, needed objects of classes that derive from Callback: write "
                     "AfterRound(function) to call a function after every round"
                 )
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
         """Tell all."""
-        for each in self._all:
-            each.on_start(config, folder)
+        for callback in self._all:
+            callback.on_start(config, folder)
 
     @contextmanager
     def attached(self, result: Callable[[], Any]) -> Iterator[None]:
         """Give all of them the results of a run, by a function that takes its present state, while it goes on."""
-        for each in self._all:
-            each._result = result
+        for callback in self._all:
+            callback._result = result
         try:
             yield
         finally:
-            for each in self._all:
-                each._result = None
+            for callback in self._all:
+                callback._result = None
 
     @property
     def look_back(self) -> bool:
         """Whether one of them takes note of earlier rounds, which of a long run are many."""
-        return any(type(each).on_earlier is not Callback.on_earlier for each in self._all)
+        return any(type(callback).on_earlier is not Callback.on_earlier for callback in self._all)
 
     def on_earlier(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Tell all."""
-        for each in self._all:
-            each.on_earlier(rows)
+        for callback in self._all:
+            callback.on_earlier(rows)
 
     def on_round(self, row: Mapping[str, Any]) -> bool:
         """Tell all; return whether one of them ends the run."""
-        return any([bool(each.on_round(row)) for each in self._all])  # noqa: C419 - all are told
+        return any([bool(callback.on_round(row)) for callback in self._all])  # noqa: C419 - all are told
 
     def on_work(self, what: str, done: int, total: int) -> None:
         """Tell all."""
-        for each in self._all:
-            each.on_work(what, done, total)
+        for callback in self._all:
+            callback.on_work(what, done, total)
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
         """Tell all."""
-        for each in self._all:
-            each.on_end(summary)
+        for callback in self._all:
+            callback.on_end(summary)

@@ -161,9 +161,9 @@ class Configuration:
         if not isinstance(self.model, ModelSpec | nn.Module):
             raise ConfigurationError(f"model must be a ModelSpec or a torch.nn.Module, got {self.model!r}")
         for name, kind in {"appeal": AppealMetrics, "gradients": GradientMetrics}.items():
-            if not isinstance(given := getattr(self, name), kind | None):
+            if not isinstance(value := getattr(self, name), kind | None):
                 raise ConfigurationError(
-                    f"{name} must be {kind.__name__}(), or None for no such columns, got {given!r}"
+                    f"{name} must be {kind.__name__}(), or None for no such columns, got {value!r}"
                 )
         if not isinstance(self.record_weights, bool):
             raise refuse("record_weights", given=self.record_weights, needed="True or False")
@@ -203,10 +203,10 @@ class Configuration:
         """Return what determines the result, in short."""
         model = type(self.model).__name__ if isinstance(self.model, nn.Module) else short(self.model)
         always = {"data": repr(self.data), "model": model, "algorithm": repr(self.algorithm)}
-        others = {each.name: short(getattr(self, each.name)) for each in fields(self) if each.name not in always}
-        plain = {each.name: short(each.default) for each in fields(self)}
-        kept = ("population", "pace", "rounds", "seed")
-        return always | {name: text for name, text in others.items() if name in kept or text != plain[name]}
+        others = {entry.name: short(getattr(self, entry.name)) for entry in fields(self) if entry.name not in always}
+        plain = {entry.name: short(entry.default) for entry in fields(self)}
+        shown = ("population", "pace", "rounds", "seed")
+        return always | {name: text for name, text in others.items() if name in shown or text != plain[name]}
 
     @property
     def everyone_available_takes_part(self) -> bool:

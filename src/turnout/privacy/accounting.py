@@ -204,8 +204,8 @@ def _concentrated(multiplier: float, delta: float) -> float:
     if multiplier < _LEAST**2:
         return math.inf
     orders = 1.0 + np.geomspace(1e-3, 1e6, 2000)
-    found = library("dp_accounting.rdp").compute_epsilon(orders, orders / (2.0 * multiplier**2), delta)
-    return max(float(found[0]), 0.0)
+    bounds = library("dp_accounting.rdp").compute_epsilon(orders, orders / (2.0 * multiplier**2), delta)
+    return max(float(bounds[0]), 0.0)
 
 
 @lru_cache(maxsize=4096)
@@ -222,13 +222,13 @@ def _gaussian(multiplier: float, delta: float) -> float:
     if multiplier < _LEAST**2:  # beyond what floating-point numbers tell apart: no protection
         return math.inf
 
-    def excess(found: float) -> float:
+    def excess(epsilon: float) -> float:
         """The logarithm of the delta of an epsilon, minus that of the one asked for."""
         first, second = (
-            log_ndtr(0.5 / multiplier - found * multiplier),
-            log_ndtr(-0.5 / multiplier - found * multiplier),
+            log_ndtr(0.5 / multiplier - epsilon * multiplier),
+            log_ndtr(-0.5 / multiplier - epsilon * multiplier),
         )
-        share = -math.expm1(found + second - first)
+        share = -math.expm1(epsilon + second - first)
         return first + math.log(share) - math.log(delta) if share > 0 else -math.inf
 
     if excess(0.0) < 0:
@@ -272,11 +272,11 @@ def _replaced(multiplier: float, rate: float) -> tuple[list[int], list[float]]:
         257,
         512,
     ]  # up to 256, one takes the time of its square
-    found: Any = library("dp_accounting.rdp").RdpAccountant(orders, dp.NeighboringRelation.REPLACE_ONE)
+    accountant: Any = library("dp_accounting.rdp").RdpAccountant(orders, dp.NeighboringRelation.REPLACE_ONE)
     share = Fraction(rate).limit_denominator(10**9)
     event = dp.SampledWithoutReplacementDpEvent(share.denominator, share.numerator, dp.GaussianDpEvent(multiplier / 2))
-    found.compose(event)
-    return orders, found._rdp.tolist()  # get_epsilon would compose anew for every number of rounds
+    accountant.compose(event)
+    return orders, accountant._rdp.tolist()  # get_epsilon would compose anew for every number of rounds
 
 
 @lru_cache(maxsize=4096)
@@ -284,11 +284,11 @@ def _sampled(multiplier: float, rate: float, rounds: int, delta: float, accounta
     """Epsilon of Gaussian mechanisms of Poisson samples; neighbours differ by one client."""
     dp = library("dp_accounting")
     if accountant == "pld":
-        found: Any = library("dp_accounting.pld").PLDAccountant(value_discretization_interval=1e-3)
+        composed: Any = library("dp_accounting.pld").PLDAccountant(value_discretization_interval=1e-3)
     else:
-        found = library("dp_accounting.rdp").RdpAccountant()
-    found.compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(multiplier)), rounds)
-    return float(found.get_epsilon(delta))
+        composed = library("dp_accounting.rdp").RdpAccountant()
+    composed.compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(multiplier)), rounds)
+    return float(composed.get_epsilon(delta))
 
 
 def library(name: str) -> Any:

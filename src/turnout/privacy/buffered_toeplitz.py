@@ -59,12 +59,12 @@ class BufferedToeplitz(Correlation, name="buffered_toeplitz"):
         self, noise: torch.Tensor, state: State, rounds: int, separation: int, most: int | None
     ) -> tuple[torch.Tensor, State]:
         """Return ``y_t = zeta_t - sum_j omega_j s_j``, and ``s_j <- theta_j s_j + y_t``."""
-        kept, searched = state["correlated"], state["searched"]
+        buffers, searched = state["correlated"], state["searched"]
         if not searched.any():
             searched = self.search(rounds, separation, most)
-        rates, weights = searched.to(kept)
-        now = noise - weights @ kept
-        return now, {"correlated": kept * rates[:, None] + now, "searched": searched}
+        rates, weights = searched.to(buffers)
+        now = noise - weights @ buffers
+        return now, {"correlated": buffers * rates[:, None] + now, "searched": searched}
 
 
 @lru_cache(maxsize=16)
@@ -72,11 +72,11 @@ def _best(buffers: int, rounds: int, separation: int, most: int | None) -> np.nd
     """Theta and omega ``[2, d]`` of least error: L-BFGS over the gaps between rates and roots, from a few starts."""
     minimize = library("scipy.optimize").minimize
     slope = partial(_error_and_slope, rounds=rounds, separation=separation, most=most)
-    found = (
+    minima = (
         minimize(slope, start, jac=True, method="L-BFGS-B", bounds=[_GAPS] * (2 * buffers), options={"maxiter": 300})
         for start in _starts(buffers, rounds, separation)
     )
-    best = min(found, key=lambda each: each.fun)
+    best = min(minima, key=lambda minimum: minimum.fun)
     rates, roots = _interlaced(torch.from_numpy(best.x))
     return torch.stack([rates, _weights(rates, roots)]).numpy()
 

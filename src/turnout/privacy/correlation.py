@@ -135,14 +135,14 @@ class BandedSquareRoot(Correlation, name="banded_square_root"):
     ) -> tuple[torch.Tensor, State]:
         """Return ``y_t = zeta_t - sum_{j=1}^{p-1} c_j y_{t-j}``, which is written over the oldest y."""
         del rounds
-        kept, at = state["correlated"], int(state["at"])
-        if not len(kept):
+        rows, at = state["correlated"], int(state["at"])
+        if not len(rows):
             return noise, state
-        column = self.coefficients(len(kept) + 1, separation, most)
-        age = (at - 1 - np.arange(len(kept))) % len(kept) + 1  # of what is in each row
-        now = noise - torch.from_numpy(column[age]).to(kept) @ kept
-        kept[at % len(kept)] = now
-        return now, {"correlated": kept, "at": torch.tensor(at + 1)}
+        column = self.coefficients(len(rows) + 1, separation, most)
+        age = (at - 1 - np.arange(len(rows))) % len(rows) + 1  # of what is in each row
+        now = noise - torch.from_numpy(column[age]).to(rows) @ rows
+        rows[at % len(rows)] = now
+        return now, {"correlated": rows, "at": torch.tensor(at + 1)}
 
     def mutated_rows(self, state: State) -> dict[str, np.ndarray]:
         """Return the oldest row."""

@@ -38,5 +38,5 @@ def discrete_gaussian(chance: torch.Tensor, deviation: float) -> torch.Tensor:
     below /= below[-1] + (below[-1] - half[-1])
     table = torch.from_numpy(below).to(chance.device)
     # Both halves are looked up in the lower one, whose numbers are exact to its end.
-    found = torch.searchsorted(table, torch.minimum(chance, 1.0 - chance)) - most
-    return torch.where(chance < 0.5, found, -found).to(torch.float64)
+    numbers = torch.searchsorted(table, torch.minimum(chance, 1.0 - chance)) - most
+    return torch.where(chance < 0.5, numbers, -numbers).to(torch.float64)

@@ -44,11 +44,11 @@ def sensitivity(coefficients: np.ndarray, separation: int, most: int | None = No
 
 def inverse(coefficients: np.ndarray) -> np.ndarray:
     """Return the first column of the inverse of the lower triangular Toeplitz matrix with this first column."""
-    found = np.zeros_like(coefficients)
-    found[0] = 1.0 / coefficients[0]
+    column = np.zeros_like(coefficients)
+    column[0] = 1.0 / coefficients[0]
     for i in range(1, len(coefficients)):
-        found[i] = -found[0] * (coefficients[1 : i + 1] @ found[i - 1 :: -1])
-    return found
+        column[i] = -column[0] * (coefficients[1 : i + 1] @ column[i - 1 :: -1])
+    return column
 
 
 def prefix_sum_error(coefficients: np.ndarray, separation: int, most: int | None = None) -> float:

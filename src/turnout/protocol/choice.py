@@ -91,50 +91,50 @@ class Choice:
     def choose(self, count: int, but: Iterable[int] = ()) -> list[int]:
         """At most `count` clients who are there and idle, ascending, none of `but`; fewer only if there are no more."""
         num_clients = self.availability.num_clients
-        found = dict.fromkeys(but)
-        count += len(found)
+        chosen = dict.fromkeys(but)
+        count += len(chosen)
         if self._pool is None and num_clients > _SMALL and 4 * count <= num_clients:
-            self._search(found, count)
-        if len(found) < count:
-            self._draw(found, count)
-        return sorted(found.keys() - but) if but else sorted(found)
+            self._search(chosen, count)
+        if len(chosen) < count:
+            self._draw(chosen, count)
+        return sorted(chosen.keys() - but) if but else sorted(chosen)
 
     def likely(self) -> list[int]:
         """Return some of those who will be tried next, as far as that is known."""
-        if self._pool is not None or not (place := self._used % _BLOCK):
+        if self._pool is not None or not (index := self._used % _BLOCK):
             return []
-        return [int(number * self.availability.num_clients) for number in self._numbers[place:]]
+        return [int(number * self.availability.num_clients) for number in self._numbers[index:]]
 
-    def _search(self, found: dict[int, None], count: int) -> None:
+    def _search(self, chosen: dict[int, None], count: int) -> None:
         """Try clients of all N until `count` are found; gives up after N / 4."""
         num_clients, idle = self.availability.num_clients, self._pace.idle
         for _ in range(num_clients // 4):
             client = int(self._number() * num_clients)
             if (self.always or self._is_there()) and idle(client):
-                found[client] = None
-                if len(found) == count:
+                chosen[client] = None
+                if len(chosen) == count:
                     return
 
-    def _draw(self, found: dict[int, None], count: int) -> None:
+    def _draw(self, chosen: dict[int, None], count: int) -> None:
         """Draw from the list of those who are there and idle until `count` are found."""
         if self._pool is None:
             there = self._everyone()
-            there[np.array([*self._pace.engaged(), *found], dtype=np.int64)] = False
+            there[np.array([*self._pace.engaged(), *chosen], dtype=np.int64)] = False
             self._pool = np.flatnonzero(there).tolist()
             self._pooled = set(self._pool)
         pool, idle = self._pool, self._pace.idle
-        while pool and len(found) < count:
-            if count - len(found) >= len(pool):
-                found.update(dict.fromkeys(filter(idle, pool)))
+        while pool and len(chosen) < count:
+            if count - len(chosen) >= len(pool):
+                chosen.update(dict.fromkeys(filter(idle, pool)))
                 pool.clear()
                 self._pooled.clear()
                 return
-            place = int(self._number() * len(pool))
-            client, pool[place] = pool[place], pool[-1]
+            index = int(self._number() * len(pool))
+            client, pool[index] = pool[index], pool[-1]
             pool.pop()
             self._pooled.discard(client)
             if idle(client):  # the list may still hold some who were asked without being drawn
-                found[client] = None
+                chosen[client] = None
 
     def _everyone(self) -> np.ndarray:
         """Who is there, bool ``[N]``."""
@@ -143,12 +143,12 @@ class Choice:
 
     def _number(self) -> float:
         """Return the next uniform number."""
-        place = self._used % _BLOCK
-        if place == 0 or not self._numbers:
-            places = np.arange(self._used - place, self._used - place + _BLOCK)
-            self._numbers, self._there = uniform(fold(self._key, places)).tolist(), None
+        index = self._used % _BLOCK
+        if index == 0 or not self._numbers:
+            indices = np.arange(self._used - index, self._used - index + _BLOCK)
+            self._numbers, self._there = uniform(fold(self._key, indices)).tolist(), None
         self._used += 1
-        return self._numbers[place]
+        return self._numbers[index]
 
     def _is_there(self) -> bool:
         """Whether the client that the last number stands for is there; finds out for a block of numbers at once."""

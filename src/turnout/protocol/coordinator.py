@@ -156,18 +156,18 @@ class Coordinator:
 
     def task(self, batch: Batch, rows: np.ndarray | slice) -> Task:
         """Return what the clients in some rows of a batch are given, where all of them are simulated at once."""
-        told = self.algorithm.per_client_inputs(batch.clients[rows], self.state, self.federation)
+        inputs = self.algorithm.per_client_inputs(batch.clients[rows], self.state, self.federation)
         if not self._mixes:
             version = -1 if batch.phase == "prepare" else batch.version
-            return Task(self.state.params, version, self.federation.seed, batch.phase, self.shared(), told)
-        used, place = np.unique(batch.versions[rows], return_inverse=True)
+            return Task(self.state.params, version, self.federation.seed, batch.phase, self.shared(), inputs)
+        used, model_rows = np.unique(batch.versions[rows], return_inverse=True)
         models = [self.models[version] for version in used.tolist()]
         params = models[0]
         if len(models) > 1:
-            params = torch.stack(models)[to_device(place, params.device)]
+            params = torch.stack(models)[to_device(model_rows, params.device)]
         again = None if batch.repeat_index is None else batch.repeat_index[rows]
         present = batch.version if self.algorithm.continues else None
-        return Task(params, batch.versions[rows], self.federation.seed, batch.phase, {}, told, again, present)
+        return Task(params, batch.versions[rows], self.federation.seed, batch.phase, {}, inputs, again, present)
 
     def shared(self) -> State:
         """Return what is broadcast beside the model, the same for all tasks until the next step."""
@@ -178,13 +178,13 @@ class Coordinator:
     def orders(self, ask: Ask) -> list[Order]:
         """Return what each client is told with its new task; to be called by a network before `next` is called again."""
         self._grow()
-        told = self.algorithm.per_client_inputs(np.array(ask.clients, dtype=np.int64), self.state, self.federation)
+        inputs = self.algorithm.per_client_inputs(np.array(ask.clients, dtype=np.int64), self.state, self.federation)
         in_hand = self.scheduler.pace.in_hand() if self._mixes else []
         return [
             Order(
                 task, client, ask.version, ask.phase,
                 self._trained.so_far(client, ask.version, in_hand) if self._mixes else 0,
-                {name: values[row : row + 1] for name, values in told.items()},
+                {name: values[row : row + 1] for name, values in inputs.items()},
             )
             for row, (task, client) in enumerate(zip(ask.tasks, ask.clients, strict=True))
         ]  # fmt: skip
@@ -247,8 +247,8 @@ class Coordinator:
         if early:
             self._took_part.note(reports.client, before.version)
         self._note(batch, reports, info)
-        kept = {version: model for version, model in self.models.items() if version in needed}
-        self.models = kept | {self.state.version: self.state.params}
+        models = {version: model for version, model in self.models.items() if version in needed}
+        self.models = models | {self.state.version: self.state.params}
         prepared, self._prepared, self.measured = self._prepared, None, None
         sums = self.scheduler.pace.sums
         self.attendances = {group: attendance for group, attendance in self.attendances.items() if group in sums}
@@ -260,8 +260,8 @@ class Coordinator:
             return reports, {}
         version = self.state.version
         may = self._took_part.may(reports.client, version)
-        kept = reports if may.all() else reports.take(may.nonzero()[0])
-        return kept, {"num_too_early": int((~may).sum())}
+        in_time = reports if may.all() else reports.take(may.nonzero()[0])
+        return in_time, {"num_too_early": int((~may).sum())}
 
     def _counted(self, reports: Report) -> Report:
         """Return the reports, twice of whom the cohort has twice."""
@@ -274,9 +274,9 @@ class Coordinator:
         stale = reports.version != self.state.version
         if not self.algorithm.aggregation.of_models or not stale.any():
             return reports
-        used, place = np.unique(reports.version, return_inverse=True)
+        used, rows = np.unique(reports.version, return_inverse=True)
         behind = torch.stack([self.models[version] - self.state.params for version in used.tolist()])
-        return replace(reports, model_offset=behind[to_device(place, behind.device)])
+        return replace(reports, model_offset=behind[to_device(rows, behind.device)])
 
     def _note(self, batch: Batch, reports: Report, info: Info) -> None:
         """Write down who contributed what."""
@@ -313,41 +313,47 @@ class Coordinator:
 
     def state_groups(self) -> dict[str, State]:
         """Return all that it carries, in groups of tensors; to be called when `next` has nothing to do, or after `step`."""
-        groups = {f"server.{place}": state for place, state in self.state.slots.items()}
+        groups = {f"server.{slot}": state for slot, state in self.state.slots.items()}
         groups |= {f"schedule.{name}": as_tensors(arrays) for name, arrays in self.scheduler.state().items()}
-        own = {"versions": np.array(list(self.models)[:-1], dtype=np.int64), "enrolled": np.array(self._enrolled)}
-        own |= self._trained.state() | self._took_part.state() | {"version": np.array(self.state.version)}
-        own |= {"clients": np.array(self.federation.num_clients)}  # who enrolled since then has no rows yet
-        own |= {} if self.influence is None else self.influence.state()
+        facts = {"versions": np.array(list(self.models)[:-1], dtype=np.int64), "enrolled": np.array(self._enrolled)}
+        facts |= self._trained.state() | self._took_part.state() | {"version": np.array(self.state.version)}
+        facts |= {"clients": np.array(self.federation.num_clients)}  # who enrolled since then has no rows yet
+        facts |= {} if self.influence is None else self.influence.state()
         for group, attendance in self.attendances.items():
-            own |= {f"sum.{group}.{name}": value for name, value in attendance.state().items()}
+            facts |= {f"sum.{group}.{name}": value for name, value in attendance.state().items()}
         earlier = {str(version): model for version, model in self.models.items() if version != self.state.version}
-        found = groups | {"model": {"params": self.state.params}, "coordinator": as_tensors(own), "models": earlier}
-        return found if self.measured is None else found | {"measured": report_as_tensors(self.measured)}
+        all_groups = groups | {
+            "model": {"params": self.state.params},
+            "coordinator": as_tensors(facts),
+            "models": earlier,
+        }
+        return all_groups if self.measured is None else all_groups | {"measured": report_as_tensors(self.measured)}
 
     def restore(self, group: Callable[[str], State]) -> None:
         """Take over what `state_groups` gave, one group by its name, in place of starting the scheduler."""
-        own = as_arrays(group("coordinator"))
-        self._enrolled = int(own.get("clients", own["enrolled"]))
+        arrays = as_arrays(group("coordinator"))
+        self._enrolled = int(arrays.get("clients", arrays["enrolled"]))
         self._grow()
         device = self.federation.device
         slots = {}
-        for place, fresh in self.state.slots.items():
-            saved = group(f"server.{place}")
-            slots[place] = {name: saved[name].to(fresh[name].device) for name in fresh}
-        self.state = ServerState(group("model")["params"].to(device), int(own["version"]), slots)
+        for slot, fresh in self.state.slots.items():
+            saved = group(f"server.{slot}")
+            slots[slot] = {name: saved[name].to(fresh[name].device) for name in fresh}
+        self.state = ServerState(group("model")["params"].to(device), int(arrays["version"]), slots)
         models = group("models")
-        earlier = {version: models[str(version)].to(device) for version in own["versions"].tolist()}
+        earlier = {version: models[str(version)].to(device) for version in arrays["versions"].tolist()}
         self.models = earlier | {self.state.version: self.state.params}
-        self._trained.restore(own)
-        self._took_part.restore(own)
-        self._enrolled = int(own["enrolled"])
-        if self.influence is not None and "contributions" in own:  # checkpoints of earlier versions may lack it
-            self.influence.restore(own)
+        self._trained.restore(arrays)
+        self._took_part.restore(arrays)
+        self._enrolled = int(arrays["enrolled"])
+        if self.influence is not None and "contributions" in arrays:  # checkpoints of earlier versions may lack it
+            self.influence.restore(arrays)
         self.scheduler.restore({name: as_arrays(group(f"schedule.{name}")) for name in self.scheduler.state()})
         self.attendances = {}
-        for number in sorted({int(name.split(".")[1]) for name in own if name.startswith("sum.")}):
-            extra = {name.split(".", 2)[2]: value for name, value in own.items() if name.startswith(f"sum.{number}.")}
+        for number in sorted({int(name.split(".")[1]) for name in arrays if name.startswith("sum.")}):
+            extra = {
+                name.split(".", 2)[2]: value for name, value in arrays.items() if name.startswith(f"sum.{number}.")
+            }
             attendance = self.algorithm.aggregation.attendance(self.federation.seed, number or self.state.version)
             attendance.restore(extra)
             self.attendances[number] = attendance

@@ -16,7 +16,7 @@ def grown(algorithm: Algorithm, state: ServerState, before: Federation, after: F
         ConfigurationError: by a piece that was told of a fixed number of clients.
     """
     slots = dict(state.slots)
-    for place, piece in algorithm.pieces().items():
+    for slot, piece in algorithm.pieces().items():
         if isinstance(piece, Stateful):
-            slots[place] = piece.grow(slots[place], before, after, state.version)
+            slots[slot] = piece.grow(slots[slot], before, after, state.version)
     return ServerState(state.params, state.version, slots | controls.grown(slots, before, after))

@@ -47,13 +47,15 @@ class Published:
 
     def row(self, figures: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of a round that are published; test examples are public data."""
-        kept = self._kept(_OF_MODELS, _OF_PARTICIPATION, _OF_WEIGHTS)
-        return {name: value for name, value in figures.items() if self.data or name in kept or name.startswith("test_")}
+        published = self._kept(_OF_MODELS, _OF_PARTICIPATION, _OF_WEIGHTS)
+        return {
+            name: value for name, value in figures.items() if self.data or name in published or name.startswith("test_")
+        }
 
     def clients(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns of the table of clients that are published."""
-        kept = self._kept(_CLIENTS, _CLIENTS_OF_PARTICIPATION, _CLIENTS_OF_WEIGHTS)
-        return {name: values for name, values in columns.items() if self.data or name in kept}
+        published = self._kept(_CLIENTS, _CLIENTS_OF_PARTICIPATION, _CLIENTS_OF_WEIGHTS)
+        return {name: values for name, values in columns.items() if self.data or name in published}
 
     def _kept(self, always: set[str], of_participation: set[str], of_weights: set[str]) -> set[str]:
         """Return the names that are published."""

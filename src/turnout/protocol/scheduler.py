@@ -152,14 +152,14 @@ class Scheduler:
         """All that it carries while nothing is to be done but to answer the last question, as arrays in groups."""
         wanted = [action for action in self._todo if isinstance(action, Choose)][-1:]
         counts = [(-1 if choose.most is None else choose.most, choose.factor) for choose in wanted]
-        own = {
+        facts = {
             "wanted": np.array(counts).reshape(-1, 2),
             "first": np.array([client for choose in wanted for client in choose.first], dtype=np.int64),
             "phase": np.array([self._phases.index(choose.phase) for choose in wanted], dtype=np.int64),
             "of": np.array([(choose.group, choose.least) for choose in wanted], dtype=np.int64).reshape(-1, 2),
             "cohort": self.cohort,
         }
-        groups = {"pace": self.pace.state(), "scheduler": own}
+        groups = {"pace": self.pace.state(), "scheduler": facts}
         return groups if self._choice is None else groups | {"choice": self._choice.state()}
 
     def restore(self, state: Mapping[str, Mapping[str, np.ndarray]]) -> None:
@@ -167,10 +167,10 @@ class Scheduler:
         self.pace.restore(dict(state["pace"]))
         if self._choice is not None:
             self._choice.restore(dict(state["choice"]))
-        own = state["scheduler"]
-        first, self.cohort = own["first"].tolist(), own["cohort"]
-        of = own.get("of", np.zeros((len(own["phase"]), 2), dtype=np.int64))  # earlier versions had no groups
-        wanted = zip(own["wanted"].tolist(), own["phase"].tolist(), of.tolist(), strict=True)
+        facts = state["scheduler"]
+        first, self.cohort = facts["first"].tolist(), facts["cohort"]
+        of = facts.get("of", np.zeros((len(facts["phase"]), 2), dtype=np.int64))  # earlier versions had no groups
+        wanted = zip(facts["wanted"].tolist(), facts["phase"].tolist(), of.tolist(), strict=True)
         self._todo = deque(
             Choose(None if most < 0 else int(most), first, factor, self._phases[phase], group, least)
             for (most, factor), phase, (group, least) in wanted

@@ -79,14 +79,14 @@ class StreamingSum(ReportBuffer):
         good = report.finite()
         report = replace(report, good=good)
         factors = self._of(report)
-        some, times = report, factors
+        usable, times = report, factors
         if not good.all():
             rows = good.nonzero()[0]
-            some, times = report.take(rows), factors[to_device(rows, factors.device)]
+            usable, times = report.take(rows), factors[to_device(rows, factors.device)]
         ones = torch.ones_like(times)
-        summand = self._summand(times, some) if some.delta.shape[1] else None
-        vectors = {"": (times, some.delta) if summand is None else (ones, summand)}
-        for name, (weights, rows) in (vectors | {name: (ones, rows) for name, rows in some.extra.items()}).items():
+        summand = self._summand(times, usable) if usable.delta.shape[1] else None
+        vectors = {"": (times, usable.delta) if summand is None else (ones, summand)}
+        for name, (weights, rows) in (vectors | {name: (ones, rows) for name, rows in usable.extra.items()}).items():
             self._sums.setdefault(name, RunningSum()).add(weights, Updates.of(rows).gathered())
         self._factors.append(factors)
         nothing = {name: rows.new_zeros((len(rows), 0)) for name, rows in report.extra.items()}

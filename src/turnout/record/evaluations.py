@@ -45,13 +45,18 @@ class Evaluations:
             facts: its version, how many clients were ``asked``, and why some have not ``answered``.
             answers: what the others did.
         """
-        asked, figures = facts["asked"], answers.figures()
-        row = {"evaluation": number, "version": facts["version"], "asked": asked, "answered": len(answers.clients)}
+        number_asked, figures = facts["asked"], answers.figures()
+        row = {
+            "evaluation": number,
+            "version": facts["version"],
+            "asked": number_asked,
+            "answered": len(answers.clients),
+        }
         row["examples"] = int(answers.sums["num_examples"].sum()) if len(answers.clients) else 0
         row |= {f"lost_{reason.replace(' ', '_')}": count for reason, count in facts["lost"].items()}
         self._rows[number], self._answers[number] = row | figures, answers
         of_round = {name: value for name, value in figures.items() if not name.startswith("client_test_")}
-        of_round |= dict(zip(ANSWERED, (float(asked), float(len(answers.clients))), strict=True))
+        of_round |= dict(zip(ANSWERED, (float(number_asked), float(len(answers.clients))), strict=True))
         self.by_round[facts["version"]] = of_round
         return of_round
 
@@ -69,12 +74,12 @@ class Evaluations:
 
     def by_client(self, num_clients: int) -> dict[str, np.ndarray]:
         """Return what each client answered last, float64 ``[N]``; NaN for clients who never did."""
-        found: dict[str, np.ndarray] = {}
+        columns: dict[str, np.ndarray] = {}
         for number in sorted(self._answers):
             answers = self._answers[number]
             for name, values in answers.by_client().items():
-                found.setdefault(name, np.full(num_clients, np.nan))[answers.clients] = values
-        return found
+                columns.setdefault(name, np.full(num_clients, np.nan))[answers.clients] = values
+        return columns
 
     @property
     def last(self) -> dict[str, Any] | None:
@@ -111,8 +116,8 @@ class Evaluations:
         Raises:
             CheckpointError: for a file that is damaged.
         """
-        found, place = cls(), folder / FOLDER
-        for path in sorted(place.iterdir()) if place.is_dir() else ():
+        evaluations, files = cls(), folder / FOLDER
+        for path in sorted(files.iterdir()) if files.is_dir() else ():
             if not _NAME.fullmatch(path.name):
                 continue
             table = read(path, {"client": pa.int64(), "seen": pa.int64()})
@@ -122,18 +127,18 @@ class Evaluations:
             except (KeyError, ValueError) as error:
                 raise damaged(path, str(error)) from error
             if last is None or facts["version"] <= last:
-                found.add(int(path.stem), facts, _answers(table, form))
-        return found
+                evaluations.add(int(path.stem), facts, _answers(table, form))
+        return evaluations
 
 
 def _answers(table: pa.Table, form: Mapping[str, Any]) -> ClientSums:
     """Return the sums that `Evaluations.save` wrote."""
     sums: dict[str, Any] = {}
     for name in table.column_names[2:]:
-        of, _, place = name.rpartition(".")
+        of, _, column = name.rpartition(".")
         values = table[name].to_numpy()
-        if of in ("group_examples", "group_score") and place.isdigit():
-            sums.setdefault(of, {})[int(place)] = values
+        if of in ("group_examples", "group_score") and column.isdigit():
+            sums.setdefault(of, {})[int(column)] = values
         else:
             sums[name] = values
     sums = {

@@ -227,7 +227,10 @@ class History:
                 table = table.append_column(name, values)
                 continue
             known = table[name].cast(pa.float64()).to_pylist()
-            both = [theirs if own is None else own for own, theirs in zip(known, values.to_pylist(), strict=True)]
+            both = [
+                theirs if recorded is None else recorded
+                for recorded, theirs in zip(known, values.to_pylist(), strict=True)
+            ]
             table = table.set_column(
                 table.column_names.index(name), name, pa.array(both, pa.float64(), from_pandas=False)
             )

@@ -50,9 +50,9 @@ class MLflow(Tracker, name="mlflow"):
             self._run = known
             client.update_run(known, status="RUNNING")
             return
-        found = client.get_experiment_by_name(self.project)
+        existing = client.get_experiment_by_name(self.project)
         artifacts = (beside / "mlflow-artifacts").as_uri() if uri.startswith("sqlite:") else None
-        experiment = found.experiment_id if found else client.create_experiment(self.project, artifacts)
+        experiment = existing.experiment_id if existing else client.create_experiment(self.project, artifacts)
         self._run = client.create_run(experiment, run_name=name).info.run_id
         params = [module.entities.Param(key, str(value)[:6000]) for key, value in config.items()]
         for low in range(0, len(params), _MOST):

@@ -76,10 +76,10 @@ class Tracker(Registered, Callback):
         """Return what identifies the run that the folder's is, if it has been tracked before."""
         if self._folder is None or not (self._folder / self._file).exists():
             return None
-        found = storage.read_json(self._folder / self._file, instead="delete it to track the run as a new one")
-        if not isinstance(found.get("run"), str):
+        note = storage.read_json(self._folder / self._file, instead="delete it to track the run as a new one")
+        if not isinstance(note.get("run"), str):
             raise CheckpointError(f"{self._folder / self._file} names no run: delete it to track the run as a new one")
-        return found["run"]
+        return note["run"]
 
     @staticmethod
     def _module(package: str | None, name: str | None = None) -> Any:
@@ -91,14 +91,14 @@ class Tracker(Registered, Callback):
         return imported(name or str(package), f"tracking with {package}", f"turnout[{package}]", package)
 
 
-def flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the values of nested tables under joined names, lists as text.
 
     >>> dict(flat({"local": {"lr": 0.1, "steps": 5}, "rounds": 10}))
     {'local.lr': 0.1, 'local.steps': 5, 'rounds': 10}
     """
     for key, value in table.items():
-        name = f"{place}.{key}" if place else str(key)
+        name = f"{prefix}.{key}" if prefix else str(key)
         if isinstance(value, Mapping):
             yield from flat(value, name)
         elif isinstance(value, Sequence) and not isinstance(value, str):

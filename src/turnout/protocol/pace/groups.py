@@ -129,9 +129,9 @@ class BoundGroups(PhasedPace):
     def _ask(self, time: float, group: Round, clients: Sequence[int]) -> list[Action]:
         """Ask clients of a group for its phase."""
         group.is_running = True
-        asked: list[Action] = [self.open.ask(clients, group.version, group.phase)]
+        actions: list[Action] = [self.open.ask(clients, group.version, group.phase)]
         deadline = self.options.deadline
-        return asked if deadline is None else [*asked, SetTimer(self._timer(group), time + deadline)]
+        return actions if deadline is None else [*actions, SetTimer(self._timer(group), time + deadline)]
 
     def _timer(self, group: Round) -> int:
         """Return the number of the timer of a group's phase."""
@@ -191,10 +191,10 @@ class BoundGroups(PhasedPace):
 
     def in_hand(self) -> list[tuple[int, int, int]]:
         """Return the reports of training that wait: (task, client, version), group after group."""
-        found = []
+        waiting = []
         for group in (*self.buffer, *self.active.values()):
-            found += [(task, client, group.version) for task, client in group.trained or group.reports]
-        return found
+            waiting += [(task, client, group.version) for task, client in group.trained or group.reports]
+        return waiting
 
     def more(self) -> list[Action]:
         """Close the phase of a group in which nobody is at work any more, one group at a time."""
@@ -231,12 +231,12 @@ class BoundGroups(PhasedPace):
         if len(self.buffer) < self.options.buffer_size:
             return self._refill()
         used, self.buffer = self.buffer, []
-        rows = [(task, client, each.version) for each in used for task, client in each.trained]
+        rows = [(task, client, group.version) for group in used for task, client in group.trained]
         columns = tuple(tuple(row[i] for row in rows) for i in range(3))
-        step = Step(self.version, *columns, groups=tuple(each.number for each in used))
+        step = Step(self.version, *columns, groups=tuple(group.number for group in used))
         self.version += 1
-        for each in used:
-            self._leave(each)
+        for group in used:
+            self._leave(group)
         return [step, *self._refill()]
 
     def _leave(self, group: Round) -> None:
@@ -271,15 +271,15 @@ class BoundGroups(PhasedPace):
         """All that it carries, as int64 arrays."""
         groups = [*self.active.values(), *self.buffer]
         facts = [
-            (each.number, each.version, self.phases.index(each.phase), each.is_running, each.number in self.active)
-            for each in groups
+            (group.number, group.version, self.phases.index(group.phase), group.is_running, group.number in self.active)
+            for group in groups
         ]
-        members = [(each.number, client) for each in groups for client in each.members]
+        members = [(group.number, client) for group in groups for client in group.members]
         reports = [
-            (each.number, kind, task, client)
-            for each in groups
-            for kind, some in enumerate((each.reports, each.trained))
-            for task, client in some
+            (group.number, kind, task, client)
+            for group in groups
+            for kind, pairs in enumerate((group.reports, group.trained))
+            for task, client in pairs
         ]
         return self.open.state() | {
             "version": np.array([self.version, self._begun]),
@@ -295,10 +295,12 @@ class BoundGroups(PhasedPace):
         self.active, self.buffer, self._of = {}, [], {}
         members, reports = state["members"], state["reports"]
         for number, version, phase, running, active in state["groups"].tolist():
-            own = reports[reports[:, 0] == number]
-            some = [[(task, client) for task, client in own[own[:, 1] == kind, 2:].tolist()] for kind in (0, 1)]
+            of_group = reports[reports[:, 0] == number]
+            pairs = [
+                [(task, client) for task, client in of_group[of_group[:, 1] == kind, 2:].tolist()] for kind in (0, 1)
+            ]
             clients = tuple(members[members[:, 0] == number, 1].tolist())
-            group = Round(version, self.phases[phase], number, clients, *some, is_running=bool(running))
+            group = Round(version, self.phases[phase], number, clients, *pairs, is_running=bool(running))
             self._of |= dict.fromkeys(clients, number)
             if active:
                 self.active[number] = group

@@ -101,10 +101,10 @@ class BoundRounds(PhasedPace):
         if not clients and (deadline is None or not trains):
             return self._close(self._round)
         version = self._asks_with(self._round)
-        asked: list[Action] = [self.open.ask(clients, version, self._round.phase)] if clients else []
+        actions: list[Action] = [self.open.ask(clients, version, self._round.phase)] if clients else []
         self._round.is_running = True
         self._needed = max(1, math.floor(len(clients) / self.options.over_selection + 1e-9)) if trains else len(clients)
-        return asked if deadline is None else [*asked, SetTimer(self._closed, time + deadline)]
+        return actions if deadline is None else [*actions, SetTimer(self._closed, time + deadline)]
 
     @property
     def timers(self) -> set[int]:
@@ -203,8 +203,8 @@ class BoundRounds(PhasedPace):
 
     def _ask_next(self, round: Round, clients: Sequence[int]) -> list[Action]:
         """Ask for the next phase: after training those who completed the last one, and before it a choice of all."""
-        asked = super()._ask_next(round, clients)
-        return asked if round.phase in self.extra else [self._choose()]
+        actions = super()._ask_next(round, clients)
+        return actions if round.phase in self.extra else [self._choose()]
 
     def _finish(self, round: Round) -> list[Action]:
         """Step with those who trained, and go on to the next round."""

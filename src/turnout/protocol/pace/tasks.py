@@ -49,8 +49,8 @@ class OpenTasks:
 
     def _at_work(self, clients: Sequence[int]) -> ConfigurationError:
         """Return the error for a client that has a task, or would have two."""
-        of, asked = dict(self.of), enumerate(clients, self.asked)
-        client = next(client for task, client in asked if of.setdefault(client, task) != task)
+        of, numbered = dict(self.of), enumerate(clients, self.asked)
+        client = next(client for task, client in numbered if of.setdefault(client, task) != task)
         return ConfigurationError(f"client {client} is at work on task {of[client]}: choose one that is idle")
 
     def why_not(self, task: int, client: int) -> Literal["ended", "unknown"] | None:

@@ -25,14 +25,14 @@ def disputed(refused: Mapping[int, Collection[int]]) -> set[int]:
     Args:
         refused: by client, those whose shares it could not read.
     """
-    pairs, found = _pairs(refused), set[int]()
+    pairs, excluded = _pairs(refused), set[int]()
     while pairs:
         counts = Counter(client for pair in pairs for client in pair)
         most = max(counts.values())
         worst = {client for client, number in counts.items() if number == most}
-        found |= worst
+        excluded |= worst
         pairs = {pair for pair in pairs if not pair & worst}
-    return found
+    return excluded
 
 
 def _pairs(refused: Mapping[int, Collection[int]]) -> set[frozenset[int]]:
@@ -123,10 +123,10 @@ class Attendance:
     def state(self) -> dict[str, np.ndarray]:
         """Return who got through which phase, as arrays."""
         lists = {"dealt": sorted(self.neighbours), "shared": self.shared, "masked": self.masked}
-        found = {name: np.array(clients, dtype=np.int64) for name, clients in lists.items()}
+        arrays = {name: np.array(clients, dtype=np.int64) for name, clients in lists.items()}
         pairs = [(client, other) for client, others in self.refused.items() for other in others]
-        found["refused"] = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-        return found | {"opens": np.array(self.opens)}
+        arrays["refused"] = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        return arrays | {"opens": np.array(self.opens)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Take over what `state` gave."""

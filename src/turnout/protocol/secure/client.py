@@ -131,8 +131,8 @@ class SecureClient:
     def open(self, request: Request) -> Opening:
         """Return the shares that take off the masks: of a neighbour, that of its self mask or of its key, never both."""
         self._enter("open", "nothing")
-        asked = request.there | request.gone
-        if request.there & request.gone or not asked <= set(self._received):
+        neighbours = request.there | request.gone
+        if request.there & request.gone or not neighbours <= set(self._received):
             raise ProtocolError(
                 f"client {self.number} was asked for both secrets of a neighbour, or for those of no neighbour"
             )
@@ -143,10 +143,10 @@ class SecureClient:
             {other: self._received[other][size:] for other in request.gone},
         )
 
-    def _at_least(self, found: int, what: str) -> None:
+    def _at_least(self, number: int, what: str) -> None:
         """Refuse to go on with fewer neighbours than the threshold."""
-        if found < self.threshold:
-            raise TooFewClients(f"client {self.number} has {found} {what}, and the threshold is {self.threshold}")
+        if number < self.threshold:
+            raise TooFewClients(f"client {self.number} has {number} {what}, and the threshold is {self.threshold}")
 
     def _seal(self, other: int, mask: bytes, key: bytes) -> bytes:
         """Encrypt two shares for a neighbour, who can tell from whom they are, and commit to them."""
@@ -170,5 +170,5 @@ class SecureClient:
         except InvalidTag:
             return None
         size = shamir.SHARE_BYTES
-        found = commitment(shares[:size]), commitment(shares[size:])
-        return shares if found == commitments(text) else None
+        made = commitment(shares[:size]), commitment(shares[size:])
+        return shares if made == commitments(text) else None

@@ -252,11 +252,11 @@ def _texts(sealed: Mapping[int, bytes]) -> dict[str, object]:
 
 def _row(values: Mapping[str, object], weight: float | None = None) -> State:
     """Return lists of clients and tensors with a leading axis of 1."""
-    found = {
+    tensors = {
         name: value[None] if isinstance(value, torch.Tensor) else torch.tensor([value], dtype=torch.int64)
         for name, value in values.items()
     }
-    return found if weight is None else found | {"weight": torch.tensor([weight], dtype=torch.float64)}
+    return tensors if weight is None else tensors | {"weight": torch.tensor([weight], dtype=torch.float64)}
 
 
 def _shares(clients: Sequence[int], rows: torch.Tensor) -> dict[int, bytes]:

@@ -56,9 +56,9 @@ class Masker:
         self._version = version
         self._round = secret, report, memory
         counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
-        found = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
+        message = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
         both = torch.frombuffer(bytearray(keys.sealing + keys.masking), dtype=torch.uint8)
-        return found | {f"seen.{name}": value for name, value in report.seen.items()} | {"keys": both[None]}
+        return message | {f"seen.{name}": value for name, value in report.seen.items()} | {"keys": both[None]}
 
     def answer(self, phase: str, version: int, told: State, memory: State) -> tuple[State, State] | None:
         """Do a later phase of the same round; None where it cannot be done."""
@@ -145,14 +145,14 @@ class Masker:
                 "at least"
             )
         opening = self._round[0].open(Request(frozenset(there), frozenset(gone)))
-        found = {
+        shares_of = {
             "self_masks": [opening.self_masks[c] for c in there],
             "masking_keys": [opening.masking_keys[c] for c in gone],
         }
-        size = {name: (1, len(shares), 33) for name, shares in found.items()}
+        size = {name: (1, len(shares), 33) for name, shares in shares_of.items()}
         return {
             name: torch.tensor(list(b"".join(shares)), dtype=torch.uint8).view(size[name])
-            for name, shares in found.items()
+            for name, shares in shares_of.items()
         }
 
 

@@ -111,24 +111,24 @@ class SecureServer:
     def requests(self) -> dict[int, Request]:
         """Return for every client that sent what it is asked for."""
         self._end("mask", "open")
-        asked = {}
+        requests = {}
         for client in self._there:
             others = frozenset(other for other in self._neighbours[client] if other in self._sealed)
             others -= self._refused[client]
-            asked[client] = Request(others & self._there, others - self._there)
-        self._enough({client: len(request.there) for client, request in asked.items()})
-        return asked
+            requests[client] = Request(others & self._there, others - self._there)
+        self._enough({client: len(request.there) for client, request in requests.items()})
+        return requests
 
     def opened(self, client: int, opening: Opening) -> None:
         """Take the shares with which a client answers its request; those that nobody dealt it are dropped."""
         self._take("open", client, fresh=client in self._there and client not in self._openings)
-        kept = [
+        valid = [
             {dealer: share for dealer, share in shares.items() if self._dealt(dealer, client, kind, share)}
             for kind, shares in enumerate((opening.self_masks, opening.masking_keys))
         ]
-        if sum(map(len, kept)) < len(opening.self_masks) + len(opening.masking_keys):
+        if sum(map(len, valid)) < len(opening.self_masks) + len(opening.masking_keys):
             self.culprits[client] = "it opened other shares than it was dealt"
-        self._openings[client] = Opening(*kept)
+        self._openings[client] = Opening(*valid)
 
     def _dealt(self, dealer: int, client: int, kind: int, share: bytes) -> bool:
         """Return whether a dealer committed to this share for a client: 0 is of its self mask, 1 of its masking key."""
@@ -193,10 +193,10 @@ class SecureServer:
         self.culprits[client] = "the shares that it dealt give another key than it advertised"
         raise ProtocolError(f"the shares of client {client} give another key than it advertised")
 
-    def _enough(self, found: Mapping[int, int]) -> None:
+    def _enough(self, neighbours: Mapping[int, int]) -> None:
         """End the round if a client has fewer neighbours left than the threshold."""
-        short = {client: number for client, number in found.items() if number < self.threshold}
-        if short or not found:
+        short = {client: number for client, number in neighbours.items() if number < self.threshold}
+        if short or not neighbours:
             client, number = next(iter(short.items()), (0, 0))
             raise TooFewClients(f"client {client} has {number} neighbours left, and the threshold is {self.threshold}")
 
