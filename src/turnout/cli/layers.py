@@ -22,7 +22,7 @@ _DEEPEST, _MOST_VALUES = 20, 1_000_000
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Table:
-    """One layer over another, table by table.
+    """Return one layer over another, table by table.
 
     A table that names another piece than the one under it replaces it: its options were those of the other piece.
     """

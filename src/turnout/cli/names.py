@@ -34,7 +34,7 @@ class Additions(Mapping[str, Callable[..., Any]]):
 
     @property
     def needs(self) -> str:
-        """What a member is, in words."""
+        """The requirement for a member, in words."""
         bases = [base.__name__ for family in self.families for base in family.bases if base is not Local]
         return f"a class that derives from {' or '.join(bases)}"
 

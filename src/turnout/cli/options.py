@@ -142,7 +142,7 @@ def part(hint: Any) -> type | None:
 
 
 def _parts(kinds: list[Any]) -> Any:
-    """Of what a list is made that holds tables of options; None where there is no such list."""
+    """Return the type of the items of a list that holds tables of options; None where there is no such list."""
     lists = (typing.get_args(kind) for kind in kinds if typing.get_origin(kind) is tuple)
     return next((of[0] for of in lists if of[1:] == (Ellipsis,) and _is_part(of[0])), None)
 
@@ -209,7 +209,7 @@ def _is_part(kind: Any) -> bool:
 
 
 def _is_plain(hint: Any) -> bool:
-    """Whether text, numbers, lists and tables can express a value of this type."""
+    """Return whether text, numbers, lists and tables can express a value of this type."""
     if hint in _PLAIN or hint in FAMILIES:
         return True
     origin = typing.get_origin(hint)

@@ -29,7 +29,7 @@ class Named(Protocol):
 
     @property
     def needs(self) -> str:
-        """What a member is, in words."""
+        """The requirement for a member, in words."""
         ...
 
     def takes(self, piece: object) -> bool:
@@ -47,7 +47,7 @@ def short(name: str) -> str:
 
 
 def named(names: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Short names in place of ``FILE.py:FUNCTION``, and a layer of settings that says which recipe each is.
+    """Return short names in place of ``FILE.py:FUNCTION``, and a layer of settings that says which recipe each is.
 
     Raises:
         ConfigurationError: where a short name is that of another algorithm.

@@ -108,7 +108,7 @@ class Settings:
 
     @property
     def name(self) -> str:
-        """What reports call the run."""
+        """The name of the run in reports."""
         return self.table["name"]
 
     def check(self) -> None:
@@ -163,7 +163,7 @@ class Settings:
         return {"loss": chosen("loss", table, LOSSES)}
 
     def availability(self) -> Availability:
-        """Who is there when."""
+        """Return the availability of clients."""
         return self._named("availability")
 
     def pace(self) -> Pace:
@@ -171,7 +171,7 @@ class Settings:
         return self._named("pace")
 
     def population(self) -> Population:
-        """How clients behave: when they are there, and whatever else the settings say of them."""
+        """Return the population: availability, and whatever else the settings say of clients."""
         return build(Population, self.table.get("population", {}), "population", availability=self.availability())
 
     def algorithm(self) -> Algorithm:
@@ -238,7 +238,7 @@ class Settings:
             return source.split(partition, **seed | split)
 
     def _data_options(self) -> tuple[Table, Table, Partition | None]:
-        """Options of the source, options of the split (seed and num_clients may be of both), and the partition."""
+        """Return the options of the source, those of the split (seed and num_clients may be of both), and the partition."""
         options = {key: value for key, value in self.table["data"].items() if key != "name"}
         source = own.member(SOURCES, self.table["data"]["name"], "data set")
         known = [*options_of(source)]

@@ -118,7 +118,7 @@ def _with_section(subject: re.Match[str] | None, section: str, match: re.Match[s
 
 
 def _expressions(message: str) -> Iterator[tuple[int, int]]:
-    """Where calls of pieces begin and end."""
+    """Yield where calls of pieces begin and end."""
     for match in _BEGINS.finditer(message):
         depth, end = match[0].count("("), match.end()
         while depth and end < len(message):
@@ -140,7 +140,7 @@ def _spelt(text: str) -> str:
 
 
 def _settings(call: ast.expr) -> str:
-    """One call as settings."""
+    """Return one call as settings."""
     name = _name(call)
     if name in _NESTED:
         place, piece = _NESTED[name]

@@ -120,7 +120,7 @@ def _tables(algorithms: Any) -> Table:
 
 
 def seeds_of(value: Any) -> list[int]:
-    """Seeds as they are written: 3 or ``"3"`` is 0, 1, 2; a list or ``"0,4,7"`` is those."""
+    """Return seeds from how they are written: 3 or ``"3"`` is 0, 1, 2; a list or ``"0,4,7"`` is those."""
     if isinstance(value, str):
         value = [item.strip() for item in value.split(",") if item.strip()] if "," in value else value
     try:

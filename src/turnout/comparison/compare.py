@@ -159,7 +159,7 @@ def runs_of(
     folder: Path,
     checkpoint_every: int | None,
 ) -> list[Run]:
-    """All runs, by experiment and seed."""
+    """Return all runs, by experiment and seed."""
     if isinstance(seeds, int):
         count("seeds", seeds)
     numbers = list(islice(range(seeds) if isinstance(seeds, int) else seeds, MOST_SEEDS + 1))

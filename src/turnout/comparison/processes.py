@@ -126,7 +126,7 @@ class _Process:
 
 @cache
 def _context() -> Any:  # some systems lack the class of a fork server's context
-    """How processes are started. A fork of this one may hang, because torch has threads in it.
+    """Return how processes are started. A fork of this one may hang, because torch has threads in it.
 
     On Linux a server forks instead, which has computed nothing, and has imported the package for all processes, which takes
     seconds. It listens in the temporary folder, in a path of 107 bytes.
@@ -139,7 +139,7 @@ def _context() -> Any:  # some systems lack the class of a fork server's context
 
 
 def _cause(exitcode: int | None) -> str:
-    """Why a process may have ended."""
+    """Return why a process may have ended."""
     if exitcode == -getattr(signal, "SIGKILL", 9):
         return "it was killed: if memory ran out, fewer jobs need less"
     return f"exit code {exitcode}"

@@ -39,7 +39,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        """What updates call it: ``"mnist/folb"``."""
+        """The name of the run in updates: ``"mnist/folb"``."""
         return f"{self.group}/{self.name}" if self.group else self.name
 
     def __str__(self) -> str:

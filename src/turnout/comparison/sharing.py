@@ -61,12 +61,12 @@ class Worker:
 
     @property
     def is_done(self) -> bool:
-        """Return whether no run is left to take."""
+        """True where no run is left to take."""
         return not self._left
 
     @property
     def ended(self) -> list[Update]:
-        """Return how each run ended, in the order given."""
+        """The last update of each run, in the order given."""
         unbegun = "not begun"
         return [self._ended.get(run) or Update(run.label, run.seed, "stopped", note=unbegun) for run in self._runs]
 

@@ -126,7 +126,7 @@ def _check(makes: Mapping[str, Callable[[], Experiment]], measure: Measure) -> N
 
 
 def points(grid: Grid) -> dict[str, Mapping[str, Any]]:
-    """Every combination of values, the last axis fastest, by a name that folders can have: ``lr-0.01_mu-0.1``.
+    """Return every combination of values, the last axis fastest, by a name that folders can have: ``lr-0.01_mu-0.1``.
 
     Raises:
         ConfigurationError: for a grid without axes, an axis without values, or values that cannot be told apart.

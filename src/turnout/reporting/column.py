@@ -166,7 +166,7 @@ def is_metric(key: str) -> bool:
 
 
 def column_of(key: str) -> Column:
-    """How a figure is shown; accuracies of groups of labels have columns too, ``test_accuracy_of_0_1``, and differences."""
+    """Return the column of a key, also of accuracies of groups of labels, ``test_accuracy_of_0_1``, and of differences."""
     if key in COLUMNS:
         return COLUMNS[key]
     if key.startswith(GAP):

@@ -68,7 +68,7 @@ def cost_figure(records: Sequence[RunRecord], metric: str, target: Target | None
 
 
 def _knows(record: RunRecord, key: str) -> bool:
-    """Whether a run recorded what curves are to be drawn against."""
+    """Return whether a run recorded what curves are to be drawn against."""
     return key == "rounds" or record.history.spent(key) is not None
 
 

@@ -121,7 +121,7 @@ def influence(records: Sequence[RunRecord]) -> Drawing:
 
 
 def _metrics(records: Sequence[RunRecord]) -> list[str]:
-    """Which of `METRICS` some run recorded; accuracy where nothing was."""
+    """Return which of `METRICS` some run recorded; accuracy where nothing was."""
     summaries = [record.history.summary() for record in records]
     recorded = {
         name.partition("_")[2] for summary in summaries for name in summary if name.startswith(("test_", "train_"))

@@ -113,7 +113,7 @@ def _look_closer(axes: Axes) -> None:
 
 
 def client_cdf(records: Sequence[RunRecord]) -> Figure:
-    """Cumulative distribution of client-wise accuracy, the clients of all seeds together.
+    """Draw the cumulative distribution of client-wise accuracy, the clients of all seeds together.
 
     A curve further to the right serves more clients well; a steeper one serves them more evenly.
 
@@ -140,7 +140,7 @@ def client_cdf(records: Sequence[RunRecord]) -> Figure:
 
 
 def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
-    """Each client's weight against 1/p_n, one panel per algorithm that has weights, the clients of all seeds together.
+    """Draw each client's weight against 1/p_n, one panel per algorithm that has weights, the clients of all seeds together.
 
     On the diagonal a weight is the inverse of the client's true participation rate, which makes rare clients count in full.
 
@@ -218,7 +218,7 @@ def participation_raster(record: RunRecord, colour: str = PALETTE[0]) -> Figure:
 
 
 def _inverse_rates_and_weights(record: RunRecord) -> np.ndarray:
-    """Rows 1/p_n and weight of the clients for which both are known and positive, ``[2, n]``."""
+    """Return rows 1/p_n and weight of the clients for which both are known and positive, ``[2, n]``."""
     rates, weights = record.known_rates, record.history.client_column("weight")
     if rates is None or len(rates) != len(weights):
         return np.empty((2, 0))
@@ -227,7 +227,7 @@ def _inverse_rates_and_weights(record: RunRecord) -> np.ndarray:
 
 
 def _shares(record: RunRecord, shown: np.ndarray, when: np.ndarray, who: np.ndarray) -> np.ndarray:
-    """Share of the recorded rounds of each bin in which each client of `shown` took part, ``[clients, bins]``."""
+    """Return the share of the recorded rounds of each bin in which each client of `shown` took part, ``[clients, bins]``."""
     last = record.history.last_round
     bins = min(last, MOST_BINS)
     row = np.full(max(int(who.max()), int(shown.max())) + 1, -1)

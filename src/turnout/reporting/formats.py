@@ -100,7 +100,7 @@ def _p_values(row: Row, keys: Sequence[str]) -> dict[str, float]:
 
 
 def _of_target(cost: Cost) -> dict[str, float]:
-    """By how many seeds a target was reached, and the quartiles of what was spent until then."""
+    """Return by how many seeds a target was reached, and the quartiles of what was spent until then."""
     spent = {
         f"{key}_to_target_{part}": getattr(cost.figures[key], part)
         for key in COSTS

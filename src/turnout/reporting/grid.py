@@ -67,7 +67,7 @@ class Sweep:
 
     @property
     def is_validated(self) -> bool:
-        """Whether runs recorded a validation accuracy, so that a target is one of validation and not of test."""
+        """True where runs recorded a validation accuracy, so that a target is one of validation and not of test."""
         return has_column((record for group in self.records.values() for record in group), CHOOSING[0])
 
     def __repr__(self) -> str:
@@ -193,7 +193,7 @@ class Search(Sweep):
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
-    """Whether all values of an axis are numbers."""
+    """Return whether all values of an axis are numbers."""
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
@@ -240,7 +240,7 @@ def cells(sweep: Sweep, name: str) -> list[str]:
 
 
 def grid_table(sweep: Sweep) -> TextTable:
-    """The points of a sweep for a terminal, the best in bold; the best few of a search."""
+    """Return the points of a sweep for a terminal, the best in bold; the best few of a search."""
     best = sweep.ranking[0] if sweep.ranking else None
     rows = []
     for name in sweep.shown:
@@ -251,7 +251,7 @@ def grid_table(sweep: Sweep) -> TextTable:
 
 
 def caption(sweep: Sweep) -> str:
-    """How the figures of a sweep were made, in a line."""
+    """Return how the figures of a sweep were made, in a line."""
     seeds = max((score.num_seeds for score in sweep.scores.values()), default=0)
     parts = []
     if left := len(sweep.points) - len(sweep.shown):
@@ -263,7 +263,7 @@ def caption(sweep: Sweep) -> str:
 
 
 def grid_csv(sweep: Sweep) -> str:
-    """One line for each run: the values of its point, its seed, and its figure at full precision."""
+    """Return one line for each run: the values of its point, its seed, and its figure at full precision."""
     out = io.StringIO()
     writer = csv_format.writer(out, lineterminator="\n")
     writer.writerow([*sweep.leading, *sweep.axes, "seed", str(sweep.measure)])

@@ -49,7 +49,7 @@ def grid_figure(sweep: Sweep) -> Figure:
 
 
 def _line(axes: Axes, sweep: Sweep, axis: str) -> None:
-    """Figures over the values of one axis, and every seed as a dot."""
+    """Draw figures over the values of one axis, and every seed as a dot."""
     values = sweep.axes[axis]
     numbers = are_numbers(values)
     x = list(values) if numbers else list(range(len(values)))
@@ -68,7 +68,7 @@ def _line(axes: Axes, sweep: Sweep, axis: str) -> None:
 
 
 def _map(axes: Axes, sweep: Sweep, down: str, across: str, fixed: Mapping[str, Any]) -> None:
-    """Figures over the values of two axes: darker is better."""
+    """Draw figures over the values of two axes: darker is better."""
     values = _values(sweep, down, across, fixed)
     shown = _goodness(sweep, values)
     limits = _goodness(sweep, np.array([score.value for score in sweep.scores.values()]))
@@ -109,17 +109,17 @@ def _values(sweep: Sweep, down: str, across: str, fixed: Mapping[str, Any]) -> n
 
 
 def _goodness(sweep: Sweep, values: np.ndarray) -> np.ndarray:
-    """Figures so that more is better; NaN where they are not finite."""
+    """Return figures so that more is better; NaN where they are not finite."""
     return np.where(np.isfinite(values), -values if sweep.measure.less_is_better else values, np.nan)
 
 
 def _holds(point: Mapping[str, Any], fixed: Mapping[str, Any]) -> bool:
-    """Whether a point has these values."""
+    """Return whether a point has these values."""
     return all(point[axis] == value for axis, value in fixed.items())
 
 
 def _places(sweep: Sweep, axes: Sequence[str], point: Mapping[str, Any]) -> tuple[int, ...]:
-    """Where a point is along some axes."""
+    """Return the position of a point along some axes."""
     return tuple(sweep.axes[axis].index(point[axis]) for axis in axes)
 
 

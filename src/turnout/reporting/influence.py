@@ -42,13 +42,13 @@ class ClientTable:
 
 
 def recorded(record: RunRecord) -> bool:
-    """Whether a run says how much influence each client had."""
+    """Return whether a run says how much influence each client had."""
     names = record.history.clients.column_names
     return "influence" in names and not np.isnan(record.history.client_column("influence")).all()
 
 
 def influence_figures(record: RunRecord) -> dict[str, float]:
-    """Mean staleness of all reports; least and most influence, in fair shares; and how much of it is beyond fair shares.
+    """Return mean staleness of all reports; least and most influence, in fair shares; and how much is beyond fair shares.
 
     That last one is ``sum_n max(influence_n - 1/N, 0)``: 0 where all are heard alike, 1 - 1/N where one client decides
     alone. Empty where a run did not record influence.
@@ -68,7 +68,7 @@ def influence_figures(record: RunRecord) -> dict[str, float]:
 
 
 def client_table(records: Sequence[RunRecord]) -> ClientTable | None:
-    """Clients of the first seed, at most 20, evenly spaced by how much they contributed; None if no run has influence.
+    """Return clients of the first seed, at most 20, evenly spaced by how much they contributed; None without influence.
 
     What is the same under all algorithms, as contributions on one schedule are, is one column for all.
     """
@@ -90,7 +90,7 @@ def client_table(records: Sequence[RunRecord]) -> ClientTable | None:
 
 
 def _counted(runs: Sequence[RunRecord], name: str, shown: np.ndarray) -> dict[str, list[str]]:
-    """One column of some clients for each run by its title, or one for all if they are alike."""
+    """Return a column of some clients for each run by its title, or one for all if they are alike."""
     title, form = _COUNTED[name]
     values = [record.history.client_column(name) for record in runs]
     if all(np.array_equal(values[0], other, equal_nan=True) for other in values):
@@ -104,7 +104,7 @@ def _texts(values: np.ndarray, form: str) -> list[str]:
 
 
 def influence_figure(records: Sequence[RunRecord]) -> Figure:
-    """Share of the weights against share of the reports, a dot for each client, the clients of all seeds together.
+    """Draw the share of the weights against that of the reports, a dot for each client, the clients of all seeds together.
 
     Both in fair shares, 1 / N. On the diagonal clients count as often as they report, on the horizontal line all count
     alike. Clients who never contributed are not shown.
@@ -137,7 +137,7 @@ def influence_figure(records: Sequence[RunRecord]) -> Figure:
 
 
 def _shares(record: RunRecord) -> np.ndarray:
-    """Rows share of reports and influence, in fair shares, of the clients who have some of both, ``[2, n]``."""
+    """Return rows share of reports and influence, in fair shares, of the clients who have some of both, ``[2, n]``."""
     contributions, influence = (record.history.client_column(name) for name in ("contributions", "influence"))
     heard = (contributions > 0) & (influence > 0)
     n = len(contributions)

@@ -58,7 +58,7 @@ class Measure:
 
     @classmethod
     def read(cls, text: str) -> Measure:
-        """From the way it is written."""
+        """Return the measure that a text names."""
         kind, _, metric = text.strip().partition(" ")
         return cls(kind, metric.strip() or None)
 
@@ -67,21 +67,21 @@ class Measure:
 
     @property
     def title(self) -> str:
-        """What it is called where people read it."""
+        """The name where people read it."""
         if self.metric is None:
             return COSTS[self.kind][0]
         return ALONG[self.kind][0].format(name_of(self.metric)) + (" (%)" if self.scale == 100.0 else "")
 
     @property
     def scale(self) -> float:
-        """What it is multiplied by where it is shown."""
+        """The factor by which it is multiplied where it is shown."""
         if self.metric is None:
             return COSTS[self.kind][1]
         return scale_of(self.metric)
 
     @property
     def less_is_better(self) -> bool:
-        """Whether a smaller figure is better."""
+        """True where a smaller figure is better."""
         return self.metric is None or self.kind == "largest_fall" or less_is_better(self.metric)
 
     def of(self, record: RunRecord, target: Target | None = None) -> float:
@@ -103,7 +103,7 @@ class Measure:
         return math.inf if self.less_is_better else -math.inf
 
     def shown(self, figure: Quartiles) -> str:
-        """Median and quartiles as they are printed: ``77.1 (76.8 to 77.5)``."""
+        """Return median and quartiles as they are printed: ``77.1 (76.8 to 77.5)``."""
         if self.metric is None:
             return shown(figure, self.scale)
         if not math.isfinite(figure.median):
@@ -112,7 +112,7 @@ class Measure:
         return middle if figure.num == 1 else f"{middle} ({low} to {high})"
 
     def number(self, value: float) -> str:
-        """One figure as it is printed: accuracies with one decimal, how many are in the pool as a whole number."""
+        """Return one figure as it is printed: accuracies with one decimal, the size of the pool as a whole number."""
         if not math.isfinite(value):
             return "–"
         if self.metric == "pool":

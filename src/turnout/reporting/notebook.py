@@ -73,10 +73,10 @@ def plain(bars: Sequence[Bar]) -> str:
 
 
 def _extent(done: int, total: int) -> str:
-    """How far a bar goes; one that does not say so moves to and fro."""
+    """Return how far a bar goes; one that does not say so moves to and fro."""
     return f' value="{done}" max="{total}"' if total else ""
 
 
 def _of(done: int, total: int) -> str:
-    """How far, in numbers."""
+    """Return how far it is, in numbers."""
     return f"{done:,} / {total:,}" if total else ""

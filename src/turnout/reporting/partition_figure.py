@@ -20,7 +20,7 @@ _COLUMNS = 600
 
 
 def partition_figure(data: FederatedData) -> Figure:
-    """Which client holds how many examples of which class; clients are ordered by their main class.
+    """Draw which client holds how many examples of which class; clients are ordered by their main class.
 
     Up to 60 clients and 25 classes: one bubble for each holding, its area proportional to the number of examples, and
     above it the size of each client. Beyond that: the mixture of classes of each client as a heat map (of neighbouring
@@ -55,7 +55,7 @@ def sizes_figure(data: FederatedData) -> Figure:
 
 
 def _bubbles(counts: np.ndarray) -> Figure:
-    """Bubbles of clients against classes, below bars of their sizes."""
+    """Draw bubbles of clients against classes, below bars of their sizes."""
     num_clients, num_classes = counts.shape
     width, rows = 7.2, 0.19 * num_classes + 0.9
     figure = new_figure(width, rows + 1.5)
@@ -91,7 +91,7 @@ def _bubble_key(figure: Figure, axes: Axes, pitch: float, largest: int) -> None:
 
 
 def _heat_map(counts: np.ndarray) -> Figure:
-    """Mixtures of classes as a heat map, beside a histogram of sizes."""
+    """Draw mixtures of classes as a heat map, beside a histogram of sizes."""
     num_clients, num_classes = counts.shape
     figure = new_figure(7.2, 3.6)
     mixtures, sizes = figure.subplots(1, 2, width_ratios=(2.6, 1.0))
@@ -115,7 +115,7 @@ def _heat_map(counts: np.ndarray) -> Figure:
 
 
 def _size_histogram(axes: Axes, sizes: np.ndarray) -> None:
-    """How many clients hold how much, on logarithmic bins where sizes differ by more than a factor of thirty."""
+    """Draw how many clients hold how much, on logarithmic bins where sizes differ by more than a factor of thirty."""
     from matplotlib.ticker import MaxNLocator
 
     low, high = int(sizes.min()), int(sizes.max())
@@ -132,7 +132,7 @@ def _size_histogram(axes: Axes, sizes: np.ndarray) -> None:
 
 
 def _class_axis(axes: Axes, num_classes: int) -> None:
-    """Class numbers as ticks, thinned out where there are many."""
+    """Set class numbers as ticks, thinned out where there are many."""
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100, num_classes) if num_classes / step <= 15)
     axes.set_yticks(range(0, num_classes, step))
     axes.set_ylim(-0.6, num_classes - 0.4)

@@ -31,7 +31,7 @@ class Quartiles:
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Quartiles:
-        """From one value per seed, infinite where a seed has none."""
+        """Return the quartiles of one value per seed, infinite where a seed has none."""
         ordered = sorted(values)
         low, median, high = (_quantile(ordered, share) for share in (0.25, 0.5, 0.75))
         return cls(low, median, high, sum(map(math.isfinite, ordered)), len(ordered))

@@ -52,7 +52,7 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Return whether it holds whole numbers alone."""
+        """True where it holds whole numbers alone."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @classmethod

@@ -76,6 +76,6 @@ def has_column(records: Iterable[RunRecord], name: str) -> bool:
 
 
 def client_split(records: Sequence[RunRecord]) -> str:
-    """Whose client-wise accuracy is compared: ``"test"`` if any run has it, else ``"train"``; the same for all runs."""
+    """Return whose client-wise accuracy is compared in all runs: ``"test"`` if any has it, else ``"train"``."""
     tested = (~np.isnan(record.history.client_column("test_accuracy")) for record in records)
     return "test" if any(known.any() for known in tested) else "train"

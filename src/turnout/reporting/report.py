@@ -137,7 +137,7 @@ def _best(rows: Sequence[Row]) -> str:
 
 
 def _sentence(key: str, best: Row, rows: Sequence[Row]) -> str:
-    """Whose figure is the best, and whether it is ahead by more than seeds differ."""
+    """Say whose figure is the best, and whether it is ahead by more than seeds differ."""
     less, name = less_is_better(key), name_of(key)
     shown = COLUMNS[key].show(best.figures[key]) + ("" if less else " %")
     if len(rows) == 1:

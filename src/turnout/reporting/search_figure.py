@@ -38,7 +38,7 @@ def search_figure(result: Search) -> Figure:
 
 
 def _trials(axes: Axes, result: Search) -> None:
-    """Figures in the order of the trials, and the best so far as a step."""
+    """Draw figures in the order of the trials, and the best so far as a step."""
     numbers = list(range(len(result.points)))
     _dots(axes, result, numbers)
     best = [result.measure.scale * value for value in result.best_so_far]
@@ -47,7 +47,7 @@ def _trials(axes: Axes, result: Search) -> None:
 
 
 def _axis(axes: Axes, result: Search, axis: str) -> None:
-    """Figures against the values of an axis, with logarithms where it was searched so."""
+    """Draw figures against the values of an axis, with logarithms where it was searched so."""
     among = result.space[axis]
     values = [point[axis] for point in result.points.values()]
     if isinstance(among, Range):
@@ -62,7 +62,7 @@ def _axis(axes: Axes, result: Search, axis: str) -> None:
 
 
 def _dots(axes: Axes, result: Search, x: Sequence[float]) -> None:
-    """A dot for each trial that has a figure, and a ring around the best."""
+    """Draw a dot for each trial that has a figure, and a ring around the best."""
     scale, best = result.measure.scale, result.best_point
     y = {name: scale * score.value for name, score in result.scores.items() if math.isfinite(score.value)}
     at = dict(zip(result.points, x, strict=True))

@@ -35,7 +35,7 @@ def settings(records: Sequence[RunRecord]) -> dict[str, str]:
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested settings under dotted keys, each value written as TOML; None, which TOML lacks, as ``"none"``."""
+    """Return nested settings under dotted keys, each value written as TOML; None, which TOML lacks, as ``"none"``."""
     flat: dict[str, str] = {}
     for name, value in config.items():
         if isinstance(value, Mapping) and value:

@@ -27,7 +27,7 @@ class Measured:
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Measured:
-        """From one value per seed; a NaN (a run that diverged) makes the mean NaN."""
+        """Summarise one value per seed; a NaN (a run that diverged) makes the mean NaN."""
         with np.errstate(invalid="ignore"):
             std = float(np.std(values, ddof=1)) if len(values) > 1 else None
             return cls(float(np.mean(values)), std, None if std is None else margin(std, len(values)))
@@ -50,7 +50,7 @@ class Gap(Measured):
 
     @property
     def significant(self) -> bool:
-        """Whether the difference is more than the spread over seeds explains, at p < 0.05."""
+        """True where the difference is more than the spread over seeds explains, at p < 0.05."""
         return self.p < 0.05
 
 

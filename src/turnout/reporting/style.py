@@ -98,12 +98,12 @@ def label(metric: str) -> str:
 
 
 def styles(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """Colour and dashes of each algorithm, by order of appearance, so that all figures of the same runs agree."""
+    """Return colour and dashes of each algorithm, by order of appearance, so that all figures of the same runs agree."""
     return looks_of(by_algorithm(records))
 
 
 def looks_of(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Colour and dashes for each name, in order, and the name itself as the id of what is drawn so, which pages go by.
+    """Return colour and dashes for each name, in order, and the name itself as the id of what is drawn so, which pages go by.
 
     From the eighth on, colours come again, with other dashes and with a marker where lines end.
     """
@@ -190,7 +190,7 @@ def dress(axes: Axes, x: str, y: str, title: str = "") -> None:
 
 
 def plain_ticks(axis: Axis, span: float) -> None:
-    """Ticks 1, 2, 5, 10, ... on a logarithmic axis over a factor of `span`; powers of ten where it is large."""
+    """Set ticks 1, 2, 5, 10, ... on a logarithmic axis over a factor of `span`; powers of ten where it is large."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     steps = LogLocator(subs=(1.0, 2.0, 5.0) if span < 200 else (1.0,))
@@ -212,7 +212,7 @@ def ramp(colour: str = PALETTE[0], most: str = "FF") -> Colormap:
 
 
 def few_ticks(axis: Axis, whole: bool = False) -> None:
-    """At most seven ticks on a linear axis, at multiples of 1, 2 or 5; at whole numbers where `whole`."""
+    """Set at most seven ticks on a linear axis, at multiples of 1, 2 or 5; at whole numbers where `whole`."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(6, integer=whole, steps=[1, 2, 5, 10]))
@@ -248,5 +248,5 @@ def legend(figure: Figure, looks: dict[str, dict[str, Any]]) -> None:
 
 
 def evenly(length: int, most: int) -> np.ndarray:
-    """At most `most` positions, spread evenly over 0..length - 1, both ends included."""
+    """Return at most `most` positions, spread evenly over 0..length - 1, both ends included."""
     return np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(np.int64))

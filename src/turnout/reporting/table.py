@@ -102,7 +102,7 @@ def cells(
 
 
 def by_labels(rows: Sequence[Row]) -> list[str]:
-    """Keys of the accuracies of groups of labels."""
+    """Return the keys of the accuracies of groups of labels."""
     return list(dict.fromkeys(key for row in rows for key in row.figures if "accuracy_of_" in key and GAP not in key))
 
 
@@ -112,7 +112,7 @@ def _gaps(key: str, rows: Sequence[Row]) -> list[str]:
 
 
 def appeal_cells(rows: Sequence[Row]) -> dict[str, tuple[list[str], list[list[tuple[str, bool]]]]]:
-    """Keys and cells of the columns about what clients require, by the heading of those clients; empty without any."""
+    """Return keys and cells of the columns about what clients require, by the heading of those clients; empty without any."""
     return {title: shown for title, keys in APPEAL.items() if (shown := cells(rows, keys))[0]}
 
 
@@ -133,7 +133,7 @@ def rich_table(rows: Sequence[Row], keys: Sequence[str] = RESULTS, title: str = 
 
 
 def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, float]:
-    """Every figure of one run that was recorded, by column key."""
+    """Return every figure of one run that was recorded, by column key."""
     figures: dict[str, Any] = record.history.summary(window)
     fair = figures.pop("fairness", {"of": None})
     if fair["of"] == f"{split}_accuracy":
@@ -145,14 +145,14 @@ def _figures(record: RunRecord, window: int | None, split: str) -> dict[str, flo
 
 
 def _of_groups(record: RunRecord, window: int | None) -> dict[str, float]:
-    """Accuracies by groups of labels: of test examples, or of training examples if none was tested."""
+    """Return accuracies by groups of labels: of test examples, or of training examples if none was tested."""
     finals = _finals(record, (name for name in record.history.column_names if "_accuracy_of_" in name), window)
     tested = {name: value for name, value in finals.items() if name.startswith("test_")}
     return tested or finals
 
 
 def _finals(record: RunRecord, names: Iterable[str], window: int | None) -> dict[str, float]:
-    """Where columns end, of those that were recorded."""
+    """Return where columns end, of those that were recorded."""
     known = [name for name in names if name in record.history.column_names]
     return {name: record.history.final(name, window) for name in known if len(record.history.column(name)[1])}
 
@@ -185,12 +185,12 @@ def _finite(key: str, rows: Sequence[Row]) -> list[Measured]:
 
 
 def _apart(one: Measured, other: Measured) -> bool:
-    """Whether two figures differ by more than the spread of either."""
+    """Return whether two figures differ by more than the spread of either."""
     return abs(other.mean - one.mean) > max(one.std or 0.0, other.std or 0.0)
 
 
 def _caption(rows: Sequence[Row], keys: Sequence[str]) -> str:
-    """How the figures were made."""
+    """Return how the figures were made."""
     seeds = {row.num_seeds for row in rows}
     over = "" if seeds == {1} else f"mean ± standard deviation over {'/'.join(map(str, sorted(seeds)))} seeds"
     if not any("accuracy" in key or "loss" in key for key in keys):

@@ -46,7 +46,7 @@ class Cost:
 
     @property
     def reached(self) -> str:
-        """How many seeds reached the target, of how many: ``"9/10"``."""
+        """The number of seeds that reached the target, of how many: ``"9/10"``."""
         rounds = self.figures["rounds"]
         return f"{rounds.num_finite}/{rounds.num}"
 
@@ -83,7 +83,7 @@ def costs(records: Sequence[RunRecord], target: Target) -> list[Cost]:
 
 
 def shown(figure: Quartiles, scale: float = 1.0) -> str:
-    """Median and quartiles: ``25 (19 to 31)``; ``not reached`` where more than half of the seeds did not get there."""
+    """Return median and quartiles, ``25 (19 to 31)``, or ``not reached`` where most seeds did not get there."""
     if not math.isfinite(figure.median):
         return "not reached"
     middle, low, high = (number(scale * value) for value in (figure.median, figure.low, figure.high))
@@ -102,7 +102,7 @@ def number(value: float) -> str:
 
 
 def cost_cells(rows: Sequence[Cost]) -> tuple[list[str], list[list[tuple[str, bool]]]]:
-    """Titles of the columns, and for each algorithm its cells: text, and whether it leads by more than the spread."""
+    """Return titles of columns, and for each algorithm its cells: text, and whether it leads by more than the spread."""
     keys = [key for key in COSTS if any(key in row.figures for row in rows)]
     least = {key: _leader(key, rows) for key in keys}
     lines = []
@@ -126,7 +126,7 @@ def cost_table(rows: Sequence[Cost], target: Target) -> TextTable:
 
 
 def _over_seeds(group: Sequence[RunRecord], target: Target) -> dict[str, Quartiles]:
-    """Quartiles of what one algorithm spent, by cost; those that no seed recorded are left out."""
+    """Return quartiles of what one algorithm spent, by cost; those that no seed recorded are left out."""
     recorded = [key for key in COSTS if key == "rounds" or _recorded(group, key)]
     return {key: Quartiles.over([spent_until(record, target, key) for record in group]) for key in recorded}
 

@@ -32,7 +32,7 @@ class Flops:
         return Flops(factor * self.matrix, factor * self.convolution)
 
     def seconds(self, matrix_rate: float, convolution_rate: float) -> float:
-        """How long they take at rates in operations a second."""
+        """Return how long they take at rates in operations a second."""
         return self.matrix / matrix_rate + (self.convolution / convolution_rate if self.convolution else 0.0)
 
 

@@ -14,7 +14,7 @@ _SECONDS = 0.4  # for each rate
 
 
 def matrix_rate(device: torch.device | str = "cpu", size: int = 1024) -> float:
-    """Floating-point operations a second of products of two float32 matrices ``[size, size]``, with all processors.
+    """Measure the operations a second of products of two float32 matrices ``[size, size]``, with all processors.
 
     The best of many repetitions: what the machine can do when nothing else wants it.
     """
@@ -23,7 +23,7 @@ def matrix_rate(device: torch.device | str = "cpu", size: int = 1024) -> float:
 
 
 def convolution_rate(device: torch.device | str = "cpu", batch: int = 16, channels: int = 64, side: int = 28) -> float:
-    """Floating-point operations a second of a 3 x 3 convolution, forwards and backwards, with all processors.
+    """Measure the operations a second of a 3 x 3 convolution, forwards and backwards, with all processors.
 
     Images are ``[batch, channels, side, side]`` with the channels of a pixel side by side, and so is the output.
     """
@@ -40,7 +40,7 @@ def convolution_rate(device: torch.device | str = "cpu", batch: int = 16, channe
 
 
 def _least_seconds(call: Callable[[], object], device: torch.device) -> float:
-    """How long a call takes at best."""
+    """Return the least seconds of a call."""
     threads = torch.get_num_threads()
     torch.set_num_threads(max(threads, num_processors()))
     try:

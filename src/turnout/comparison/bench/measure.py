@@ -141,7 +141,7 @@ def _speed(seconds: list[float], updates: list[int], startup: float, total: floa
 
 
 def _stages(simulation: TimedSimulation) -> dict[str, float | None]:
-    """Seconds in each stage; what data take is part of the time of clients."""
+    """Return the seconds in each stage; the time of gathering data is part of that of clients."""
     stages, data = simulation.watch.seconds, simulation.data_seconds()
     alone = None if data is None else min(data, stages["training"])
     seconds_by_stage = {"data": alone} | stages | {"training": stages["training"] - (alone or 0.0)}
@@ -149,7 +149,7 @@ def _stages(simulation: TimedSimulation) -> dict[str, float | None]:
 
 
 def _load(since: tuple[float, process.Usage], rounds: int) -> dict[str, Any]:
-    """Processor time since the end of the first round."""
+    """Return the processor time since the end of the first round."""
     begin, before = since
     seconds, now = time.perf_counter() - begin, process.Usage.now()
     used, share, faults = now.own - before.own, None, None
@@ -167,7 +167,7 @@ def _load(since: tuple[float, process.Usage], rounds: int) -> dict[str, Any]:
 
 
 def _memory(experiment: Experiment) -> dict[str, Any]:
-    """Peak memory of the processes so far."""
+    """Return the peak memory of the processes so far."""
     peaks, train = process.peaks(), experiment.data.train
     return {
         "peak_rss_mb": round(peaks[0], 1),
@@ -184,7 +184,7 @@ def _losses(simulation: Simulation) -> dict[str, Any]:
 
 
 def _arithmetic(simulation: TimedSimulation, seconds: float, rates: bool) -> dict[str, Any]:
-    """Operations of the local steps, and the share of the machine's time that they would take at its own rates."""
+    """Return the operations of local steps, and the share of the machine's time that they would take at its own rates."""
     done = flops.of_gradient(simulation.experiment).times(simulation.num_examples_used)
     figures = {
         "gflop_per_update": round(done.total / max(simulation.num_trained, 1) / 1e9, 6),

@@ -16,7 +16,7 @@ _PROC = Path("/proc")
 
 
 def age() -> float:
-    """Seconds since this process was started; where the system does not say so, since this module was loaded."""
+    """Return the seconds since this process was started, or since this module was loaded where the system does not say."""
     try:
         ticks = int(_fields("self")[19])
         clock: Any = vars(time)
@@ -41,7 +41,7 @@ class Usage:
 
     @classmethod
     def now(cls) -> Usage:
-        """As of now."""
+        """Return the usage so far."""
         own = sum(os.times()[:4]) + sum(_cpu_seconds(pid) for pid in _family() if pid != os.getpid())
         try:
             user, nice, system, _, _, *interrupts = map(int, (_PROC / "stat").read_text().split("\n")[0].split()[1:9])
@@ -52,7 +52,7 @@ class Usage:
 
 
 def peaks() -> list[float]:
-    """Peak resident memory in MiB (VmHWM) of this process and of those it started that still live, largest first.
+    """Return the peak resident memory in MiB (VmHWM) of this process and of its living descendants, largest first.
 
     NaN where the system does not say.
     """

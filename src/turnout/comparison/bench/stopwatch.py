@@ -93,7 +93,7 @@ class TimedSimulation(Simulation):
 
     @property
     def num_trained(self) -> int:
-        """How many updates there were so far."""
+        """The number of updates so far."""
         return self.workers.num_trained
 
     @property
@@ -113,7 +113,7 @@ class TimedSimulation(Simulation):
             return super().evaluate()
 
     def data_seconds(self) -> float | None:
-        """Seconds that choosing and gathering the minibatches of the last round take by themselves, for all rounds so far.
+        """Return the seconds that gathering the minibatches of the last round takes by itself, scaled to all rounds so far.
 
         Engines gather in the middle of a traced step or in several threads, so this is timed apart, after the rounds. None
         for a local rule that plans no minibatches.

@@ -86,7 +86,7 @@ class Workload:
         return x.mul_(self.scale)
 
     def _texts(self, y: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Characters, of which some are more frequent than others, int64 ``[n, T]``; sets the labels `y` too."""
+        """Draw characters, of which some are more frequent than others, int64 ``[n, T]``; sets the labels `y` too."""
         frequency = 1 / (1 + torch.arange(self.num_classes))
         drawn = torch.multinomial(frequency, len(y) * (self.shape[0] + 1), replacement=True, generator=generator)
         x, other = drawn.view(len(y), -1).split([self.shape[0], 1], dim=1)

@@ -40,10 +40,10 @@ class Check(ABC):
 
     @abstractmethod
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Whether it is true of one seed, from that seed's figures by algorithm in each panel; None if they cannot tell."""
+        """Return whether it is true of one seed, from its figures by algorithm in each panel; None if they cannot tell."""
 
     def truths(self, panels: Sequence[Figures], measure: Measure) -> list[bool | None]:
-        """Whether it is true, for every seed that has all figures that it needs."""
+        """Return whether it is true, for every seed that has all figures that it needs."""
         shared = [set(panel.get(name, {})) for panel in panels for name in self.algorithms]
         return [
             self.holds([{name: panel[name][seed] for name in self.algorithms} for panel in panels], measure)
@@ -64,7 +64,7 @@ class Order(Check):
         self.groups, self.algorithms = groups, tuple(names)
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """All pairs of neighbouring groups."""
+        """Compare all pairs of neighbouring groups."""
         (panel,) = figures
         truths = [
             better(panel[one], panel[other], measure)
@@ -98,7 +98,7 @@ class _Limits:
         return cls(**limits)
 
     def include(self, value: float) -> bool:
-        """Whether a number lies between them."""
+        """Return whether a number lies between them."""
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
 
 
@@ -110,7 +110,7 @@ class Ratio(Check):
         self.algorithms = (ratio["of"], ratio["to"])
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """One divided by the other."""
+        """Divide one by the other."""
         del measure
         one, other = (figures[0][name] for name in self.algorithms)
         if (math.isinf(one) and math.isinf(other)) or other == 0:
@@ -142,7 +142,7 @@ class Improves(Check):
         self.algorithms = (improves,)
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Every panel against the one before."""
+        """Compare every panel with the one before."""
         values = [panel[self.algorithms[0]] for panel in figures]
         truths = [better(after, before, measure) for before, after in pairwise(values)]
         return False if False in truths else None if None in truths else True
@@ -165,7 +165,7 @@ class Gains(Check):
         self.algorithms = tuple(names)
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
-        """Every lead against the one before."""
+        """Compare every lead with the one before."""
         leads = [self._lead(panel, measure) for panel in figures]
         if any(math.isnan(lead) for lead in leads):
             return None
@@ -244,7 +244,7 @@ def check_of(table: Mapping[str, Any]) -> Check:
 
 
 def better(one: float, other: float, measure: Measure) -> bool | None:
-    """Whether one figure is better than another; None where neither run has one."""
+    """Return whether one figure is better than another; None where neither run has one."""
     if math.isinf(one) and one == other:
         return None
     return one < other if measure.less_is_better else one > other

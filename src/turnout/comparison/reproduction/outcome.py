@@ -55,7 +55,7 @@ class Line:
 
     @property
     def seeds(self) -> int:
-        """How many runs are finished."""
+        """The number of finished runs."""
         return self.ours[0].num if self.ours else 0
 
 

@@ -48,7 +48,7 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
 
 
 def _measure(outcome: Outcome, measure: Measure) -> Drawing:
-    """One measure, the paper's figure beside ours."""
+    """Draw one measure, the paper's figure beside ours."""
     place = outcome.reproduction.measures.index(measure)
     diamonds = ", diamonds are the paper's figures" if table.has_paper(outcome, place) else ""
     caption = f"Dots are our medians, lines go from quartile to quartile{diamonds}."
@@ -60,7 +60,7 @@ def _measure(outcome: Outcome, measure: Measure) -> Drawing:
 
 
 def _curve(outcome: Outcome, curve: Curve) -> Drawing:
-    """One column on the way."""
+    """Draw one column against rounds or costs."""
     against = {
         "rounds": "rounds",
         "bytes": "bytes sent",

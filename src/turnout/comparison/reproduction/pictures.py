@@ -86,7 +86,7 @@ def _draw(axes: Axes, group: Sequence[RunRecord], curve: Curve, look: dict[str, 
 
 
 def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
-    """One measure in every panel: a dot for our median, a line from quartile to quartile, a diamond for the paper.
+    """Draw one measure in every panel: a dot for our median, a line from quartile to quartile, a diamond for the paper.
 
     A line that ends in an arrow goes on to runs that did not reach the target.
 
@@ -123,7 +123,7 @@ def paper_number(figure: Any) -> float | None:
 
 
 def _line(group: Sequence[RunRecord], curve: Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-    """Places, and low, median and high there, as they are drawn; None where the runs do not have them."""
+    """Return x, and low, median and high there, as they are drawn; None where the runs do not have them."""
     complete = [
         record
         for record in group
@@ -163,7 +163,7 @@ def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: str = "") -> tu
 
 
 def _wrapped(titles: Sequence[str], beside: int) -> list[str]:
-    """Titles in lines that fit above their axes, which have ticks of so many letters at their left."""
+    """Wrap titles to fit above their axes, which have ticks of so many letters at their left."""
     most = max(16, _LETTERS - beside)
     return ["\n".join(evenly_wrapped(title, most)) for title in titles]
 
@@ -179,7 +179,7 @@ def _name_outer(grid: Sequence[Axes]) -> None:
 
 
 def _scale(axes: Axes, log: str) -> None:
-    """Logarithmic axes."""
+    """Make axes logarithmic."""
     for name in log:
         axes.set(**{f"{name}scale": "log"})
         low, high = getattr(axes, f"get_{name}lim")()
@@ -187,7 +187,7 @@ def _scale(axes: Axes, log: str) -> None:
 
 
 def _dots(axes: Axes, lines: Sequence[Line], place: int, measure: Measure, looks: dict[str, dict[str, Any]]) -> None:
-    """One row for each algorithm."""
+    """Draw one row for each algorithm."""
     edge = _edge(lines, place, measure)
     for row, line in enumerate(lines):
         look, quartiles = looks[line.algorithm], _quartiles(line, place)
@@ -203,7 +203,7 @@ def _dots(axes: Axes, lines: Sequence[Line], place: int, measure: Measure, looks
 
 
 def _edge(lines: Sequence[Line], place: int, measure: Measure) -> float:
-    """Where figures that are not finite are drawn: at the worst of those that are."""
+    """Return where figures that are not finite are drawn: at the worst of those that are."""
     known = [measure.scale * q for line in lines for q in _quartiles(line, place) if math.isfinite(q)]
     known += [number for line in lines if (number := paper_number(line.paper[place])) is not None]
     worst = max if measure.less_is_better else min

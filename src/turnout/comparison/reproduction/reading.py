@@ -112,7 +112,7 @@ _AS_THEY_ARE = ("title", "reference", "about", "seeds")
 
 
 def _reproduction(name: str, table: dict[str, Any], measure: Callable[[str], Measure]) -> Reproduction:
-    """Everything in its place."""
+    """Return the reproduction that a table declares."""
     keys = {part.name for part in fields(Reproduction)} | {"algorithms", "to_accuracy"}
     _known("the reproduction", table, keys - {"name"})
     _complete(table)
@@ -145,7 +145,7 @@ def _complete(table: Mapping[str, Any]) -> None:
 def _panel(
     name: str, table: Any, shared: Mapping[str, Any], measures: tuple[Measure, ...], algorithms: Mapping[str, Any]
 ) -> Panel:
-    """One panel: its own keys, over those that all panels share, and settings."""
+    """Return one panel: its own keys, over those that all panels share, and settings."""
     if not isinstance(table, Mapping):
         raise refuse(f"panels.{name}", given=table, needed="a table")
     keys = {part.name for part in fields(Panel)} - {"name", "settings"}
@@ -194,7 +194,7 @@ def _claim(
     measures: Mapping[str, Measure],
     read_measure: Callable[[str], Measure],
 ) -> Claim:
-    """One claim, about algorithms and panels that there are."""
+    """Return one claim, about algorithms and panels that there are."""
     check = check_of(table)
     _known("claims", table, {"text", "measure", "panels", *CHECKS})
     if "text" not in table:

@@ -48,12 +48,12 @@ def written(paper: Any) -> str:
 
 
 def has_paper(outcome: Outcome, place: int) -> bool:
-    """Whether the paper has a figure for a measure."""
+    """Return whether the paper has a figure for a measure."""
     return any(len(figures) > place for panel in outcome.panels for figures in panel.paper.values())
 
 
 def reaches(outcome: Outcome) -> bool:
-    """Whether something is counted until a target."""
+    """Return whether something is counted until a target."""
     return any(measure.metric is None for measure in outcome.reproduction.measures)
 
 
@@ -105,7 +105,7 @@ def markdown(outcome: Outcome) -> str:
 
 
 def csv(outcome: Outcome) -> str:
-    """All figures at full precision: one line for each panel, algorithm and measure; ``inf`` where it was not reached."""
+    """Return all figures at full precision, a line for each panel, algorithm and measure; ``inf`` where not reached."""
     out = io.StringIO()
     writer = csv_format.writer(out, lineterminator="\n")
     writer.writerow(["panel", "algorithm", "measure", "paper", "low", "median", "high", "reached", "seeds"])
