@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 
 import turnout
+from turnout.pieces import base
+from turnout.pieces.aggregation.mixing import Mixing
+from turnout.pieces.base import ALGORITHMS
+from turnout.pieces.local import Work
 
 ROOT = Path(turnout.__file__).parent
 MODULES = [
@@ -18,9 +22,20 @@ MODULES = [
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_docstrings(module):
-    found = doctest.testmod(importlib.import_module(module))
+    found = doctest.testmod(importlib.import_module(module), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert found.attempted
     assert not found.failed
+
+
+def test_every_recipe_and_every_piece_of_an_algorithm_has_an_example():
+    families = [getattr(base, name).family for name in base.__all__ if hasattr(getattr(base, name), "family")]
+    pieces = {piece for family in (ALGORITHMS, *families, Mixing.family, Work.family) for piece in family.values()}
+    missing = sorted(
+        piece.__name__
+        for piece in pieces
+        if ">>> " not in (piece.__doc__ or "") and "lora" not in piece.__name__.lower()
+    )
+    assert not missing
 
 
 def test_there_are_examples():

@@ -1,9 +1,6 @@
 """ACED: as ACE, of those clients who were heard in the last steps.
 
 It is meant for ``Experiment(pace=Buffered(1, starts_with_all=True))``.
-
-Reference: Chang et al., "Mitigating participation imbalance bias in asynchronous federated learning", 2025 (arXiv
-2511.19066).
 """
 
 from __future__ import annotations
@@ -27,5 +24,12 @@ def aced(
 
     Args:
         tau: how many server steps the update of a client counts, see `Aced`.
+
+    Example:
+        >>> aced()
+        Algorithm('aced': AllAvailable() -> Sgd() -> DivideByClients() -> Aced() -> ServerSgd())
+
+    Reference: Chang et al., "Mitigating participation imbalance bias in asynchronous federated learning", 2025 (arXiv
+    2511.19066).
     """
     return compose(local or Sgd(), DivideByClients(), Aced(tau), ServerSgd(server_lr), also=also, name="aced")

@@ -1,8 +1,4 @@
-"""Amplified SCAFFOLD: for clients who come in turns, control variates and long steps of whole periods.
-
-Reference: Crawshaw and Liu, "Federated learning under periodic client participation and heterogeneous data: a new
-communication-efficient algorithm and analysis", NeurIPS 2024.
-"""
+"""Amplified SCAFFOLD: for clients who come in turns, control variates and long steps of whole periods."""
 
 from __future__ import annotations
 
@@ -28,6 +24,14 @@ def amplified_scaffold(
     Args:
         period: P, in rounds; the length of the cycle in which clients come, where it is known.
         gamma: the amplification; 1.5 and 10 rounds are what the authors' synthetic run has.
+
+    Example:
+        >>> amplified_scaffold()
+        Algorithm('amplified_scaffold': AllAvailable() -> Sgd() -> PeriodicScaffold() -> DivideByParticipants() ->
+        WeightedSum() -> Amplified())
+
+    Reference: Crawshaw and Liu, "Federated learning under periodic client participation and heterogeneous data: a new
+    communication-efficient algorithm and analysis", NeurIPS 2024.
     """
     pieces = (PeriodicScaffold(period), DivideByParticipants(), Amplified(period, gamma))
     return compose(local or Sgd(), *pieces, also=also, name="amplified_scaffold")

@@ -1,7 +1,4 @@
-"""APFL: a model of one's own, mixed with the shared one.
-
-Reference: Deng, Kamani and Mahdavi, "Adaptive personalized federated learning", 2020 (arXiv 2003.13461).
-"""
+"""APFL: a model of one's own, mixed with the shared one."""
 
 from __future__ import annotations
 
@@ -32,6 +29,13 @@ def apfl(
         alpha: the share a of a client's own model, see `Mixture`.
         adaptive: whether a moves by a gradient step, for each client by itself.
         cohort_size: clients in a round, uniform without replacement.
+
+    Example:
+        >>> apfl()
+        Algorithm('apfl': Uniform() -> MixtureSteps() -> DivideByParticipants() -> WeightedSum() -> ServerSgd() ->
+        Mixture())
+
+    Reference: Deng, Kamani and Mahdavi, "Adaptive personalized federated learning", 2020 (arXiv 2003.13461).
     """
     pieces = (MixtureSteps.of(local or Sgd(), adaptive=adaptive), Mixture(alpha))
     return compose(*pieces, Uniform(cohort_size), DivideByParticipants(), ServerSgd(server_lr), also=also, name="apfl")

@@ -1,9 +1,6 @@
 """AREA: the model is the mean of where all clients last arrived.
 
 It is meant for ``Experiment(pace=Buffered(...))``.
-
-Reference: Iakovidou and Kim, "Asynchronous federated stochastic optimization for heterogeneous objectives under arbitrary
-delays", 2024 (arXiv 2405.10123).
 """
 
 from __future__ import annotations
@@ -23,5 +20,12 @@ def area(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> Algori
 
     There is no step size of the server: the clients' decides. It may be larger than with FedBuff, since what a step adds is
     divided by N and not by the size of the buffer.
+
+    Example:
+        >>> area()
+        Algorithm('area': AllAvailable() -> Sgd() -> DivideByClients() -> Area() -> ServerSgd())
+
+    Reference: Iakovidou and Kim, "Asynchronous federated stochastic optimization for heterogeneous objectives under
+    arbitrary delays", 2024 (arXiv 2405.10123).
     """
     return compose(local or Sgd(), DivideByClients(), Area(), also=also, name="area")

@@ -14,5 +14,10 @@ from turnout.pieces.weighting import DivideByClients
 def average_all(
     local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """Absent clients count as zero: ``u = (1/N) sum_b Delta_b``. Biased alike, with steps as small as the cohort."""
+    """Absent clients count as zero: ``u = (1/N) sum_b Delta_b``. Biased alike, with steps as small as the cohort.
+
+    Example:
+        >>> average_all()
+        Algorithm('average_all': AllAvailable() -> Sgd() -> DivideByClients() -> WeightedSum() -> ServerSgd())
+    """
     return compose(local or Sgd(), DivideByClients(), ServerSgd(server_lr), also=also, name="average_all")

@@ -14,7 +14,13 @@ from turnout.pieces.weighting import DivideByParticipants
 def average_participating(
     local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """Return the mean over those who are there: ``u = (1/B) sum_b Delta_b``. Biased to clients who are there often."""
+    """Return the mean over those who are there: ``u = (1/B) sum_b Delta_b``. Biased to clients who are there often.
+
+    Example:
+        >>> average_participating()
+        Algorithm('average_participating': AllAvailable() -> Sgd() -> DivideByParticipants() -> WeightedSum() ->
+        ServerSgd())
+    """
     return compose(
         local or Sgd(), DivideByParticipants(), ServerSgd(server_lr), also=also, name="average_participating"
     )

@@ -1,9 +1,6 @@
 """CA2FL: buffered asynchronous training, calibrated by the last update of each client.
 
 It is meant for ``Experiment(pace=Buffered(...))``.
-
-Reference: Wang et al., "Tackling the data heterogeneity in asynchronous federated learning with cached update calibration",
-ICLR 2024.
 """
 
 from __future__ import annotations
@@ -25,6 +22,13 @@ def ca2fl(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, als
 
     (Algorithm 2.) It is FedVARP's rule on the reports of a buffer. The paper's clients are in a buffer once:
     ``Buffered(waits="always")``. Otherwise each report of a client is calibrated by what was kept before the step.
+
+    Example:
+        >>> ca2fl()
+        Algorithm('ca2fl': AllAvailable() -> Sgd() -> DivideByParticipants() -> FedVarp() -> ServerSgd())
+
+    Reference: Wang et al., "Tackling the data heterogeneity in asynchronous federated learning with cached update
+    calibration", ICLR 2024.
     """
     pieces = (DivideByParticipants(), FedVarp(), ServerSgd(server_lr))
     return compose(local or Sgd(), *pieces, also=also, name="ca2fl")

@@ -1,8 +1,4 @@
-"""DiLoCo: language models on workers that seldom communicate.
-
-References: Douillard et al., "DiLoCo: distributed low-communication training of language models", 2023 (arXiv 2311.08105);
-Liu et al., "Asynchronous local-SGD training for language modeling", 2024 (arXiv 2401.09135).
-"""
+"""DiLoCo: language models on workers that seldom communicate."""
 
 from __future__ import annotations
 
@@ -39,6 +35,14 @@ def diloco(
         local: inner steps; None are 5 of AdamW with the paper's decay.
         server_lr, beta, every: of the server's step, see `ServerNesterov`.
         data_weighted: weigh workers by their examples, as the paper does where their data are not alike.
+
+    Example:
+        >>> diloco()
+        Algorithm('diloco': AllAvailable() -> AdamW(keep_state=True, weight_decay=0.1) -> DivideByParticipants() ->
+        WeightedSum() -> ServerNesterov())
+
+    References: Douillard et al., "DiLoCo: distributed low-communication training of language models", 2023 (arXiv
+    2311.08105); Liu et al., "Asynchronous local-SGD training for language modeling", 2024 (arXiv 2401.09135).
     """
     weighting = (ByExamples(), DivideBySum()) if data_weighted else (DivideByParticipants(),)
     inner = local or AdamW(weight_decay=0.1, keep_state=True)

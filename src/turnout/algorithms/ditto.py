@@ -1,7 +1,4 @@
-"""Ditto: a personal model beside the shared one.
-
-Reference: Li et al., "Ditto: fair and robust federated learning through personalization", ICML 2021.
-"""
+"""Ditto: a personal model beside the shared one."""
 
 from __future__ import annotations
 
@@ -28,6 +25,12 @@ def ditto(
 
     Args:
         proximal: lambda, how near, see `Ditto`.
+
+    Example:
+        >>> ditto()
+        Algorithm('ditto': Uniform() -> Sgd() -> DivideByParticipants() -> WeightedSum() -> ServerSgd() -> Ditto())
+
+    Reference: Li et al., "Ditto: fair and robust federated learning through personalization", ICML 2021.
     """
     pieces = (Ditto(proximal), DivideByParticipants(), ServerSgd(server_lr))
     return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="ditto")

@@ -1,8 +1,4 @@
-"""F3AST: cohorts and weights by how often each client has taken part lately.
-
-Reference: Ribero, Vikalo and de Veciana, "Federated learning under intermittent client availability and time-varying
-communication constraints", IEEE JSTSP 2023.
-"""
+"""F3AST: cohorts and weights by how often each client has taken part lately."""
 
 from __future__ import annotations
 
@@ -36,6 +32,14 @@ def f3ast(
         cohort_size: clients in a round (K), by `LeastServed`.
         beta: how much of r the present round is, in (0, 1].
         shares: p, what each client counts in the objective; None is 1/N each.
+
+    Example:
+        >>> f3ast()
+        Algorithm('f3ast': LeastServed() -> Sgd() -> BySmoothedRate() -> DivideByParticipants() -> WeightedSum() ->
+        ServerSgd())
+
+    Reference: Ribero, Vikalo and de Veciana, "Federated learning under intermittent client availability and
+    time-varying communication constraints", IEEE JSTSP 2023.
     """
     pieces = (LeastServed(cohort_size, beta, shares), BySmoothedRate(beta, shares), DivideByParticipants())
     return compose(local or Sgd(), *pieces, ServerSgd(server_lr), also=also, name="f3ast")

@@ -1,8 +1,6 @@
 """FADAS: buffered asynchronous training whose server steps as AMSGrad does.
 
 It is meant for ``Experiment(pace=Buffered(...))``.
-
-Reference: Wang et al., "FADAS: towards federated adaptive asynchronous optimization", ICML 2024.
 """
 
 from __future__ import annotations
@@ -36,6 +34,12 @@ def fadas(
 
     Args:
         server_lr, beta1, beta2, epsilon, delays, threshold, bias_correction: of the server's step, see `ServerAmsgrad`.
+
+    Example:
+        >>> fadas()
+        Algorithm('fadas': AllAvailable() -> Sgd() -> DivideByParticipants() -> WeightedSum() -> ServerAmsgrad())
+
+    Reference: Wang et al., "FADAS: towards federated adaptive asynchronous optimization", ICML 2024.
     """
     server = ServerAmsgrad(server_lr, beta1, beta2, epsilon, delays, threshold, bias_correction)
     return compose(local or Sgd(), DivideByParticipants(), server, also=also, name="fadas")

@@ -24,6 +24,11 @@ def fedadagrad(
     Args:
         server_lr, beta1, tau: of the server's step, see `ServerAdagrad`.
 
+    Example:
+        >>> fedadagrad()
+        Algorithm('fedadagrad': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> WeightedSum() ->
+        ServerAdagrad())
+
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
     server = ServerAdagrad(server_lr, beta1, tau)

@@ -25,6 +25,10 @@ def fedadam(
     Args:
         server_lr, beta1, tau, beta2: of the server's step, see `ServerAdam`.
 
+    Example:
+        >>> fedadam()
+        Algorithm('fedadam': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> WeightedSum() -> ServerAdam())
+
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
     server = ServerAdam(server_lr, beta1, tau, beta2)

@@ -1,7 +1,4 @@
-"""FedAlt: a shared and a personal part that move in turn.
-
-Reference: Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
-"""
+"""FedAlt: a shared and a personal part that move in turn."""
 
 from __future__ import annotations
 
@@ -31,6 +28,13 @@ def fedalt(
 
     Args:
         share: of a client's local steps, how many go to v_i, rounded down.
+
+    Example:
+        >>> fedalt()
+        Algorithm('fedalt': Uniform() -> Sgd() -> DivideByParticipants() -> WeightedSum() -> ServerSgd() ->
+        Personal(alternate=0.5))
+
+    Reference: Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
     """
     pieces = (Personal(personal, alternate=share), DivideByParticipants(), ServerSgd(server_lr))
     return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedalt")

@@ -1,8 +1,6 @@
 """FedAsync: a step with every report, smaller the staler it is.
 
 It is meant for ``Experiment(pace=Buffered(buffer_size=1))``.
-
-Reference: Xie et al., "Asynchronous federated optimization", OPT 2020.
 """
 
 from __future__ import annotations
@@ -41,6 +39,13 @@ def fedasync(
     Args:
         alpha: the mixing weight, in (0, 1].
         discount, exponent, base, slope, grace: of the weights, see `ByStaleness`.
+
+    Example:
+        >>> fedasync()
+        Algorithm('fedasync': AllAvailable() -> Sgd() -> ByStaleness() -> DivideByParticipants() -> WeightedModels() ->
+        ServerSgd(lr=0.6))
+
+    Reference: Xie et al., "Asynchronous federated optimization", OPT 2020.
     """
     positive("alpha", alpha)
     if alpha > 1:

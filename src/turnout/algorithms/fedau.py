@@ -3,9 +3,6 @@
 It minimises ``f(x) = (1/N) sum_n F_n(x)``, in which every client counts alike, from whoever is there, as do those that its
 paper compares it with: `average_participating`, `average_all`, `known_statistics`, `fedvarp` and `mifa`. They share the
 local rule and the step ``x <- x + eta u``, and differ in u alone.
-
-Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
-ICLR 2024, section 5 and appendix C.
 """
 
 from __future__ import annotations
@@ -33,6 +30,14 @@ def fedau(
 
     Args:
         cutoff, average, rate, groups: of the weights, see `Participation`.
+
+    Example:
+        >>> fedau()
+        Algorithm('fedau': AllAvailable() -> Sgd() -> Participation() -> DivideByClients() -> WeightedSum() ->
+        ServerSgd())
+
+    Reference: Wang and Ji, "A lightweight method for tackling unknown participation statistics in federated averaging",
+    ICLR 2024, section 5 and appendix C.
     """
     weights = Participation(cutoff, average, rate, groups)
     return compose(local or Sgd(), weights, DivideByClients(), ServerSgd(server_lr), also=also, name="fedau")

@@ -16,6 +16,10 @@ def fedavg(
 ) -> Algorithm:
     """FedAvg: the mean of the participants' updates, weighted by their examples.
 
+    Example:
+        >>> fedavg()
+        Algorithm('fedavg': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> WeightedSum() -> ServerSgd())
+
     Reference: McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017.
     """
     return compose(local or Sgd(), ByExamples(), DivideBySum(), ServerSgd(server_lr), also=also, name="fedavg")

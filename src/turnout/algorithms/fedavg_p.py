@@ -1,8 +1,6 @@
 """FedAvg-P: federated averaging of a shared part, beside a personal part.
 
 It minimises ``f(u, v) = (1/n) sum_i f_i(u, v_i)``: u is shared, everyone has a v_i of its own.
-
-Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
 """
 
 from __future__ import annotations
@@ -39,6 +37,13 @@ def fedavg_p(
         outer_lr: eta_v.
         cohort_size: clients in a round (m), uniform without replacement.
         server_lr: eta_u.
+
+    Example:
+        >>> fedavg_p()
+        Algorithm('fedavg_p': Uniform() -> Sgd() -> DivideByParticipants() -> WeightedSum() -> ServerSgd() ->
+        Personal())
+
+    Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """
     own = Personal(personal, lr_factor, outer_lr)
     pieces = (own, DivideByParticipants(), ServerSgd(server_lr))

@@ -19,6 +19,11 @@ def fedavgm(
     Args:
         server_lr, beta: of the server's step, see `ServerMomentum`.
 
+    Example:
+        >>> fedavgm()
+        Algorithm('fedavgm': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> WeightedSum() ->
+        ServerMomentum())
+
     Reference: Hsu, Qi and Brown, "Measuring the effects of non-identical data distribution for federated visual
     classification", 2019.
     """

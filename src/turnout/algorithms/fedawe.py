@@ -1,8 +1,4 @@
-"""FedAWE: clients who were away go on from the model that they kept, and their update counts for every round missed.
-
-Reference: Xiang et al., "Efficient federated learning against heterogeneous and non-stationary client unavailability",
-NeurIPS 2024.
-"""
+"""FedAWE: clients who were away go on from the model that they kept, and their update counts for every round missed."""
 
 from __future__ import annotations
 
@@ -32,6 +28,13 @@ def fedawe(
         global_lr: eta_g, the step size of updates.
         max_norm: the largest norm of the mean innovation, before `global_lr` multiplies it; None is no limit, as in the
             paper.
+
+    Example:
+        >>> fedawe()
+        Algorithm('fedawe': AllAvailable() -> Sgd() -> Echo() -> DivideByParticipants() -> KeptModels() -> ServerSgd())
+
+    Reference: Xiang et al., "Efficient federated learning against heterogeneous and non-stationary client
+    unavailability", NeurIPS 2024.
     """
     if max_norm is not None:
         positive("max_norm", max_norm)

@@ -1,8 +1,4 @@
-"""FedBABU: the body of the model is trained around a head that stays as it was drawn.
-
-Reference: Oh, Kim and Yun, "FedBABU: towards enhanced representation for federated image classification", ICLR 2022 (arXiv
-2106.06042).
-"""
+"""FedBABU: the body of the model is trained around a head that stays as it was drawn."""
 
 from __future__ import annotations
 
@@ -32,6 +28,14 @@ def fedbabu(
         personal: the head, see `Frozen`.
         tunes: what clients fine-tune afterwards, see `Frozen`.
         cohort_size: clients in a round, uniform without replacement.
+
+    Example:
+        >>> fedbabu()
+        Algorithm('fedbabu': Uniform() -> Sgd() -> ByExamples() -> DivideBySum() -> WeightedSum() -> ServerSgd() ->
+        Frozen())
+
+    Reference: Oh, Kim and Yun, "FedBABU: towards enhanced representation for federated image classification", ICLR 2022
+    (arXiv 2106.06042).
     """
     pieces = (Frozen(personal, tunes=tunes), ByExamples(), DivideBySum(), ServerSgd(server_lr))
     return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedbabu")

@@ -1,7 +1,4 @@
-"""FedBN: everything is shared but the layers of batch normalisation.
-
-Reference: Li et al., "FedBN: federated learning on non-IID features via local batch normalization", ICLR 2021.
-"""
+"""FedBN: everything is shared but the layers of batch normalisation."""
 
 from __future__ import annotations
 
@@ -29,6 +26,13 @@ def fedbn(
     The paper's Algorithm 1: all clients take part, and count alike. It needs a model with layers of normalisation, such as
     ``models.Mlp(batch_norm=True)`` or a module of one's own with `nn.BatchNorm2d`. Statistics stay with clients whatever is
     `personal`: ``"head"`` averages the normalisations' weights and biases.
+
+    Example:
+        >>> fedbn()
+        Algorithm('fedbn': AllAvailable() -> Sgd() -> DivideByParticipants() -> WeightedSum() -> ServerSgd() ->
+        Personal(parameters='norms'))
+
+    Reference: Li et al., "FedBN: federated learning on non-IID features via local batch normalization", ICLR 2021.
     """
     pieces = (Personal(personal), DivideByParticipants(), ServerSgd(server_lr))
     return compose(local or Sgd(), *pieces, also=also, name="fedbn")

@@ -1,8 +1,6 @@
 """FedBuff: buffered asynchronous training.
 
 It is meant for ``Experiment(pace=Buffered(...))``; in synchronous rounds nothing is stale, and it is the plain mean.
-
-Reference: Nguyen et al., "Federated learning with buffered asynchronous aggregation", AISTATS 2022.
 """
 
 from __future__ import annotations
@@ -39,6 +37,13 @@ def fedbuff(
 
     Args:
         discount, exponent, base, slope, grace: of the weights, see `ByStaleness`.
+
+    Example:
+        >>> fedbuff()
+        Algorithm('fedbuff': AllAvailable() -> Sgd() -> ByStaleness(rule='constant') -> DivideByParticipants() ->
+        WeightedSum() -> ServerSgd())
+
+    Reference: Nguyen et al., "Federated learning with buffered asynchronous aggregation", AISTATS 2022.
     """
     weights = ByStaleness(discount, exponent, base, slope, grace)
     divided = DivideBySum() if discount == "exponential" else DivideByParticipants()

@@ -1,7 +1,4 @@
-"""FedDyn: local objectives that are regularised so that their optima agree.
-
-Reference: Acar et al., "Federated learning based on dynamic regularization", ICLR 2021 (arXiv 2111.04263).
-"""
+"""FedDyn: local objectives that are regularised so that their optima agree."""
 
 from __future__ import annotations
 
@@ -26,6 +23,13 @@ def feddyn(
     Args:
         alpha: of the regulariser, see `DynamicRegularizer`.
         server_lr: 1 in the paper.
+
+    Example:
+        >>> feddyn()
+        Algorithm('feddyn': AllAvailable() -> Sgd() -> DynamicRegularizer() -> DivideByParticipants() -> FedDyn() ->
+        ServerSgd())
+
+    Reference: Acar et al., "Federated learning based on dynamic regularization", ICLR 2021 (arXiv 2111.04263).
     """
     pieces = (DynamicRegularizer(alpha), FedDyn(), DivideByParticipants(), ServerSgd(server_lr))
     return compose(local or Sgd(), *pieces, also=also, name="feddyn")

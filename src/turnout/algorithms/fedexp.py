@@ -16,6 +16,10 @@ def fedexp(local: Solver | None = None, *, epsilon: float = 1e-3, also: tuple[Pi
     Args:
         epsilon: of the server's step, see `FedExP`.
 
+    Example:
+        >>> fedexp()
+        Algorithm('fedexp': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> WeightedSum() -> FedExP())
+
     Reference: Jhunjhunwala, Wang and Joshi, "FedExP: speeding up federated averaging via extrapolation", ICLR 2023.
     """
     server = FedExP(epsilon)

@@ -1,7 +1,4 @@
-"""FedLaAvg: MIFA, with cohorts of those who have been away the longest.
-
-Reference: Yan et al., "Federated optimization under intermittent client availability", INFORMS Journal on Computing 2024.
-"""
+"""FedLaAvg: MIFA, with cohorts of those who have been away the longest."""
 
 from __future__ import annotations
 
@@ -31,6 +28,13 @@ def fedlaavg(
 
     Args:
         cohort_size: clients in a round (K), by `LongestAbsent`.
+
+    Example:
+        >>> fedlaavg()
+        Algorithm('fedlaavg': LongestAbsent() -> Sgd() -> DivideByClients() -> Mifa() -> ServerSgd())
+
+    Reference: Yan et al., "Federated optimization under intermittent client availability", INFORMS Journal on Computing
+    2024.
     """
     pieces = (LongestAbsent(cohort_size), DivideByClients(), Mifa(), ServerSgd(server_lr))
     return compose(local or Sgd(), *pieces, also=also, name="fedlaavg")

@@ -1,8 +1,4 @@
-"""FedNova: normalised averaging of unequal amounts of work.
-
-Reference: Wang et al., "Tackling the objective inconsistency problem in heterogeneous federated optimization",
-NeurIPS 2020.
-"""
+"""FedNova: normalised averaging of unequal amounts of work."""
 
 from __future__ import annotations
 
@@ -27,6 +23,13 @@ def fednova(
 
     Args:
         cohort_size: clients in a round (K), uniform without replacement.
+
+    Example:
+        >>> fednova()
+        Algorithm('fednova': Uniform() -> Sgd() -> ByExamples() -> DivideByLocalSteps() -> WeightedSum() -> ServerSgd())
+
+    Reference: Wang et al., "Tackling the objective inconsistency problem in heterogeneous federated optimization",
+    NeurIPS 2020.
     """
     pieces = (ByExamples(), DivideByLocalSteps(), ServerSgd(server_lr))
     return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fednova")

@@ -1,7 +1,4 @@
-"""FedNu: clients drawn by how much their gradients promise.
-
-Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021, section III.
-"""
+"""FedNu: clients drawn by how much their gradients promise."""
 
 from __future__ import annotations
 
@@ -40,6 +37,12 @@ def fednu(
             where these are uniform.
         scores_by_examples: with `data_weighted`, False leaves the factor n_k out of the probabilities, as eq. 7 and 16 are
             written: examples then count in ``grad f`` alone.
+
+    Example:
+        >>> fednu()
+        Algorithm('fednu': ByAlignment() -> Sgd() -> DivideByParticipants() -> WeightedSum() -> ServerSgd())
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021, section III.
     """
     distributions: dict[str, Selection] = {
         "alignment": ByAlignment(cohort_size, data_weighted, scores_by_examples),

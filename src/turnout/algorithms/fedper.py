@@ -1,7 +1,4 @@
-"""FedPer: shared base layers and a personal head.
-
-Reference: Arivazhagan et al., "Federated learning with personalization layers", 2019.
-"""
+"""FedPer: shared base layers and a personal head."""
 
 from __future__ import annotations
 
@@ -24,6 +21,14 @@ def fedper(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """FedPer: both parts move in every local step, and the base layers are averaged by examples."""
+    """FedPer: both parts move in every local step, and the base layers are averaged by examples.
+
+    Example:
+        >>> fedper()
+        Algorithm('fedper': Uniform() -> Sgd() -> ByExamples() -> DivideBySum() -> WeightedSum() -> ServerSgd() ->
+        Personal())
+
+    Reference: Arivazhagan et al., "Federated learning with personalization layers", 2019.
+    """
     pieces = (Personal(personal), ByExamples(), DivideBySum(), ServerSgd(server_lr))
     return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedper")

@@ -1,7 +1,4 @@
-"""FedProx: federated averaging with a proximal term.
-
-Reference: Li et al., "Federated optimization in heterogeneous networks", MLSys 2020.
-"""
+"""FedProx: federated averaging with a proximal term."""
 
 from __future__ import annotations
 
@@ -30,6 +27,13 @@ def fedprox(
         mu: of the proximal term; 0 is federated averaging of a uniform cohort.
         weighted: the mean counts clients by their examples (FedProx); False is the simple mean (FOLB's comparison).
         cohort_size: clients in a round (K), uniform without replacement.
+
+    Example:
+        >>> fedprox()
+        Algorithm('fedprox': Uniform() -> Sgd() -> Prox() -> ByExamples() -> DivideBySum() -> WeightedSum() ->
+        ServerSgd())
+
+    Reference: Li et al., "Federated optimization in heterogeneous networks", MLSys 2020.
     """
     weights = (ByExamples(), DivideBySum()) if weighted else (DivideByParticipants(),)
     pieces = (Prox(mu), *weights, ServerSgd(server_lr))

@@ -1,7 +1,4 @@
-"""FedRep: a personal head that moves before the shared representation.
-
-Reference: Collins et al., "Exploiting shared representations for personalized federated learning", ICML 2021.
-"""
+"""FedRep: a personal head that moves before the shared representation."""
 
 from __future__ import annotations
 
@@ -25,6 +22,13 @@ def fedrep(
 
     Args:
         share: of a client's local steps, how many go to the head, rounded down.
+
+    Example:
+        >>> fedrep()
+        Algorithm('fedrep': Uniform() -> Sgd() -> DivideByParticipants() -> WeightedSum() -> ServerSgd() ->
+        Personal(alternate=0.8))
+
+    Reference: Collins et al., "Exploiting shared representations for personalized federated learning", ICML 2021.
     """
     return fedalt(local, personal=personal, share=share, cohort_size=cohort_size, server_lr=server_lr, also=also).named(
         "fedrep"

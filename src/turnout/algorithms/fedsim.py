@@ -1,7 +1,4 @@
-"""FedSim: a shared and a personal part that move together.
-
-Reference: Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
-"""
+"""FedSim: a shared and a personal part that move together."""
 
 from __future__ import annotations
 
@@ -27,6 +24,12 @@ def fedsim(
     """FedSim: both parts move in every local step with one step size. It is FedAvg-P without outer steps on v_i.
 
     The plain mean, as Chen et al. have it; the authors' code weighs clients by their examples, which is `fedper`.
+
+    Example:
+        >>> fedsim()
+        Algorithm('fedsim': Uniform() -> Sgd() -> DivideByParticipants() -> WeightedSum() -> ServerSgd() -> Personal())
+
+    Reference: Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
     """
     pieces = (Personal(personal), DivideByParticipants(), ServerSgd(server_lr))
     return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedsim")

@@ -1,7 +1,4 @@
-"""FedStale: fresh updates of those who are there, and a share of the last ones of everybody.
-
-Reference: Rodio and Neglia, "FedStale: leveraging stale client updates in federated learning", ECAI 2024.
-"""
+"""FedStale: fresh updates of those who are there, and a share of the last ones of everybody."""
 
 from __future__ import annotations
 
@@ -36,6 +33,12 @@ def fedstale(
         cutoff: of FedAU's intervals, see `Participation`.
         shares: what each client counts in the objective, in place of 1/N each; the authors' code has its share n_k / n of all
             examples, ``tuple(data.train.sizes / data.train.sizes.sum())``.
+
+    Example:
+        >>> fedstale()
+        Algorithm('fedstale': AllAvailable() -> Sgd() -> KnownRates() -> DivideByClients() -> FedStale() -> ServerSgd())
+
+    Reference: Rodio and Neglia, "FedStale: leveraging stale client updates in federated learning", ECAI 2024.
     """
     inverse = Participation(cutoff) if learns_rates else KnownRates(rates)
     pieces = (inverse, DivideByClients(), FedStale(beta, shares), ServerSgd(server_lr))

@@ -1,9 +1,6 @@
 """FedStaleWeight: buffered asynchronous training in which slow clients count fully.
 
 It is meant for ``Experiment(pace=Buffered(...))``; in synchronous rounds nothing is stale, and it is the plain mean.
-
-Reference: Ma et al., "FedStaleWeight: buffered asynchronous federated learning with fair aggregation via staleness
-reweighting", 2024.
 """
 
 from __future__ import annotations
@@ -36,6 +33,14 @@ def fedstaleweight(
 
     Args:
         rule, average, window, rate: of the weights, see `ExpectedStaleness`.
+
+    Example:
+        >>> fedstaleweight()
+        Algorithm('fedstaleweight': AllAvailable() -> Sgd() -> ExpectedStaleness() -> DivideBySum() -> WeightedSum() ->
+        ServerSgd())
+
+    Reference: Ma et al., "FedStaleWeight: buffered asynchronous federated learning with fair aggregation via staleness
+    reweighting", 2024.
     """
     weights = ExpectedStaleness(rule, average, window, rate)
     return compose(local or Sgd(), weights, DivideBySum(), ServerSgd(server_lr), also=also, name="fedstaleweight")

@@ -1,8 +1,4 @@
-"""FedVARP: variance reduction by the last update of each client.
-
-Reference: Jhunjhunwala et al., "FedVARP: tackling the variance due to partial client participation in federated learning",
-UAI 2022.
-"""
+"""FedVARP: variance reduction by the last update of each client."""
 
 from __future__ import annotations
 
@@ -19,6 +15,14 @@ from turnout.pieces.weighting import DivideByParticipants
 def fedvarp(
     local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
-    """FedVARP: ``u = mean_N(Y) + (1/B) sum_b (Delta_b - Y_b)``, Y the last update of each client."""
+    """FedVARP: ``u = mean_N(Y) + (1/B) sum_b (Delta_b - Y_b)``, Y the last update of each client.
+
+    Example:
+        >>> fedvarp()
+        Algorithm('fedvarp': AllAvailable() -> Sgd() -> DivideByParticipants() -> FedVarp() -> ServerSgd())
+
+    Reference: Jhunjhunwala et al., "FedVARP: tackling the variance due to partial client participation in federated
+    learning", UAI 2022.
+    """
     pieces = (DivideByParticipants(), FedVarp(), ServerSgd(server_lr))
     return compose(local or Sgd(), *pieces, also=also, name="fedvarp")

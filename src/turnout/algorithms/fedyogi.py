@@ -25,6 +25,10 @@ def fedyogi(
     Args:
         server_lr, beta1, tau, beta2: of the server's step, see `ServerYogi`.
 
+    Example:
+        >>> fedyogi()
+        Algorithm('fedyogi': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> WeightedSum() -> ServerYogi())
+
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
     server = ServerYogi(server_lr, beta1, tau, beta2)

@@ -1,8 +1,4 @@
-"""FOCUS: the sum of all clients' last gradients, tracked by their changes.
-
-Reference: Ying, Li and Yang, "Exact and linear convergence for federated learning under arbitrary client participation is
-attainable", NeurIPS 2025 (arXiv 2503.20117).
-"""
+"""FOCUS: the sum of all clients' last gradients, tracked by their changes."""
 
 from __future__ import annotations
 
@@ -29,6 +25,14 @@ def focus(
 
     Args:
         server_lr: None is the clients' step size, as in the paper.
+
+    Example:
+        >>> focus()
+        Algorithm('focus': AllAvailable() -> Sgd(lr=0.01) -> GradientTracking() -> DivideByClients() -> TrackedSum() ->
+        ServerSgd(lr=0.01))
+
+    Reference: Ying, Li and Yang, "Exact and linear convergence for federated learning under arbitrary client
+    participation is attainable", NeurIPS 2025 (arXiv 2503.20117).
     """
     local = local or Sgd(lr=0.01)
     lr = local.lr if server_lr is None else server_lr

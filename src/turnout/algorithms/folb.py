@@ -3,8 +3,6 @@
 It minimises ``f(w) = (1/N) sum_k F_k(w)`` from K clients a round. `also` takes further pieces: another selection, a
 correction of the local gradient such as the proximal term (`Prox`), a guard. The selections that its paper weighs it against
 are `fednu`.
-
-Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
 """
 
 from __future__ import annotations
@@ -32,6 +30,13 @@ def folb(
     Args:
         cohort_size: clients in a round (K), uniform without replacement, as in the experiments.
         data_weighted: clients count by their examples, in the estimate of the gradient and in the weights (section II-A).
+
+    Example:
+        >>> folb()
+        Algorithm('folb': Uniform() -> Sgd() -> StartGradient() -> Alignment() -> DivideByAbsoluteSum() -> WeightedSum()
+        -> ServerSgd())
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
     weights = (*_examples(data_weighted), Alignment(), DivideByAbsoluteSum())
     pieces = (StartGradient(), *weights, ServerSgd(server_lr))
@@ -53,6 +58,13 @@ def folb_heterogeneous(
     Args:
         psi: how much inexactness counts; the paper searches {0.1, 1, 10, 100}, and 0 is `folb`.
         cohort_size, data_weighted: as in `folb`.
+
+    Example:
+        >>> folb_heterogeneous()
+        Algorithm('folb_heterogeneous': Uniform() -> Sgd() -> StartGradient() -> Inexactness() -> Alignment(psi=1.0) ->
+        DivideByAbsoluteSum() -> WeightedSum() -> ServerSgd())
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
     weights = (*_examples(data_weighted), Alignment(psi), DivideByAbsoluteSum())
     pieces = (StartGradient(), Inexactness(), *weights, ServerSgd(server_lr))
@@ -73,6 +85,13 @@ def folb_two_set(
     Args:
         cohort_size: draws with replacement for each of the two (K).
         data_weighted: as in `folb`.
+
+    Example:
+        >>> folb_two_set()
+        Algorithm('folb_two_set': TwoCohorts() -> Sgd() -> StartGradient() -> Alignment() -> DivideBySecondCohort() ->
+        WeightedSum() -> ServerSgd())
+
+    Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
     weights = (*_examples(data_weighted), Alignment(), DivideBySecondCohort(by_examples=data_weighted))
     pieces = (StartGradient(), *weights, ServerSgd(server_lr))

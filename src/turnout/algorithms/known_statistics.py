@@ -18,6 +18,12 @@ def known_statistics(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """Weights from the true participation rates: ``u = (1/N) sum_b Delta_b / p_b``. Unbiased, and not to be had."""
+    """Weights from the true participation rates: ``u = (1/N) sum_b Delta_b / p_b``. Unbiased, and not to be had.
+
+    Example:
+        >>> known_statistics()
+        Algorithm('known_statistics': AllAvailable() -> Sgd() -> KnownRates() -> DivideByClients() -> WeightedSum() ->
+        ServerSgd())
+    """
     pieces = (KnownRates(rates), DivideByClients(), ServerSgd(server_lr))
     return compose(local or Sgd(), *pieces, also=also, name="known_statistics")

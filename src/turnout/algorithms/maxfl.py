@@ -2,8 +2,6 @@
 
 What clients require is a matter of the population (`Population.requirement`: by default, to do better than a model of their
 own), and so is whether they leave where it is not met (`Population.opting`).
-
-Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
 """
 
 from __future__ import annotations
@@ -37,6 +35,13 @@ def maxfl(
         epsilon: see `DivideBySumPlus`.
         tuning_steps: local steps that fit the model to each client before its q is found; 0 is the model as it came.
         cohort_size: clients in a round (m), uniform without replacement.
+
+    Example:
+        >>> maxfl()
+        Algorithm('maxfl': Uniform() -> Sgd() -> AppealGap() -> Appeal() -> DivideBySumPlus() -> WeightedSum() ->
+        ServerSgd())
+
+    Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
     rule = local or Sgd()
     gap = AppealGap(rule.alone(tuning_steps) if tuning_steps else None)

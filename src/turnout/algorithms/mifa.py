@@ -1,7 +1,4 @@
-"""MIFA: the mean of the last updates of all clients.
-
-Reference: Gu et al., "Fast federated learning in the presence of arbitrary device unavailability", NeurIPS 2021.
-"""
+"""MIFA: the mean of the last updates of all clients."""
 
 from __future__ import annotations
 
@@ -16,5 +13,12 @@ from turnout.pieces.weighting import DivideByClients
 
 @ALGORITHMS.register
 def mifa(local: Solver | None = None, *, server_lr: float | Schedule = 1.0, also: tuple[Piece, ...] = ()) -> Algorithm:
-    """MIFA: ``u = mean_N(Y)``, Y the last update of each client, this round's included."""
+    """MIFA: ``u = mean_N(Y)``, Y the last update of each client, this round's included.
+
+    Example:
+        >>> mifa()
+        Algorithm('mifa': AllAvailable() -> Sgd() -> DivideByClients() -> Mifa() -> ServerSgd())
+
+    Reference: Gu et al., "Fast federated learning in the presence of arbitrary device unavailability", NeurIPS 2021.
+    """
     return compose(local or Sgd(), DivideByClients(), Mifa(), ServerSgd(server_lr), also=also, name="mifa")

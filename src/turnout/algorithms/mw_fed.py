@@ -1,8 +1,4 @@
-"""MW-Fed: multiplicative weights for clients who are not content.
-
-Reference: Blum et al., "One for one, or all for all: equilibria and optimality of collaboration in federated
-learning", ICML 2021.
-"""
+"""MW-Fed: multiplicative weights for clients who are not content."""
 
 from __future__ import annotations
 
@@ -36,6 +32,14 @@ def mw_fed(
         most: no client does more than this many times the work of `local`; None is no bound, in which case a client can be
             asked for N times as much.
         cohort_size: clients in a round, uniform without replacement.
+
+    Example:
+        >>> mw_fed()
+        Algorithm('mw_fed': Uniform() -> Sgd(steps=ShareOfWork()) -> AppealGap() -> MultiplicativeWeights() ->
+        DivideBySum() -> WeightedSum() -> ServerSgd())
+
+    Reference: Blum et al., "One for one, or all for all: equilibria and optimality of collaboration in federated
+    learning", ICML 2021.
     """
     rule = local or Sgd()
     work = {

@@ -1,7 +1,4 @@
-"""Oort: clients by what their data teach and how fast they are, beside some who were never asked.
-
-Reference: Lai et al., "Oort: efficient federated learning via guided participant selection", OSDI 2021 (arXiv 2010.06081).
-"""
+"""Oort: clients by what their data teach and how fast they are, beside some who were never asked."""
 
 from __future__ import annotations
 
@@ -33,6 +30,13 @@ def oort(
 
     Args:
         cohort_size, exploration, decay, least, durations, preferred, penalty: of the choice, see `turnout.selection.Oort`.
+
+    Example:
+        >>> oort()
+        Algorithm('oort': Oort() -> Sgd() -> LossRms() -> ByExamples() -> DivideBySum() -> WeightedSum() -> ServerSgd())
+
+    Reference: Lai et al., "Oort: efficient federated learning via guided participant selection", OSDI 2021 (arXiv
+    2010.06081).
     """
     chosen = selection.Oort(
         cohort_size, exploration, decay, least, durations=durations, preferred=preferred, penalty=penalty

@@ -1,8 +1,4 @@
-"""Per-FedAvg: a model to be adapted by each client.
-
-Reference: Fallah, Mokhtari and Ozdaglar, "Personalized federated learning with theoretical guarantees: a model-agnostic
-meta-learning approach", NeurIPS 2020.
-"""
+"""Per-FedAvg: a model to be adapted by each client."""
 
 from __future__ import annotations
 
@@ -31,6 +27,13 @@ def perfedavg(
     Args:
         alpha, hessian: of the local rule, see `Meta`; the step size of `local` is the paper's beta.
         cohort_size: clients in a round, uniform without replacement.
+
+    Example:
+        >>> perfedavg()
+        Algorithm('perfedavg': Uniform() -> Meta() -> DivideByParticipants() -> WeightedSum() -> ServerSgd())
+
+    Reference: Fallah, Mokhtari and Ozdaglar, "Personalized federated learning with theoretical guarantees: a
+    model-agnostic meta-learning approach", NeurIPS 2020.
     """
     pieces = (Meta.of(local or Sgd(), alpha, hessian), DivideByParticipants(), ServerSgd(server_lr))
     return compose(Uniform(cohort_size), *pieces, also=also, name="perfedavg")

@@ -1,7 +1,4 @@
-"""pFedMe: personal models as minimisers of Moreau envelopes, whose gradients train the shared one.
-
-Reference: Dinh, Tran and Nguyen, "Personalized federated learning with Moreau envelopes", NeurIPS 2020 (arXiv 2006.08848).
-"""
+"""pFedMe: personal models as minimisers of Moreau envelopes, whose gradients train the shared one."""
 
 from __future__ import annotations
 
@@ -35,6 +32,14 @@ def pfedme(
         proximal, inner_steps, inner_lr: lambda, K and the step size of theta_k, see `MoreauSteps`.
         cohort_size: clients in a round (S), uniform without replacement.
         server_lr: beta.
+
+    Example:
+        >>> pfedme()
+        Algorithm('pfedme': Uniform() -> MoreauSteps() -> DivideByParticipants() -> WeightedSum() -> ServerSgd() ->
+        MoreauModel())
+
+    Reference: Dinh, Tran and Nguyen, "Personalized federated learning with Moreau envelopes", NeurIPS 2020 (arXiv
+    2006.08848).
     """
     steps = MoreauSteps.of(local or Sgd(), proximal=proximal, inner_steps=inner_steps, inner_lr=inner_lr)
     pieces = (steps, MoreauModel(), Uniform(cohort_size), DivideByParticipants(), ServerSgd(server_lr))

@@ -1,8 +1,4 @@
-"""Power-of-choice: the clients whose loss is highest, of some random candidates.
-
-Reference: Cho, Wang and Joshi, "Towards understanding biased client selection in federated learning", AISTATS 2022 (arXiv
-2010.01243).
-"""
+"""Power-of-choice: the clients whose loss is highest, of some random candidates."""
 
 from __future__ import annotations
 
@@ -32,6 +28,13 @@ def power_of_choice(
         cohort_size, candidates, shares: m, d and the candidates' probabilities, see `PowerOfChoice`.
         recent: go by the losses of each client's last local steps (rpow-d, `RecentLoss`) instead of asking the candidates
             for that of the present model (pow-d).
+
+    Example:
+        >>> power_of_choice()
+        Algorithm('power_of_choice': PowerOfChoice() -> Sgd() -> DivideByParticipants() -> WeightedSum() -> ServerSgd())
+
+    Reference: Cho, Wang and Joshi, "Towards understanding biased client selection in federated learning", AISTATS 2022
+    (arXiv 2010.01243).
     """
     selection = (RecentLoss if recent else PowerOfChoice)(cohort_size, candidates, shares)
     pieces = (selection, DivideByParticipants(), ServerSgd(server_lr))

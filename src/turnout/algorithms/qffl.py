@@ -1,7 +1,4 @@
-"""q-FFL: clients whom the model serves badly count more.
-
-Reference: Li et al., "Fair resource allocation in federated learning", ICLR 2020.
-"""
+"""q-FFL: clients whom the model serves badly count more."""
 
 from __future__ import annotations
 
@@ -28,6 +25,12 @@ def qffl(
     Args:
         q: 0 is the mean; 10 comes near to minimising the largest loss (AFL).
         cohort_size: clients in a round, uniform without replacement.
+
+    Example:
+        >>> qffl()
+        Algorithm('qffl': Uniform() -> Sgd() -> StartLoss() -> DivideByCurvature() -> WeightedSum() -> ServerSgd())
+
+    Reference: Li et al., "Fair resource allocation in federated learning", ICLR 2020.
     """
     rule = local or Sgd()
     pieces = (StartLoss(), DivideByCurvature(q, rule.lr), ServerSgd(server_lr))

@@ -1,9 +1,6 @@
 """Rennala SGD: a step with so many gradients of the present model, whoever sends them; all others are ignored.
 
 It is ``Experiment(pace=Buffered(buffer_size, max_staleness=0))``.
-
-Reference: Tyurin and Richtarik, "Optimal time complexities of parallel stochastic optimization methods under a fixed
-computation model", NeurIPS 2023.
 """
 
 from __future__ import annotations
@@ -27,5 +24,12 @@ def rennala(
     The rule is FedBuff's without a discount; what makes it Rennala is the pace, ``Buffered(B, max_staleness=0)``: a client
     goes on from the present model as soon as it has reported, and may be in a step several times. A client sends one
     stochastic gradient in the paper, which is ``Sgd(steps=1)``. All clients are taken to hold the same distribution.
+
+    Example:
+        >>> rennala()
+        Algorithm('rennala': AllAvailable() -> Sgd() -> DivideByParticipants() -> WeightedSum() -> ServerSgd())
+
+    Reference: Tyurin and Richtarik, "Optimal time complexities of parallel stochastic optimization methods under a
+    fixed computation model", NeurIPS 2023.
     """
     return compose(local or Sgd(), DivideByParticipants(), ServerSgd(server_lr), also=also, name="rennala")

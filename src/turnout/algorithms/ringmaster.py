@@ -1,9 +1,6 @@
 """Ringmaster ASGD: a step with every gradient that is not too stale; all others are ignored.
 
 It is ``Experiment(pace=Buffered(1, max_staleness=R - 1))``.
-
-Reference: Maranjyan, Tyurin and Richtarik, "Ringmaster ASGD: the first asynchronous SGD with optimal time complexity",
-ICML 2025.
 """
 
 from __future__ import annotations
@@ -28,5 +25,12 @@ def ringmaster(
     trades noise for staleness and is to be searched. The paper also has a variant that stops clients whose gradient would
     come too late; here they finish, and their report is dropped. A client sends one stochastic gradient in the paper, which
     is ``Sgd(steps=1)``. All clients are taken to hold the same distribution.
+
+    Example:
+        >>> ringmaster()
+        Algorithm('ringmaster': AllAvailable() -> Sgd() -> DivideByParticipants() -> WeightedSum() -> ServerSgd())
+
+    Reference: Maranjyan, Tyurin and Richtarik, "Ringmaster ASGD: the first asynchronous SGD with optimal time
+    complexity", ICML 2025.
     """
     return compose(local or Sgd(), DivideByParticipants(), ServerSgd(server_lr), also=also, name="ringmaster")

@@ -1,7 +1,4 @@
-"""SCAFFOLD: control variates against the drift of local steps.
-
-Reference: Karimireddy et al., "SCAFFOLD: stochastic controlled averaging for federated learning", ICML 2020.
-"""
+"""SCAFFOLD: control variates against the drift of local steps."""
 
 from __future__ import annotations
 
@@ -30,6 +27,13 @@ def scaffold(
     Args:
         option, initial: of the control variates, see `Scaffold`.
         cohort_size: clients in a round (S), uniform without replacement.
+
+    Example:
+        >>> scaffold()
+        Algorithm('scaffold': Uniform() -> Sgd() -> Scaffold() -> DivideByParticipants() -> WeightedSum() ->
+        ServerSgd())
+
+    Reference: Karimireddy et al., "SCAFFOLD: stochastic controlled averaging for federated learning", ICML 2020.
     """
     pieces = (Scaffold(option, initial), DivideByParticipants(), ServerSgd(server_lr))
     return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="scaffold")

@@ -2,8 +2,6 @@
 
 It minimises ``f(u, v) = (1/n) sum_i f_i(u, v_i)``: u is shared, everyone has a v_i of its own. Pieces in `also` act before
 the control variates, which follow the gradient as these leave it.
-
-Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
 """
 
 from __future__ import annotations
@@ -36,6 +34,13 @@ def scaffold_p(
     Args:
         initial: control variates before the first round: ``"gradients"``, for which all clients are asked, or ``"zeros"``.
         local, personal, lr_factor, outer_lr, cohort_size, server_lr: as in `fedavg_p`.
+
+    Example:
+        >>> scaffold_p()
+        Algorithm('scaffold_p': Uniform() -> Sgd() -> Scaffold(initial='gradients') -> DivideByParticipants() ->
+        WeightedSum() -> ServerSgd() -> Personal())
+
+    Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """
     own = Personal(personal, lr_factor, outer_lr)
     pieces = (Scaffold("II", initial), own, DivideByParticipants(), ServerSgd(server_lr))

@@ -36,6 +36,13 @@ class Aced(Aggregation, name="aced"):
     Raises:
         ConfigurationError: for a tau that is no whole number >= 0, or weights other than 1 / N.
 
+    Example:
+        A client that was last heard more than tau steps ago no longer counts:
+
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(Aced(tau=1), report([[4.0]]), *[report([[1.0]], clients=[1])] * 3)
+        [[4.0], [2.5], [1.0], [1.0]]
+
     Reference: Chang et al., "Mitigating participation imbalance bias in asynchronous federated learning", 2025 (arXiv
     2511.19066).
     """
@@ -75,6 +82,8 @@ class Aced(Aggregation, name="aced"):
         rows = to_device(clients, table.device)
         gone = np.flatnonzero(counted & ~stays)
         old, new = table[to_device(gone, table.device)], report.updates.gathered()[to_device(last, table.device)]
+        # The sum of all in A moves by what comes and goes, so that a step costs its reports and not N P. Both sums are made
+        # first: a difference of two finite rows may overflow, and would stay in the total for ever.
         total = state["total"] + (_sum(new) - _sum(old))
         table[rows], heard[clients] = new, now
         direction = total / (int(stays.sum()) + len(clients))

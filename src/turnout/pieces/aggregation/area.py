@@ -30,6 +30,13 @@ class Area(KeepsUpdates, name="area"):
     Raises:
         ConfigurationError: for weights other than 1 / N, or a server step other than ``x + u``.
 
+    Example:
+        The direction is a client's progress since its last report, over N:
+
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(Area(), report([[1.0]]), report([[1.0]]), num_clients=2)
+        [[0.5], [0.25]]
+
     Reference: Iakovidou and Kim, "Asynchronous federated stochastic optimization for heterogeneous objectives under arbitrary
     delays", 2024 (arXiv 2405.10123), as in the first author's simulator.
     """

@@ -27,6 +27,13 @@ class CentredClipping(Robust, name="centred_clipping"):
 
     State: ``centre [P]``, float64.
 
+    Example:
+        An attacker pulls the mean of three by 1/3 at most:
+
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(CentredClipping(radius=1.0), report([[0.1], [0.1], [1000.0]]))
+        [[0.4]]
+
     Reference: Karimireddy, He and Jaggi, "Learning from history for Byzantine robust optimization", ICML 2021.
     """
 

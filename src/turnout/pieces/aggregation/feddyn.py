@@ -31,6 +31,13 @@ class FedDyn(Aggregation, name="feddyn"):
         ConfigurationError: of an algorithm, for weights other than 1/B, for a selection that draws a client twice, and
             without a `DynamicRegularizer`.
 
+    Example:
+        The shift adds up updates over all N, so that the second of two equal rounds goes further:
+
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(FedDyn(), report([[1.0], [3.0]]), report([[1.0], [3.0]]), num_clients=4)
+        [[3.0], [4.0]]
+
     Reference: Acar et al., "Federated learning based on dynamic regularization", ICLR 2021 (arXiv 2111.04263).
     """
 

@@ -37,6 +37,11 @@ class FedStale(KeepsUpdates, name="fedstale"):
         ConfigurationError: for a beta outside [0, 1], shares that are not a positive number for each client which sum to 1,
             or weights that are not divided by N.
 
+    Example:
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(FedStale(beta=0.5), report([[1.0], [3.0]]), report([[2.0]]), num_clients=2)
+        [[2.0], [2.5]]
+
     Reference: Rodio and Neglia, "FedStale: leveraging stale client updates in federated learning", ECAI 2024.
     """
 

@@ -19,6 +19,13 @@ class FedVarp(KeepsUpdates, name="fedvarp"):
 
     State: ``table [N, P]`` (Y), and ``mean [P]`` in float64, kept up to date at the cost of the cohort.
 
+    Example:
+        Client 1, who is away in the second round, takes part with its last update:
+
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(FedVarp(), report([[1.0], [3.0]]), report([[2.0]]), num_clients=2)
+        [[2.0], [3.0]]
+
     Reference: Jhunjhunwala et al., "FedVARP: tackling the variance due to partial client participation", UAI 2022.
     """
 

@@ -21,6 +21,11 @@ class GeometricMedian(Combination, name="geometric_median"):
         iterations: how often z is moved; the paper finds 3 enough.
         smoothing: nu.
 
+    Example:
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(GeometricMedian(), report([[1.0], [1.1], [1000.0]]))
+        [[1.1]]
+
     Reference: Pillutla, Kakade and Harchaoui, "Robust aggregation for federated learning", IEEE TSP 2022, Algorithm 2.
     """
 

@@ -30,6 +30,11 @@ class KeptModels(Aggregation, name="kept_models"):
         ConfigurationError: for a norm that is not > 0, and where clients measure at the present model, correct their steps
             by what the server knows of all, or are drawn several times in a round.
 
+    Example:
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(KeptModels(max_norm=1.0), report([[1.0], [3.0]]))
+        [[1.0]]
+
     Reference: Xiang et al., "Efficient federated learning against heterogeneous and non-stationary client unavailability",
     NeurIPS 2024.
     """

@@ -18,6 +18,11 @@ class Krum(Combination, name="krum"):
     The guarantee is for ``n > 2 f + 2``. Of vectors that tie, as two alone do, the mean is taken, so that names do not
     decide; where n - f - 2 is less than 1, one neighbour is looked at.
 
+    Example:
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(Krum(), report([[1.0], [1.1], [1.2], [1.25], [1000.0]]))
+        [[1.2]]
+
     Reference: Blanchard et al., "Machine learning with adversaries: Byzantine tolerant gradient descent", NeurIPS 2017.
     """
 
@@ -34,6 +39,11 @@ class MultiKrum(Combination, name="multi_krum"):
 
     Args:
         selected: how many (m), at most n; None is n - f.
+
+    Example:
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(MultiKrum(), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
+        [[1.15]]
 
     Reference: Blanchard et al., "Machine learning with adversaries: Byzantine tolerant gradient descent", NeurIPS 2017,
     section 5.

@@ -119,9 +119,11 @@ def round_to_grid(weighted: torch.Tensor, code: FixedPoint) -> torch.Tensor:
     if code.too_large == "clip":
         weighted = weighted.clamp(-code.largest, code.largest)
     elif weighted.device.type != "cpu":  # where nobody is to wait for an answer
-        weighted = weighted.where(weighted.abs() <= code.largest, torch.nan)
+        weighted = weighted.where(weighted.abs() <= code.largest, torch.nan)  # dropped by the server step
     elif weighted.numel() and float(top := weighted.abs().max()) > code.largest:
         raise code.overflow(float(top))
+    # Multiplying by a power of two is exact, and float64 holds whole numbers below 2^53: a sum of grid points is exact in any
+    # order, so a simulation has the bits of the sum of masked integers.
     return (weighted * unit).round() / unit
 
 

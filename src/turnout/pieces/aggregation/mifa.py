@@ -18,6 +18,13 @@ class Mifa(KeepsUpdates, name="mifa"):
 
     The original keeps ``(w_b - w) / lr`` and multiplies by the present step size; the two differ only where it decays.
 
+    Example:
+        Client 1, who is away in the second round, takes part with its last update:
+
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(Mifa(), report([[1.0], [3.0]]), report([[2.0]]), num_clients=2)
+        [[2.0], [2.5]]
+
     Reference: Gu et al., "Fast federated learning in the presence of arbitrary device unavailability", NeurIPS 2021.
     """
 

@@ -19,6 +19,11 @@ class MinimumDiameter(Combination, name="minimum_diameter"):
     most f vectors leaves, and d is found by bisection. The time doubles with every Byzantine report in the worst case. Of
     several such sets, the one whose vectors are nearest to all others comes first.
 
+    Example:
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(MinimumDiameter(), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
+        [[1.15]]
+
     Reference: El Mhamdi, Guerraoui and Rouault, "The hidden vulnerability of distributed learning in Byzantium", ICML 2018,
     after Rousseeuw, "Multivariate estimation with high breakdown point", 1985.
     """

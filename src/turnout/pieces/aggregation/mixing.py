@@ -31,6 +31,12 @@ class Mixing(Registered, ABC):
 class NearestNeighbours(Mixing, name="nearest_neighbours"):
     """Replace every vector by the mean of the B - f vectors nearest to it, itself among them (NNM).
 
+    Example:
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.pieces.aggregation import TrimmedMean
+        >>> aggregate(TrimmedMean(0.2, NearestNeighbours()), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
+        [[1.15]]
+
     Reference: Allouah et al., "Fixing by mixing: a recipe for optimal Byzantine ML under heterogeneity", AISTATS 2023.
     """
 
@@ -52,6 +58,12 @@ class Bucketing(Mixing, name="bucketing"):
 
     Args:
         size: vectors in a bucket (s); the last one may have fewer. The paper recommends 2.
+
+    Example:
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> from turnout.pieces.aggregation import Median
+        >>> aggregate(Median(mixing=Bucketing(2)), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
+        [[1.15]]
 
     Reference: Karimireddy, He and Jaggi, "Byzantine-robust learning on heterogeneous datasets via bucketing", ICLR 2022.
     """

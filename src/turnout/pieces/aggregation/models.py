@@ -16,6 +16,11 @@ class WeightedModels(Aggregation, name="weighted_models"):
     With a server step of alpha and one report this is FedAsync's ``x <- (1 - alpha w) x + alpha w x_b``. Where all started
     from the present model it is `WeightedSum`; a stale report also pulls back to the version it was trained from.
 
+    Example:
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(WeightedModels(), report([[1.0], [3.0]]))
+        [[2.0]]
+
     Reference: Xie et al., "Asynchronous federated optimization", OPT 2020, Algorithm 1.
     """
 

@@ -117,6 +117,12 @@ class PrivateSum(MaskableSum, name="private_sum"):
         ConfigurationError: for numbers out of range, and for algorithms of which no sum like this is all they need, with the
             reason.
 
+    Example:
+        >>> import turnout as to
+        >>> private = to.fedau(also=(PrivateSum(norm=0.5, noise_multiplier=2.0),))
+        >>> private.privacy is not None, private.aggregation.acts_alone
+        (True, True)
+
     References: McMahan et al., "Learning differentially private recurrent language models", ICLR 2018; Andrew et al.,
     "Differentially private learning with adaptive clipping", NeurIPS 2021, Algorithm 1.
     """

@@ -81,8 +81,10 @@ class Robust(Aggregation):
         count, rows = len(report), report.updates
         if rows.dtype == torch.float64:  # the only type whose squares overflow
             rows = rows.shortened(_LONGEST)
+        # Norms and inner products are sums over columns, which other processes or chunks may hold; the updates themselves are
+        # never put side by side. What is estimated is v_b = scale_b Delta_b.
         scale = _comparable(count * weights, rows.norms())
-        byzantine = int(self.fraction * count + 1e-9)
+        byzantine = int(self.fraction * count + 1e-9)  # 0.29 * 100 is 28.999...
 
         def products() -> torch.Tensor:
             return scale[:, None] * rows.gram() * scale

@@ -25,6 +25,11 @@ class TrackedSum(Aggregation, name="tracked_sum"):
     Raises:
         ConfigurationError: of an algorithm, for weights other than 1/N and for a selection that draws a client twice.
 
+    Example:
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(TrackedSum(), report([[1.0]]), report([[1.0]]), num_clients=1)
+        [[1.0], [2.0]]
+
     Reference: Ying, Li and Yang, "Exact and linear convergence for federated learning under arbitrary client participation is
     attainable", NeurIPS 2025 (arXiv 2503.20117).
     """

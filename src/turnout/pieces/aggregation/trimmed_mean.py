@@ -13,6 +13,11 @@ from turnout.pieces.aggregation.robust import Coordinatewise
 class TrimmedMean(Coordinatewise, name="trimmed_mean"):
     """Take the mean of each coordinate without its f largest and its f smallest values.
 
+    Example:
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(TrimmedMean(0.2), report([[1.0], [1.1], [1.2], [1.3], [1000.0]]))
+        [[1.2]]
+
     Reference: Yin et al., "Byzantine-robust distributed learning: towards optimal statistical rates", ICML 2018, option II.
     """
 

@@ -10,7 +10,13 @@ from turnout.pieces.base import Aggregation, Weights, WithState
 
 @dataclass(frozen=True)
 class WeightedSum(Aggregation, name="weighted_sum"):
-    """``u = sum_b w_b Delta_b``; all that is special about a method is in its weights."""
+    """``u = sum_b w_b Delta_b``; all that is special about a method is in its weights.
+
+    Example:
+        >>> from turnout.pieces.base.trial import aggregate, report
+        >>> aggregate(WeightedSum(), report([[1.0], [3.0]]))
+        [[2.0]]
+    """
 
     only_sums = True
 

@@ -45,6 +45,7 @@ def _settle(
     A report that the server will drop, for NaN or infinity, moves nothing; nor does a personal part move that is no
     longer finite.
     """
+    # After all guards: the server adds up what arrives, so what a client keeps moves by that, and not by what it computed.
     trained = algorithm.corrections if phase == "train" else ()
     settling = [piece for piece in (*algorithm.guard, *trained) if type(piece).settle not in _IDLE]
     if not algorithm.keeps and not algorithm.remembers and not settling and update is None:

@@ -38,6 +38,7 @@ def server_step(
         taken = _read(*_step(algorithm, state, reports, federation), [])
     after, info, finite, _ = taken
     if not finite:  # finite updates whose weighted sum overflows
+        # Rates and intervals stand: the clients were there. The model and what steps along it go back.
         undone = ("server", "aggregation") if algorithm.aggregation.moves_base else ("server",)
         after = ServerState(state.params, after.version, after.slots | {place: state.slots[place] for place in undone})
         dropped += len(reports)
@@ -51,6 +52,8 @@ _Taken = tuple[ServerState, Info, bool, bool]
 
 def _tried(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> _Taken | None:
     """Try the step with all reports; None, and nothing changed, if some are bad or may be, or if that is known already."""
+    # A sum is finite only if all of its terms are (an overflow of finite terms is looked at again, row by row). So the answer
+    # is a few numbers that can wait on the device until the step is through.
     sums = reports.sums()
     undo = None if sums is None else Rollback.of(algorithm, state, reports)
     if sums is None or undo is None:

@@ -21,6 +21,11 @@ class BFloat16(Compression, name="bfloat16"):
     Args:
         down: whether the model is sent so, too.
 
+    Example:
+        >>> from turnout.pieces.base.trial import guarded, report
+        >>> guarded(BFloat16(), report([[1.0, 0.3333]]))
+        [[1.0, 0.334]]
+
     Reference: Kalamkar et al., "A study of BFLOAT16 for deep learning training", 2019.
     """
 

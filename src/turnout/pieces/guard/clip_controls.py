@@ -23,6 +23,11 @@ class ClipControls(Guard, name="clip_controls"):
 
     Raises:
         ConfigurationError: for an algorithm whose clients keep nothing of the kind.
+
+    Example:
+        >>> import turnout as to
+        >>> to.scaffold(also=(ClipControls(norm=0.5),)).guard
+        (ClipControls(norm=0.5),)
     """
 
     norm: float = 1.0

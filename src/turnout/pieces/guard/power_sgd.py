@@ -38,6 +38,17 @@ class PowerSgd(Compression, name="power_sgd"):
     Args:
         rank: r >= 1; of a matrix at most the smaller of its sides.
 
+    Example:
+        A matrix of rank 1 arrives as it was sent, by 3 + 2 numbers in place of 6:
+
+        >>> matrix = torch.tensor([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]])
+        >>> coder, keys = PowerSgd().for_shapes(((3, 2),)), torch.tensor([1])
+        >>> code = coder.encode(matrix.view(1, 6), keys)
+        >>> {name: tuple(value.shape) for name, value in code.items()}
+        {'left': (1, 3), 'right': (1, 2)}
+        >>> coder.decode(code, 6, keys, torch.float32).round().tolist()
+        [[1.0, 2.0, 2.0, 4.0, 3.0, 6.0]]
+
     Reference: Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient compression for distributed
     optimization", NeurIPS 2019.
     """

@@ -28,6 +28,13 @@ class Qsgd(Compression, name="qsgd"):
         norm: ``"max"`` or ``"l2"``.
         error_feedback: QSGD is unbiased and has none, so it is off unless asked for.
 
+    Example:
+        With 2 bits a number is -1, 0 or 1 times the largest of its bucket:
+
+        >>> from turnout.pieces.base.trial import guarded, report
+        >>> guarded(Qsgd(bits=2), report([[4.0, 1.0, -2.0, 3.0]]))
+        [[4.0, 0.0, -4.0, 4.0]]
+
     Reference: Alistarh et al., "QSGD: communication-efficient SGD via gradient quantization and encoding", NeurIPS 2017.
     """
 
@@ -74,6 +81,7 @@ def _rounded(values: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     A fraction is compared with a random number, whose first 16 bits come four at a time. Only where they equal those of the
     fraction, at 1 of 65,536 numbers, 53 more are drawn, so that small numbers keep their mean: it is exact to 2^-69.
     """
+    # Random bits are a function of (key, column), so that a row is rounded alike in any chunk and on any device.
     down = values.floor()
     fraction = (values - down).mul_(65536.0)  # exact, as every step but the comparison
     bits = fold(keys[:, None], torch.arange(-(-values.shape[1] // 4), device=keys.device))

@@ -23,6 +23,13 @@ class RandomK(Compression, name="random_k"):
     Args:
         share: k as a share of P, in (0, 1]; at least one number is sent.
 
+    Example:
+        Half of the numbers, twice as large without error feedback:
+
+        >>> from turnout.pieces.base.trial import guarded, report
+        >>> guarded(RandomK(error_feedback=False, share=0.5), report([[1.0, 2.0, 3.0, 4.0]]))
+        [[0.0, 4.0, 6.0, 0.0]]
+
     Reference: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018; Wangni et al., "Gradient
     sparsification for communication-efficient distributed optimization", NeurIPS 2018.
     """

@@ -15,6 +15,11 @@ from turnout.pieces.guard.compression import pack, unpack
 class Sign(Compression, name="sign"):
     """Send signs and the mean absolute value: ``mean |x| sign(x)``, one bit for each number. Zero counts as positive.
 
+    Example:
+        >>> from turnout.pieces.base.trial import guarded, report
+        >>> guarded(Sign(), report([[4.0, 1.0, -2.0, 3.0]]))
+        [[2.5, 2.5, -2.5, 2.5]]
+
     Reference: Karimireddy et al., "Error feedback fixes SignSGD and other gradient compression schemes", ICML 2019,
     Algorithm 1.
     """

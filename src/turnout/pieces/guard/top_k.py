@@ -18,6 +18,11 @@ class TopK(Compression, name="top_k"):
     Args:
         share: k as a share of P, in (0, 1]; at least one number is sent.
 
+    Example:
+        >>> from turnout.pieces.base.trial import guarded, report
+        >>> guarded(TopK(share=0.5), report([[4.0, 1.0, -2.0, 3.0]]))
+        [[4.0, 0.0, 0.0, 3.0]]
+
     Reference: Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
     """
 

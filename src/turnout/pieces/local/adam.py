@@ -79,6 +79,10 @@ class AdamW(Adam, name="adamw"):
 
     Options are those of `Adam`.
 
+    Example:
+        >>> AdamW(lr=1e-3).drifts, Adam(lr=1e-3).drifts
+        (True, False)
+
     Reference: Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019.
     """
 

@@ -35,6 +35,13 @@ class DynamicRegularizer(Correction, name="dynamic_regularizer"):
     Raises:
         ConfigurationError: for an alpha that is not positive.
 
+    Example:
+        >>> import turnout as to
+        >>> to.feddyn(alpha=0.01).corrections
+        (DynamicRegularizer(alpha=0.01),)
+        >>> DynamicRegularizer().memory(7, torch.float32)
+        {'dual': ((7,), torch.float32)}
+
     Reference: Acar et al., "Federated learning based on dynamic regularization", ICLR 2021 (arXiv 2111.04263).
     """
 

@@ -18,7 +18,13 @@ from turnout.pieces.local.solver import Solver
 
 @dataclass(frozen=True)
 class StartLoss(Measurement, name="start_loss"):
-    """``start_loss [B]``: the loss ``F_k(w^t)`` of the received model over all of a client's examples."""
+    """``start_loss [B]``: the loss ``F_k(w^t)`` of the received model over all of a client's examples.
+
+    Example:
+        >>> import turnout as to
+        >>> to.compose(StartLoss(), to.weighting.DivideByCurvature()).measurements
+        (StartLoss(),)
+    """
 
     gives = ("start_loss",)
 
@@ -29,7 +35,13 @@ class StartLoss(Measurement, name="start_loss"):
 
 @dataclass(frozen=True)
 class LossRms(Measurement, name="loss_rms"):
-    """``start_loss_rms [B]``: ``sqrt(mean_i loss_i^2)`` of the received model over a client's examples, for `Oort`."""
+    """``start_loss_rms [B]``: ``sqrt(mean_i loss_i^2)`` of the received model over a client's examples, for `Oort`.
+
+    Example:
+        >>> import turnout as to
+        >>> to.compose(LossRms(), to.selection.Oort()).measurements
+        (LossRms(),)
+    """
 
     gives = ("start_loss_rms",)
 
@@ -48,6 +60,11 @@ class AppealGap(Measurement, name="appeal_gap"):
     Args:
         tuning: local steps that fit the model to the client first; only the gap is told of that model, which is then
             thrown away (MaxFL, section 5.1, "Local tuning for personalization"). None is the model as it came.
+
+    Example:
+        >>> import turnout as to
+        >>> to.maxfl().measurements
+        (AppealGap(tuning=None),)
 
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
@@ -71,7 +88,13 @@ class AppealGap(Measurement, name="appeal_gap"):
 
 @dataclass(frozen=True)
 class StartGradient(Measurement, name="start_gradient"):
-    """``start_gradient [B, P]``: the gradient ``grad F_k(w^t)`` of the received model over all of a client's examples."""
+    """``start_gradient [B, P]``: the gradient ``grad F_k(w^t)`` of the received model over all of a client's examples.
+
+    Example:
+        >>> import turnout as to
+        >>> to.folb().measurements
+        (StartGradient(),)
+    """
 
     gives = ("start_gradient",)
 
@@ -82,7 +105,13 @@ class StartGradient(Measurement, name="start_gradient"):
 
 @dataclass(frozen=True)
 class GradientNorm(Measurement, name="gradient_norm"):
-    """``start_gradient_norm [B]``: ``||grad F_k(w^t)||``, one number where `StartGradient` sends a vector."""
+    """``start_gradient_norm [B]``: ``||grad F_k(w^t)||``, one number where `StartGradient` sends a vector.
+
+    Example:
+        >>> import turnout as to
+        >>> to.selection.ByGradientNorm().measurements
+        (GradientNorm(),)
+    """
 
     gives = ("start_gradient_norm",)
 
@@ -101,6 +130,11 @@ class Inexactness(Measurement, name="inexactness"):
 
     Args:
         clip: keep it in [0, 1], where the analysis has it; noisy steps can go beyond 1.
+
+    Example:
+        >>> import turnout as to
+        >>> to.folb_heterogeneous().measurements
+        (StartGradient(), Inexactness(clip=False))
 
     Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """

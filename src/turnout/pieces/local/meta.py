@@ -33,6 +33,12 @@ class Meta(Sgd):
 
     Seen by the server: ``loss [B]``, the mean loss on the minibatches D, before adaptation.
 
+    Example:
+        D, D' and D'' are three minibatches of each step:
+
+        >>> Meta.of(Sgd(lr=0.1), alpha=0.05, hessian='difference').per_step
+        3
+
     Reference: Fallah, Mokhtari and Ozdaglar, "Personalized federated learning with theoretical guarantees: a model-agnostic
     meta-learning approach", NeurIPS 2020.
     """

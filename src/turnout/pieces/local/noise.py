@@ -18,13 +18,18 @@ from turnout.pieces.base import Correction
 class GradientNoise(Correction, name="gradient_noise"):
     """Descend ``g + sigma / sqrt(d) N(0, I)``, drawn anew in every local step: unbiased, of variance ``sigma^2``.
 
-    The variance is that of the whole part, ``E ||noise||^2 = sigma^2`` (assumption 2 of Chen et al.), so sigma does not
-    depend on d. With minibatches that hold all of a client's examples there is no other noise. Control variates see it as
-    they see the noise of minibatches, if they come later in the chain.
+    The variance is that of the whole part, ``E ||noise||^2 = sigma^2`` (Chen et al., their assumption on stochastic
+    gradients), so sigma does not depend on d. With minibatches that hold all of a client's examples there is no other noise.
+    Control variates see it as they see the noise of minibatches, if they come later in the chain.
 
     Args:
         shared: sigma_u, of the shared part; 0 leaves it exact.
         personal: sigma_v, of the personal part; 0 leaves it exact.
+
+    Example:
+        >>> import turnout as to
+        >>> to.compose(GradientNoise(shared=0.1), to.Sgd()).corrections
+        (GradientNoise(shared=0.1, personal=0.0),)
 
     Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """

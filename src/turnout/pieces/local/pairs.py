@@ -70,6 +70,10 @@ class MixtureSteps(_Pair):
 
     Raises:
         ConfigurationError: with `adaptive`, for a step size that is a schedule.
+
+    Example:
+        >>> MixtureSteps.of(Sgd(lr=0.1, steps=3), adaptive=True).steps
+        3
     """
 
     adaptive: bool = False
@@ -121,6 +125,10 @@ class MoreauSteps(_Pair):
 
     Raises:
         ConfigurationError: for numbers out of range, and a step size that is a schedule.
+
+    Example:
+        >>> MoreauSteps.of(Sgd(lr=0.1), proximal=10.0).proximal
+        10.0
     """
 
     proximal: float = 15.0

@@ -42,6 +42,11 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
     Raises:
         ConfigurationError: for a period below 1.
 
+    Example:
+        >>> import turnout as to
+        >>> to.compose(PeriodicScaffold(period=5)).renews
+        {'control': 5}
+
     Reference: Crawshaw and Liu, "Federated learning under periodic client participation and heterogeneous data: a new
     communication-efficient algorithm and analysis", NeurIPS 2024.
     """

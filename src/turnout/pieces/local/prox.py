@@ -17,6 +17,10 @@ class Prox(Correction, name="prox"):
     Args:
         mu: the factor; 0 changes nothing.
 
+    Example:
+        >>> Prox(mu=0.5).correct(torch.tensor([1.0]), params=torch.tensor([3.0]), start=torch.tensor([1.0]))
+        tensor([2.])
+
     Reference: Li et al., "Federated optimization in heterogeneous networks", MLSys 2020.
     """
 

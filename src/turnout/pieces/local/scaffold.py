@@ -42,6 +42,13 @@ class Scaffold(Correction, name="scaffold"):
         initial: what the control variates are before the first round: ``"zeros"`` (SCAFFOLD), or ``"gradients"``, the
             mean gradient of K minibatches at the first model, for which all N clients are asked once (Scaffold-P).
 
+    Example:
+        >>> import turnout as to
+        >>> to.compose(Scaffold(), to.Sgd(lr=0.1)).corrections
+        (Scaffold(option='II', initial='zeros'),)
+        >>> Scaffold(initial='gradients').asks_everyone
+        True
+
     References: Karimireddy et al., "SCAFFOLD: stochastic controlled averaging for federated learning", ICML 2020; Chen et
     al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """

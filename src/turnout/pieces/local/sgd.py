@@ -17,7 +17,7 @@ from turnout.pieces.local.work import Work
 
 @dataclass(frozen=True)
 class Sgd(Solver, name="sgd"):
-    """Minibatch SGD: ``y <- y - lr * v``, ``v <- momentum * v + g(y) + weight_decay * y`` (FedAU, Algorithm 1, lines 5 to 7).
+    """Minibatch SGD: ``y <- y - lr * v``, ``v <- momentum * v + g(y) + weight_decay * y`` (FedAU, loop of Algorithm 1).
 
     Options are those of `Solver`, and:
 

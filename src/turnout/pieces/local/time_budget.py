@@ -32,6 +32,11 @@ class TimeBudget(Work, name="time_budget"):
     Raises:
         ConfigurationError: for numbers out of range.
 
+    Example:
+        >>> import turnout as to
+        >>> to.Sgd(steps=TimeBudget(seconds=60.0)).deadline
+        60.0
+
     Reference: Nguyen et al., "Fast-convergent federated learning", JSAC 2021, section V-A.
     """
 

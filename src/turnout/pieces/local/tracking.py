@@ -29,6 +29,11 @@ class GradientTracking(Correction, name="gradient_tracking"):
         ConfigurationError: of an algorithm, with a personal part or measurements of training, which are about updates, and
             for an aggregation that does not add up the changes.
 
+    Example:
+        >>> import turnout as to
+        >>> to.focus().corrections, to.focus().aggregation
+        ((GradientTracking(),), TrackedSum())
+
     Reference: Ying, Li and Yang, "Exact and linear convergence for federated learning under arbitrary client participation is
     attainable", NeurIPS 2025 (arXiv 2503.20117), as in the authors' code (FedASL).
     """

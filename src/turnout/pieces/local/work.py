@@ -49,6 +49,11 @@ class ShareOfWork(Work, name="share_of_work"):
 
     Raises:
         ConfigurationError: where nobody tells clients a share.
+
+    Example:
+        >>> import turnout as to
+        >>> to.mw_fed(to.Sgd(steps=10), most=4.0).local.steps
+        ShareOfWork(of=10, most=4.0)
     """
 
     of: int | Work = 5
@@ -82,6 +87,11 @@ class UniformWork(Work, name="uniform"):
     """Every client draws uniformly from {least, ..., most} in every round (FOLB, section VI-A: from 1 to 20).
 
     The draw depends on (seed, version, client) alone: all algorithms of a comparison see the same ones.
+
+    Example:
+        >>> import turnout as to
+        >>> to.Sgd(steps=None, epochs=UniformWork(1, 20)).varies
+        True
     """
 
     least: int = 1

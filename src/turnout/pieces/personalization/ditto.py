@@ -34,6 +34,11 @@ class Ditto(WholeModel, name="ditto"):
     Raises:
         ConfigurationError: for numbers out of range, and, of an algorithm, for a local rule whose state clients keep.
 
+    Example:
+        >>> import turnout as to
+        >>> to.compose(Ditto(proximal=0.5), to.selection.Uniform(10)).personal
+        Ditto(proximal=0.5, adaptation_steps=5)
+
     Reference: Li et al., "Ditto: fair and robust federated learning through personalization", ICML 2021.
     """
 

@@ -30,6 +30,13 @@ class Frozen(PartialModel, name="frozen"):
     Raises:
         ConfigurationError: as `Personal`, and, of an algorithm, for a local rule that moves parameters without a gradient.
 
+    Example:
+        The parameters of the last layer of a model:
+
+        >>> from torch import nn
+        >>> sorted(Frozen().chosen(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))))
+        ['2.bias', '2.weight']
+
     Reference: Oh, Kim and Yun, "FedBABU: towards enhanced representation for federated image classification", ICLR 2022
     (arXiv 2106.06042).
     """

@@ -61,6 +61,12 @@ class Mixture(_Pair, name="mixture"):
         ConfigurationError: for numbers out of range, and, of an algorithm, for other local steps, corrections of gradients
             and measurements.
 
+    Example:
+        A client's row is its model and its share:
+
+        >>> Mixture(alpha=0.25).first(torch.zeros(3), num_shared=3).tolist()
+        [0.0, 0.0, 0.0, 0.25]
+
     Reference: Deng, Kamani and Mahdavi, "Adaptive personalized federated learning", 2020 (arXiv 2003.13461).
     """
 
@@ -99,6 +105,11 @@ class MoreauModel(_Pair, name="moreau"):
 
     Raises:
         ConfigurationError: as in `Mixture`.
+
+    Example:
+        >>> import turnout as to
+        >>> to.pfedme(proximal=10.0).personal
+        MoreauModel(adaptation_steps=5)
 
     Reference: Dinh, Tran and Nguyen, "Personalized federated learning with Moreau envelopes", NeurIPS 2020 (arXiv
     2006.08848).

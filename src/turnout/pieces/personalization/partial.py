@@ -119,6 +119,13 @@ class Personal(PartialModel, name="personal"):
         ConfigurationError: for numbers out of range, and, of an algorithm, for momentum or Adam with `alternate`, Adam with
             an `lr_factor`, and with ``"all"`` for rules about updates, of which there are none.
 
+    Example:
+        What is personal, by a kind and by a pattern of names:
+
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> sorted(Personal('head').chosen(model)), sorted(Personal('*.bias').chosen(model))
+        (['2.bias', '2.weight'], ['0.bias', '2.bias'])
+
     References: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization";
     Pillutla et al., "Federated learning with partial model personalization", ICML 2022.
     """

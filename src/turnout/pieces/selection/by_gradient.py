@@ -83,6 +83,14 @@ class ByAlignment(_ByScore, name="by_alignment"):
         by_examples: clients count by their examples, in ``grad f`` and in their probability.
         scores_by_examples: False leaves examples out of the probability, as eq. 7 is written.
 
+    Example:
+        The gradient of client 2 is zero, so that it is never drawn:
+
+        >>> from turnout.pieces.base.trial import report, select
+        >>> asked = report([[]] * 3, start_gradient=[[1.0, 0.0], [3.0, 0.0], [0.0, 0.0]])
+        >>> select(ByAlignment(cohort_size=4), measured=asked)
+        [1, 1, 1, 1]
+
     Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
 
@@ -109,6 +117,11 @@ class ByGradientNorm(_ByScore, name="by_gradient_norm"):
         cohort_size: draws in a round (K).
         by_examples: clients count by their examples.
         scores_by_examples: False leaves examples out of the probability, as the paper writes it.
+
+    Example:
+        >>> from turnout.pieces.base.trial import report, select
+        >>> select(ByGradientNorm(cohort_size=4), measured=report([[]] * 3, start_gradient_norm=[0.0, 1.0, 3.0]))
+        [2, 2, 2, 2]
     """
 
     measurements = (GradientNorm(),)
@@ -137,6 +150,12 @@ class ByAlignmentAndInexactness(_ByScore, name="by_alignment_and_inexactness"):
         cohort_size: draws in a round (K).
         by_examples: clients count by their examples.
         scores_by_examples: False leaves examples out of the probability, as the paper writes it.
+
+    Example:
+        >>> from turnout.pieces.base.trial import report, select
+        >>> asked = report([[]] * 2, start_gradient=[[1.0], [1.0]], inexactness=[1.0, 0.0])
+        >>> select(ByAlignmentAndInexactness(psi=1.0, cohort_size=4), measured=asked)
+        [1, 1, 1, 1]
     """
 
     measurements = (StartGradient(), Inexactness())

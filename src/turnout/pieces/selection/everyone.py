@@ -12,7 +12,13 @@ from turnout.pieces.base import Selection
 
 @dataclass(frozen=True)
 class AllAvailable(Selection, name="all_available"):
-    """The cohort is every available client. It asks all N of them, as its cohort grows with N anyway."""
+    """The cohort is every available client. It asks all N of them, as its cohort grows with N anyway.
+
+    Example:
+        >>> from turnout.pieces.base.trial import select
+        >>> select(AllAvailable(), num_clients=5)
+        [0, 1, 2, 3, 4]
+    """
 
     needs_rounds = None
 

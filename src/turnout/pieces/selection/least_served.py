@@ -30,6 +30,11 @@ class LeastServed(SmoothedRates, ByRecord, name="least_served"):
     Raises:
         ConfigurationError: for a cohort that is empty or larger than the federation, besides the errors of `SmoothedRates`.
 
+    Example:
+        >>> from turnout.pieces.base.trial import select
+        >>> select(LeastServed(cohort_size=3))
+        [1, 65, 76]
+
     Reference: Ribero, Vikalo and de Veciana, "Federated learning under intermittent client availability and time-varying
     communication constraints", IEEE JSTSP 2023.
     """

@@ -23,6 +23,11 @@ class LongestAbsent(ByRecord, name="longest_absent"):
     Raises:
         ConfigurationError: for a cohort that is empty or larger than the federation.
 
+    Example:
+        >>> from turnout.pieces.base.trial import select
+        >>> select(LongestAbsent(cohort_size=3))
+        [1, 65, 76]
+
     Reference: Yan et al., "Federated optimization under intermittent client availability", INFORMS Journal on Computing 2024.
     """
 

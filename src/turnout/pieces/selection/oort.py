@@ -54,6 +54,13 @@ class Oort(RecordingSelection, name="oort"):
     Raises:
         ConfigurationError: for numbers out of range.
 
+    Example:
+        Nobody is known in the first round, and all are explored:
+
+        >>> from turnout.pieces.base.trial import select
+        >>> select(Oort(cohort_size=3))
+        [14, 18, 22]
+
     Reference: Lai et al., "Oort: efficient federated learning via guided participant selection", OSDI 2021 (arXiv
     2010.06081).
     """

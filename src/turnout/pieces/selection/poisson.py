@@ -20,6 +20,11 @@ class Poisson(Selection, name="poisson"):
 
     Args:
         rate: of the coin, > 0 and <= 1.
+
+    Example:
+        >>> from turnout.pieces.base.trial import select
+        >>> select(Poisson(0.05)), select(Poisson(0.05), round=1)
+        ([12, 29, 32, 43, 46, 53, 63, 73], [26, 79])
     """
 
     rate: float = 0.1

@@ -134,6 +134,11 @@ class RecentLoss(_OfCandidates, RecordingSelection, name="recent_loss"):
     Args:
         cohort_size, candidates, shares: as in `PowerOfChoice`.
 
+    Example:
+        >>> from turnout.pieces.base.trial import select
+        >>> select(RecentLoss(cohort_size=2, candidates=4))
+        [65, 76]
+
     Reference: Cho, Wang and Joshi, "Towards understanding biased client selection in federated learning", AISTATS 2022.
     """
 

@@ -22,6 +22,13 @@ class WithReplacement(Selection, name="with_replacement"):
 
     Args:
         cohort_size: draws in a round (K); may exceed the number of clients.
+
+    Example:
+        Three draws of two clients:
+
+        >>> from turnout.pieces.base.trial import select
+        >>> select(WithReplacement(3), num_clients=2)
+        [0, 1, 1]
     """
 
     repeats = True
@@ -42,6 +49,11 @@ class TwoCohorts(Selection, name="two_cohorts"):
 
     Args:
         cohort_size: draws for each of the two (K).
+
+    Example:
+        >>> from turnout.pieces.base.trial import select
+        >>> select(TwoCohorts(3), num_clients=2)
+        [0, 1, 1]
     """
 
     repeats = True

@@ -14,6 +14,11 @@ from turnout.pieces.server_optimizer.adaptive import Adaptive
 class ServerAdagrad(Adaptive, name="adagrad"):
     """Step as FedAdagrad does: `Adaptive`, with ``v <- v + u^2`` and beta1 = 0, as in the experiments.
 
+    Example:
+        >>> from turnout.pieces.base.trial import step
+        >>> step(ServerAdagrad(lr=0.1), [1.0], [1.0])
+        [[0.0999], [0.1706]]
+
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
 

@@ -16,6 +16,11 @@ class ServerAdam(Adaptive, name="adam"):
     Args:
         beta2: how much of v stays from one step to the next, in [0, 1).
 
+    Example:
+        >>> from turnout.pieces.base.trial import step
+        >>> step(ServerAdam(lr=0.1), [1.0], [1.0])
+        [[0.099], [0.2327]]
+
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
 

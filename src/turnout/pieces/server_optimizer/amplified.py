@@ -28,6 +28,13 @@ class Amplified(Server, name="amplified"):
     Raises:
         ConfigurationError: for a period below 1, or a gamma that is not positive.
 
+    Example:
+        The end of a period of two rounds doubles what both have done:
+
+        >>> from turnout.pieces.base.trial import step
+        >>> step(Amplified(period=2, gamma=2.0), [1.0], [1.0], [1.0])
+        [[1.0], [4.0], [5.0]]
+
     References: Wang and Ji, "A unified analysis of federated learning with arbitrary client participation", NeurIPS 2022
     (amplified FedAvg); Crawshaw and Liu, "Federated learning under periodic client participation and heterogeneous data: a
     new communication-efficient algorithm and analysis", NeurIPS 2024.

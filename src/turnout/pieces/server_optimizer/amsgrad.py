@@ -44,6 +44,11 @@ class ServerAmsgrad(Server, name="amsgrad"):
     Raises:
         ConfigurationError: for numbers out of range, or a rule that is not known.
 
+    Example:
+        >>> from turnout.pieces.base.trial import step
+        >>> step(ServerAmsgrad(lr=0.1), [1.0], [1.0])
+        [[0.1], [0.2347]]
+
     Reference: Wang et al., "FADAS: towards federated adaptive asynchronous optimization", ICML 2024.
     """
 

@@ -33,6 +33,15 @@ class FedExP(Server, name="fedexp"):
     Raises:
         ConfigurationError: for an epsilon that is not positive, or an aggregation other than the weighted sum.
 
+    Example:
+        ``||Delta||^2`` are 5 and 2, and their mean is 2.8 times ``||mean Delta||^2``, so the step is 1.4 times as long:
+
+        >>> from turnout.pieces.base.trial import report
+        >>> even = torch.tensor([0.5, 0.5], dtype=torch.float64)
+        >>> one = report([[2.0, 1.0], [-1.0, 1.0]])
+        >>> FedExP(epsilon=1e-9).scaled(torch.tensor([0.5, 1.0]), even, one)
+        tensor([0.7000, 1.4000])
+
     Reference: Jhunjhunwala, Wang and Joshi, "FedExP: speeding up federated averaging via extrapolation", ICLR 2023.
     """
 

@@ -30,6 +30,11 @@ class ServerMomentum(Server, name="momentum"):
     Raises:
         ConfigurationError: for numbers out of range.
 
+    Example:
+        >>> from turnout.pieces.base.trial import step
+        >>> step(ServerMomentum(lr=1.0, beta=0.5), [1.0], [0.0], [0.0])
+        [[1.0], [1.5], [1.75]]
+
     Reference: Hsu, Qi and Brown, "Measuring the effects of non-identical data distribution for federated visual
     classification", 2019, section 4.3.
     """

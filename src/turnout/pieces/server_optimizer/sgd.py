@@ -18,6 +18,11 @@ class ServerSgd(Server, name="sgd"):
 
     Args:
         lr: the server's step size (eta), or a `Schedule` of it by round.
+
+    Example:
+        >>> from turnout.pieces.base.trial import step
+        >>> step(ServerSgd(lr=0.5), [1.0, -2.0])
+        [[0.5, -1.0]]
     """
 
     lr: float | Schedule = 1.0

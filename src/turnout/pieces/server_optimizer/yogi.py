@@ -18,6 +18,11 @@ class ServerYogi(Adaptive, name="yogi"):
     Args:
         beta2: how much of v stays from one step to the next, in [0, 1).
 
+    Example:
+        >>> from turnout.pieces.base.trial import step
+        >>> step(ServerYogi(lr=0.1), [1.0], [1.0])
+        [[0.099], [0.2324]]
+
     Reference: Reddi et al., "Adaptive federated optimization", ICLR 2021, Algorithm 2.
     """
 

@@ -24,7 +24,16 @@ class Alignment(Weighting, name="alignment"):
     makes both the estimate and the weights those of ``p_k = n_k / n``, which section II-A has and eq. 9 to 18 leave out.
 
     Args:
-        psi: how much inexactness gamma counts; 0 is eq. 13, and needs no inexactness.
+        psi: how much inexactness gamma counts, in place of the unknown constants of eq. 18; 0 is eq. 13, and needs no
+            inexactness.
+
+    Example:
+        Two gradients agree with their mean (0, 1/3), and one opposes it:
+
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> gradients = [[1.0, 1.0], [-1.0, 1.0], [0.0, -1.0]]
+        >>> weigh(Alignment(), report([[0.0]] * 3, start_gradient=gradients))
+        [0.3333, 0.3333, -0.3333]
 
     Reference: Nguyen et al., "Fast-convergent federated learning", IEEE JSAC 2021.
     """
@@ -58,6 +67,11 @@ class SignOfAlignment(Weighting, name="sign_of_alignment"):
 
     Args:
         by_examples: clients count by their examples in ``grad f``; as the selection has it.
+
+    Example:
+        >>> import turnout as to
+        >>> to.fednu(signs=True).weighting
+        (SignOfAlignment(by_examples=False), DivideByParticipants())
     """
 
     needs = ("start_gradient",)
@@ -96,6 +110,11 @@ class DivideBySecondCohort(Normaliser, name="divide_by_second_cohort"):
 
     Args:
         by_examples: clients of S_2 count by their examples, as `ByExamples` has it for S_1; needed exactly where that is.
+
+    Example:
+        >>> import turnout as to
+        >>> to.folb_two_set().weighting
+        (Alignment(psi=0.0), DivideBySecondCohort(by_examples=False))
     """
 
     by_examples: bool = False

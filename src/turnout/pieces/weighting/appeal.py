@@ -28,6 +28,13 @@ class Appeal(Weighting, name="appeal"):
         sharpness: what the gap is multiplied by first; 1 is the paper's. Of a required accuracy gaps are so small that
             with 1 all clients count nearly alike.
 
+    Example:
+        A client at its threshold counts most; one far from it, on either side, hardly:
+
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(Appeal(), report([[0.0]] * 3, appeal_gap=[0.0, 4.0, -4.0]))
+        [0.25, 0.0177, 0.0177]
+
     Reference: Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """
 
@@ -62,6 +69,11 @@ class DivideBySumPlus(ByOneNumber, name="divide_by_sum_plus"):
 
     Args:
         epsilon: the paper leaves it open (theory has ``N L_c / (4 L_s)``, its proof the cohort's size).
+
+    Example:
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(DivideBySumPlus(epsilon=1.0), report([[0.0]] * 2), weights=[1.0, 2.0])
+        [0.25, 0.5]
     """
 
     epsilon: float = 1e-3

@@ -38,6 +38,13 @@ class ByStaleness(Weighting, name="by_staleness"):
     Raises:
         ConfigurationError: for a rule that is not known, or numbers out of range.
 
+    Example:
+        Reports of versions 8, 5 and 0 in the step from version 8:
+
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(ByStaleness(), report([[0.0]] * 3, version=[8, 5, 0]), version=8)
+        [1.0, 0.5, 0.3333]
+
     References: Xie et al., "Asynchronous federated optimization", OPT 2020, section 5.2; Nguyen et al., "Federated learning
     with buffered asynchronous aggregation", AISTATS 2022, section 5.
     """

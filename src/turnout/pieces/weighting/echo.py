@@ -24,6 +24,13 @@ class Echo(Weighting, name="echo"):
     Raises:
         ConfigurationError: for a step size that is not > 0.
 
+    Example:
+        A client that went on from version 1 counts four times in the round from version 4:
+
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(Echo(), report([[0.0]] * 2, version=[4, 1]), version=4)
+        [1.0, 4.0]
+
     Reference: Xiang et al., "Efficient federated learning against heterogeneous and non-stationary client unavailability",
     NeurIPS 2024.
     """

@@ -40,6 +40,11 @@ class ExamplesUpTo(Weighting, name="examples_up_to"):
     Args:
         most: examples from which on a client counts in full (w-hat); a guess of how many clients have.
 
+    Example:
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(ExamplesUpTo(100), report([[0.0]] * 3, num_examples=[50, 100, 400]))
+        [0.5, 1.0, 1.0]
+
     Reference: McMahan et al., "Learning differentially private recurrent language models", ICLR 2018, Algorithm 1.
     """
 

@@ -31,6 +31,13 @@ class DivideByCurvature(Normaliser, name="divide_by_curvature"):
     Raises:
         ConfigurationError: for q < 0, or a step size that is not that of the local rule.
 
+    Example:
+        With q = 1 a client with three times the loss counts three times; the step shrinks by the curvature:
+
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(DivideByCurvature(q=1.0, lr=0.1), report([[0.1], [0.1]], start_loss=[1.0, 3.0]))
+        [0.2381, 0.7143]
+
     Reference: Li et al., "Fair resource allocation in federated learning", ICLR 2020.
     """
 

@@ -21,6 +21,11 @@ class KnownRates(Weighting, KnownInAdvance, name="known_rates"):
 
     Raises:
         ConfigurationError: where nobody knows the rates, there are not N of them, or one is outside (0, 1].
+
+    Example:
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(KnownRates((0.5, 0.1)), report([[0.0]] * 2), num_clients=2)
+        [2.0, 10.0]
     """
 
     replaces_state = True

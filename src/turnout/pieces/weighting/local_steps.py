@@ -23,6 +23,13 @@ class DivideByLocalSteps(Normaliser, name="divide_by_local_steps"):
     Raises:
         ConfigurationError: with momentum or a proximal term, with which ``||a_b||_1`` is another number than tau_b.
 
+    Example:
+        Of 1 and 3 steps each counts by its mean step; the step is as long as an average client's:
+
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(DivideByLocalSteps(), report([[0.0]] * 2, num_steps=[1, 3]))
+        [1.0, 0.3333]
+
     Reference: Wang et al., "Tackling the objective inconsistency problem in heterogeneous federated optimization",
     NeurIPS 2020 (eq. 6 for plain local SGD).
     """

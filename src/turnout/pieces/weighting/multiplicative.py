@@ -32,6 +32,15 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
 
     State: ``times [N]``, how often each was not content; ``log_sum``, of ``factor^times`` over all clients.
 
+    Example:
+        All weigh 1/N, until one is not content:
+
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> piece, state = MultiplicativeWeights(), MultiplicativeWeights().init(Federation(2, 1))
+        >>> one = report([[0.0]] * 2, appeal_gap=[0.5, -0.5])
+        >>> weigh(piece, one, num_clients=2, state=state)
+        [0.5, 0.5]
+
     References: Blum et al., "One for one, or all for all: equilibria and optimality of collaboration in federated
     learning", ICML 2021; as a baseline in Cho et al., "Maximizing global model appeal in federated learning", TMLR 2024.
     """

@@ -34,6 +34,11 @@ class DivideByNoisyCurvature(NoisyDivisor, name="divide_by_noisy_curvature"):
 
     State: ``releases []``, int64.
 
+    Example:
+        >>> from turnout.algorithms import qffl
+        >>> qffl(also=(DivideByNoisyCurvature(q=1.0, lr=0.1),)).weighting
+        (DivideByNoisyCurvature(q=1.0, lr=0.1, most=4.0, noise_multiplier=3.0, least=4.0),)
+
     Reference: Li et al., "Fair resource allocation in federated learning", ICLR 2020.
     """
 

@@ -77,6 +77,13 @@ class DivideByNoisySum(NoisyDivisor, name="divide_by_noisy_sum"):
         least: the smallest divisor; noise may make a sum negative.
 
     State: ``releases []``, int64.
+
+    Example:
+        The weight 0.9 counts 0.25, and the noise is small here:
+
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(DivideByNoisySum(noise_multiplier=0.001), report([[0.0]] * 2), weights=[0.1, 0.9])
+        [0.2859, 0.7147]
     """
 
     most: float = 0.25

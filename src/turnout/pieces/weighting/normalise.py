@@ -26,7 +26,13 @@ class ByOneNumber(Normaliser):
 
 @dataclass(frozen=True)
 class DivideByClients(ByOneNumber, name="divide_by_clients"):
-    """``w_b <- w_b / N``: by all clients, there or not (FedAU, Algorithm 1, line 9; "average all")."""
+    """``w_b <- w_b / N``: by all clients, there or not (FedAU, last line of Algorithm 1; "average all").
+
+    Example:
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(DivideByClients(), report([[0.0]] * 2), weights=[1.0, 3.0], num_clients=10)
+        [0.1, 0.3]
+    """
 
     divisor_is_public = True
     participation = "none"
@@ -38,7 +44,13 @@ class DivideByClients(ByOneNumber, name="divide_by_clients"):
 
 @dataclass(frozen=True)
 class DivideByParticipants(ByOneNumber, name="divide_by_participants"):
-    """``w_b <- w_b / B``: by those who are there ("average participating")."""
+    """``w_b <- w_b / B``: by those who are there ("average participating").
+
+    Example:
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(DivideByParticipants(), report([[0.0]] * 2), weights=[1.0, 3.0])
+        [0.5, 1.5]
+    """
 
     divisor_is_public = True
 
@@ -49,7 +61,13 @@ class DivideByParticipants(ByOneNumber, name="divide_by_participants"):
 
 @dataclass(frozen=True)
 class DivideBySum(ByOneNumber, name="divide_by_sum"):
-    """``w_b <- w_b / sum_b w_b``: weights that sum to one (FedAvg by examples). All zero stay zero."""
+    """``w_b <- w_b / sum_b w_b``: weights that sum to one (FedAvg by examples). All zero stay zero.
+
+    Example:
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(DivideBySum(), report([[0.0]] * 2), weights=[1.0, 3.0])
+        [0.25, 0.75]
+    """
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:
         """Divide by the weights' sum."""
@@ -62,6 +80,11 @@ class DivideByAbsoluteSum(ByOneNumber, name="divide_by_absolute_sum"):
     """``w_b <- w_b / sum_b |w_b|``: negative weights subtract, and all have the size of a mean (FOLB, eq. 13 and 18).
 
     All zero stay zero, which leaves the model unchanged.
+
+    Example:
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(DivideByAbsoluteSum(), report([[0.0]] * 2), weights=[1.0, -3.0])
+        [0.25, -0.75]
     """
 
     def apply(self, weights: Weights, report: Report, version: int, state: State, federation: Federation) -> WithState:

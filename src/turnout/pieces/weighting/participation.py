@@ -28,8 +28,8 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
 
     Args:
         cutoff: K; None is infinity.
-        average: ``"mean"``, or ``"exponential"`` for the variant of section 3.2 that forgets: every interval that ends
-            moves omega by ``rate`` of the way to it, ``omega <- omega + rate (S - omega)``, the first replaces it.
+        average: ``"mean"``, or ``"exponential"`` for the variant that section 3 mentions, which forgets: every interval that
+            ends moves omega by ``rate`` of the way to it, ``omega <- omega + rate (S - omega)``, the first replaces it.
         rate: of the exponential average, in (0, 1]; used by it alone.
         groups: a group number (0, 1, ...) for each client whose members share one state (the paper's remedy where a
             client comes once in its life): Algorithm 2 runs on the shared M, S and omega for one member after another,
@@ -145,6 +145,9 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
     def _omega(self, state: State, group: np.ndarray, now: np.ndarray | int) -> np.ndarray:
         """Omega at the opportunity `now`, with the intervals that absence has cut off since ``last``."""
         last, intervals = state["last"].numpy()[group], state["intervals"].numpy()[group]
+        # The opportunities last + 1, ..., now - 1 passed without the client, and every K of them ended an interval. The
+        # counter of Algorithm 2 would have noted each in its round; lengths are whole numbers, so it is the same to note all
+        # of them now.
         cut = np.zeros_like(last) if self.cutoff is None else (now - last - 1) // self.cutoff
         if self.average == "mean":
             total = state["total"].numpy()[group] + cut * (self.cutoff or 0)
@@ -163,9 +166,11 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
         order = np.lexsort((now, group))
         group, now = group[order], now[order]
         turn = np.arange(len(group)) - np.searchsorted(group, group)  # 0 for the first of its group, then 1, ...
-        for this in range(int(turn.max()) + 1):
-            rows = turn == this
+        for k in range(int(turn.max()) + 1):  # one pass, unless members of a group are there together
+            rows = turn == k
             g, t = group[rows], now[rows]
+            # Opportunities missed since the last interval began: full K's were cut off; what is left and the present one
+            # are the interval that ends now, of 1 to K.
             gap = t - state["last"].numpy()[g] - 1
             cut = np.zeros_like(gap) if self.cutoff is None else gap // self.cutoff
             length = gap - cut * (self.cutoff or 0) + 1

@@ -23,6 +23,13 @@ class BySmoothedRate(SmoothedRates, Weighting, name="by_smoothed_rate"):
     Raises:
         ConfigurationError: for a beta outside (0, 1], or shares that are not positive numbers which sum to 1.
 
+    Example:
+        The first time that a client takes part, its rate grows from 1/N by beta:
+
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(BySmoothedRate(beta=0.5), report([[0.0]]), num_clients=10)
+        [0.1818]
+
     Reference: Ribero, Vikalo and de Veciana, "Federated learning under intermittent client availability and time-varying
     communication constraints", IEEE JSTSP 2023.
     """

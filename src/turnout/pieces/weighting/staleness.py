@@ -42,6 +42,13 @@ class ExpectedStaleness(Weighting, name="expected_staleness"):
     Raises:
         ConfigurationError: for names that are not known, or numbers out of range.
 
+    Example:
+        In a buffer of two a client whose reports are 3 steps old counts (3 * 2 + 1) / N, a fresh one 1 / N:
+
+        >>> from turnout.pieces.base.trial import report, weigh
+        >>> weigh(ExpectedStaleness(), report([[0.0]] * 2, version=[3, 0]), version=3)
+        [0.1, 0.7]
+
     Reference: Ma et al., "FedStaleWeight: buffered asynchronous federated learning with fair aggregation via staleness
     reweighting", 2024.
     """
@@ -88,18 +95,18 @@ class ExpectedStaleness(Weighting, name="expected_staleness"):
         client, lag = clients[order], staleness[order]
         turn = np.arange(len(client)) - np.searchsorted(client, client)  # 0 for the first of its client, then 1, ...
         reports = state["reports"].numpy()
-        place = reports[client] + turn
+        index = reports[client] + turn
         if self.average == "cumulative":
             np.add.at(state["total"].numpy(), client, lag)
         elif self.average == "exponential":
             mean = state["mean"].numpy()
-            for this in range(int(turn.max(initial=-1)) + 1):
-                now = turn == this
-                rate = np.where(place[now] == 0, 1.0, self.rate)
+            for k in range(int(turn.max(initial=-1)) + 1):  # reports of one client are averaged one after the other
+                now = turn == k
+                rate = np.where(index[now] == 0, 1.0, self.rate)
                 mean[client[now]] += rate * (lag[now] - mean[client[now]])
         else:
-            kept = place % self.window if self.average == "window" else np.minimum(place, self.window - 1)
-            state["lags"].numpy()[client, kept] = lag  # of several in one place, the last one stays
+            column = index % self.window if self.average == "window" else np.minimum(index, self.window - 1)
+            state["lags"].numpy()[client, column] = lag  # of several in one column the last one stays
         np.add.at(reports, client, 1)
 
     def _mean(self, clients: np.ndarray, state: State) -> np.ndarray:
