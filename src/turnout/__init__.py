@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnout.version import __version__
 
-if TYPE_CHECKING:  # PyTorch takes a second or two to import, which whoever asks the command line for help need not wait
+if TYPE_CHECKING:  # importing PyTorch takes seconds, which `turnout --help` should not wait for
     from turnout.exports import *  # noqa: F403
 
 _MODULES = {
@@ -35,11 +35,11 @@ _MODULES = {
     "speed": "turnout.population.speed",
     "weighting": "turnout.pieces.weighting",
 }
-"""Modules of pieces by family, as in `turnout.availability.Markov`, and where they are."""
+"""Modules that hold pieces by family, as in `turnout.availability.Markov`, by their public names."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load what `turnout.exports` has when the first of it is asked for (PEP 562)."""
+    """Import `turnout.exports` when the first public name is used (PEP 562)."""
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name not in __all__:
@@ -55,7 +55,7 @@ def _recipe(name: str) -> Any:
 
 
 def _moved(name: str) -> Any:
-    """Return what has moved into a module, with a warning that names its new place."""
+    """Return an object that moved into a module, with a warning that names the module."""
     from turnout.moved import MOVED
 
     if name not in MOVED:

@@ -1,4 +1,4 @@
-"""What looks on while a run goes on: displays, trackers, early stopping."""
+"""Observe and stop runs: the base class of callbacks, early stopping, and calling a function after each round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from turnout.record.schema import CHOOSING, less_is_better
 
 
 class Callback:
-    """Watch a run; every method may be left as it is.
+    """Observe a run. Methods do nothing by default, so a subclass overrides those that it needs.
 
     Of several processes that run one experiment together, only process 0 calls its callbacks.
 
@@ -33,8 +33,8 @@ class Callback:
     def current_result(self) -> Any:
         """Return the run so far as a `Result`: its model, `state_dict`, models of clients, and tables.
 
-        It may be called in every method, and holds the model of the moment: the last completed round's. Nothing is
-        copied for callbacks that do not call it.
+        It may be called in every method. The model is that of the last completed round. Nothing is copied for callbacks
+        that do not call it.
 
         Example:
             >>> import turnout as to
@@ -59,7 +59,7 @@ class Callback:
         return self._result()
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
-        """Take note that a run begins, or goes on.
+        """Handle the start of a run, or of its continuation.
 
         Args:
             config: the whole configuration as plain values, as in ``config.json``.
@@ -67,23 +67,23 @@ class Callback:
         """
 
     def on_earlier(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take note of what was recorded before this run goes on, after `on_start`; not called where it begins.
+        """Handle the rounds that were recorded before a run is continued; called after `on_start`.
 
         Args:
             rows: of all rounds so far, as `on_round` gets them.
         """
 
     def on_round(self, row: Mapping[str, Any]) -> bool | None:
-        """Take note of a round; return True to end the run with it, as if it were the last.
+        """Handle a completed round; return True to end the run with it, as if it were the last.
 
-        A run that is to be saved and gone on with later is ended by raising `Interrupted`.
+        Raise `Interrupted` to save the run and continue it later.
 
         Args:
             row: what the round recorded: ``round``, counted from 1, and the columns of the table of rounds.
         """
 
     def on_work(self, what: str, done: int, total: int) -> None:
-        """Take note of how far work is that takes long within a round.
+        """Handle the progress of long work within a round.
 
         Args:
             what: e.g. ``"own models"``, which clients train by themselves to know what they require.
@@ -92,7 +92,7 @@ class Callback:
         """
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        """Take note that the run is over; called once after `on_start`, however it ends.
+        """Handle the end of a run; called once after `on_start`, however the run ends.
 
         Args:
             summary: ``status`` (``"finished"``, ``"stopped"`` by a callback, ``"interrupted"`` or ``"failed"``), how many
@@ -116,7 +116,7 @@ class AfterRound(Callback):
 
 
 class EarlyStopping(Callback):
-    """End a run once it is good enough, or no longer gets better.
+    """End a run once a metric reaches a target, or no longer improves.
 
     It counts evaluations, so a run that evaluates every 10 rounds has patience for ten times as many. A run that is resumed
     ends where it would have ended anyway.
@@ -187,7 +187,7 @@ class EarlyStopping(Callback):
 
 
 class Callbacks(Callback):
-    """Several callbacks as one, called in their order.
+    """Combine several callbacks into one, which calls them in their order.
 
     Raises:
         ConfigurationError: for what is no callback.
@@ -205,13 +205,13 @@ class Callbacks(Callback):
                 )
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
-        """Tell all."""
+        """Call every callback."""
         for callback in self._all:
             callback.on_start(config, folder)
 
     @contextmanager
     def attached(self, result: Callable[[], Any]) -> Iterator[None]:
-        """Give all of them the results of a run, by a function that takes its present state, while it goes on."""
+        """Let the callbacks read the present result of a run, by a function, within this context."""
         for callback in self._all:
             callback._result = result
         try:
@@ -222,24 +222,24 @@ class Callbacks(Callback):
 
     @property
     def look_back(self) -> bool:
-        """Whether one of them takes note of earlier rounds, which of a long run are many."""
+        """True if a callback handles earlier rounds, which are many in a long run."""
         return any(type(callback).on_earlier is not Callback.on_earlier for callback in self._all)
 
     def on_earlier(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Tell all."""
+        """Call every callback."""
         for callback in self._all:
             callback.on_earlier(rows)
 
     def on_round(self, row: Mapping[str, Any]) -> bool:
-        """Tell all; return whether one of them ends the run."""
-        return any([bool(callback.on_round(row)) for callback in self._all])  # noqa: C419 - all are told
+        """Call every callback; return whether one of them ends the run."""
+        return any([bool(callback.on_round(row)) for callback in self._all])  # noqa: C419 - every one is called
 
     def on_work(self, what: str, done: int, total: int) -> None:
-        """Tell all."""
+        """Call every callback."""
         for callback in self._all:
             callback.on_work(what, done, total)
 
     def on_end(self, summary: Mapping[str, Any]) -> None:
-        """Tell all."""
+        """Call every callback."""
         for callback in self._all:
             callback.on_end(summary)

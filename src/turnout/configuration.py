@@ -1,4 +1,4 @@
-"""The whole configuration of a run, frozen and checked."""
+"""Hold the whole configuration of a run, frozen and checked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from turnout.protocol.pace import Buffered, BufferedGroups, Pace, Rounds
 
 @dataclass(frozen=True, eq=False)
 class Configuration:
-    """All that determines a result, checked. Arguments and errors are those of `turnout.Experiment`, which can be run."""
+    """Everything that determines a result, checked. Arguments and errors are those of `turnout.Experiment`, which runs it."""
 
     data: FederatedData
     model: ModelSpec | nn.Module
@@ -92,7 +92,7 @@ class Configuration:
         return named(self.metrics, self.data.has_labels, self.data.num_classes is None)
 
     def sums_form(self) -> SumsForm:
-        """Return what clients of a server give where they judge a model by their own test examples."""
+        """Return the form of the sums that clients of a server send to evaluate a model on their own test examples."""
         algorithm, population = self.algorithm, self.population
         alone = (population.requirement or WarmUp()).solo(algorithm.local) is not None
         return SumsForm(
@@ -149,7 +149,7 @@ class Configuration:
             plan.check(self.rounds)
 
     def _check_kinds(self) -> None:
-        """Refuse what is of another kind than its field."""
+        """Refuse values of the wrong type."""
         kinds = {"data": FederatedData, "algorithm": Algorithm, "population": Population, "pace": Pace}
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
@@ -169,7 +169,7 @@ class Configuration:
             raise refuse("record_weights", given=self.record_weights, needed="True or False")
 
     def _choose_loss(self) -> None:
-        """Take the model's own loss where none was given, and make a function of a module."""
+        """Use the loss of the model specification by default, and wrap a loss module as a function."""
         if isinstance(self.model, ModelSpec) and self.model.loss is not None and self.loss is cross_entropy:
             object.__setattr__(self, "loss", self.model.loss)
         if isinstance(self.loss, nn.Module):
@@ -178,7 +178,7 @@ class Configuration:
             raise ConfigurationError(f"loss must be a function of (outputs, targets), got {self.loss!r}")
 
     def _check_without_labels(self) -> None:
-        """Refuse what is only about one class label for each example."""
+        """Refuse options that need one class label for each example."""
         numbers = f"the targets of {self.data.name} are {self.data.train.y.dtype} {list(self.data.train.y.shape)}"
         if self.label_groups is not None:
             raise ConfigurationError(f"label_groups: {numbers}, which are no class labels: leave it out")
@@ -200,7 +200,7 @@ class Configuration:
         return html_table(f"Experiment: {self.algorithm.name} on {self.data.name}", self._settings())
 
     def _settings(self) -> dict[str, str]:
-        """Return what determines the result, in short."""
+        """Return short texts of the settings that determine the result, by name."""
         model = type(self.model).__name__ if isinstance(self.model, nn.Module) else short(self.model)
         always = {"data": repr(self.data), "model": model, "algorithm": repr(self.algorithm)}
         others = {entry.name: short(getattr(self, entry.name)) for entry in fields(self) if entry.name not in always}
@@ -210,11 +210,11 @@ class Configuration:
 
     @property
     def everyone_available_takes_part(self) -> bool:
-        """Tell whether the rate of taking part is the rate of being available."""
+        """True if clients take part exactly when they are available."""
         return self.algorithm.selection.takes_all and self.population.opting is None
 
     def build_model(self) -> nn.Module:
-        """Return the model with its first parameters."""
+        """Return the model with its initial parameters."""
         if isinstance(self.model, nn.Module):
             self._check_normalisation(self.model)
             return self.model
@@ -224,7 +224,7 @@ class Configuration:
         return module.to(kind) if kind.is_floating_point else module
 
     def _check_normalisation(self, module: nn.Module) -> None:
-        """Refuse running statistics where a step is made of several minibatches, at models that nobody keeps."""
+        """Refuse running statistics where a local step evaluates the model at parameters that no client keeps."""
         if (reason := self.algorithm.local.refuses_batch_norm) is not None and any(
             isinstance(m, BATCH_NORMS) for m in module.modules()
         ):

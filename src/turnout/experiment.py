@@ -1,4 +1,4 @@
-"""An experiment: a configuration that can be run."""
+"""Run an experiment: train, evaluate, record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from turnout.simulation.simulation import Simulation
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Experiment(Configuration):
-    """All that determines a result: same experiment, same machine, same number of processes, same result, bit for bit.
+    """Everything that determines a result. The same experiment gives the same bits on the same machine and processes.
 
     Args:
         data: the clients and what they hold.
@@ -132,7 +132,7 @@ class Experiment(Configuration):
         return Result.of(simulation)
 
     def _warn_of_step_sizes(self) -> None:
-        """Hold the step sizes against the theorems, where these speak of the algorithm and L is known."""
+        """Warn of step sizes beyond the theorems, where these cover the algorithm and the smoothness L is known."""
         if self.algorithm.personal is None or not isinstance(self.model, ModelSpec):
             return
         smoothness = self.model.smoothness(self.data.train)
@@ -140,7 +140,7 @@ class Experiment(Configuration):
             warn_of_step_sizes(self.algorithm, self.data.num_clients, self.rounds, smoothness)
 
     def _open(self, folder: Path, simulation: Simulation, resume: bool) -> None:
-        """Take over an earlier run, or start a new folder."""
+        """Continue the run in a folder, or begin a new one."""
         if collectives.broadcast(checkpoint.exists(folder)):
             if not resume:
                 raise CheckpointError(

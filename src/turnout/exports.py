@@ -1,4 +1,4 @@
-"""All that ``import turnout`` offers, by where it is; `turnout` names it and loads it when it is first used."""
+"""Import every public object of `turnout`. The package imports this module when the first of them is used."""
 
 # ruff: noqa: F401, F403
 from turnout import data, models, pieces, privacy

@@ -146,7 +146,7 @@ def card(
 
 
 def _fairness(history: History) -> list[str]:
-    """Say how evenly clients are served, where that was recorded."""
+    """Return lines on the distribution of accuracy over clients, where it was recorded."""
     fairness = history.summary().get("fairness")
     if fairness is None:
         return []
@@ -158,14 +158,14 @@ def _fairness(history: History) -> list[str]:
 
 
 def _privacy(summary: Mapping[str, float]) -> list[str]:
-    """Say what differential privacy the run had."""
+    """Return lines on the differential privacy of the run."""
     if "epsilon" not in summary:
         return ["", "The run had no differential privacy."]
     return ["", f"The run had client-level differential privacy with epsilon {summary['epsilon']:.4g}."]
 
 
 def _loading(file: str, format: str) -> list[str]:
-    """Return code that loads the file."""
+    """Return lines of Markdown with code that loads the file."""
     if format == "onnx":
         code = ["import onnxruntime", "", f'session = onnxruntime.InferenceSession("{file}")']
         code += ['(output,) = session.run(None, {"input": x})  # x: a NumPy array [M, ...]']
@@ -177,14 +177,14 @@ def _loading(file: str, format: str) -> list[str]:
 
 
 def _data(data: Mapping[str, Any]) -> str | None:
-    """Say what was trained on."""
+    """Return a description of the training data."""
     if not data:
         return None
     return f"{data.get('name')}: {data.get('num_examples'):,} examples of {data.get('num_clients'):,} clients"
 
 
 def _kind(value: Any) -> str | None:
-    """Return the class of a described thing."""
+    """Return the class name in a description."""
     return value.get("kind") if isinstance(value, Mapping) else None if value is None else str(value)
 
 
@@ -200,7 +200,7 @@ def _needed(package: str) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the exporter's notes about operators of other packages, and deprecations within torch, from the user."""
+    """Silence the exporter's notes about operators of other packages, and deprecation warnings within torch."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Names that moved from `turnout` into modules, which work for one release with a warning."""
+"""Map names that moved from `turnout` into modules. The old names work for one release, with a warning."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ _MOVED = {
 MOVED = {name: (module, name) for module, names in _MOVED.items() for name in names.split()} | {
     f"Server{name}": ("server", name) for name in ("Adagrad", "Adam", "Amsgrad", "Momentum", "Sgd", "Yogi")
 }
-"""The module that has what was `turnout.NAME`, and its name there."""
+"""The module that holds what was `turnout.NAME`, and its name there, by the old name."""

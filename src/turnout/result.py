@@ -1,4 +1,4 @@
-"""What a run gives: the trained model, every client's own one, and the tables."""
+"""Hold the result of a run: the trained model, the models of clients, and the tables."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ CONFIG = "config.json"
 
 
 class Result:
-    """What a run gives.
+    """The result of a run: its model, the models of clients, and what was recorded.
 
     Args:
         history: everything that was recorded.
         trained: the numbers of the model.
-        build: makes a module of the model's making; None where the run trained one that is not at hand.
-        name: what pictures call it: that of the algorithm, or of the folder it was loaded from.
+        build: creates the module to load the parameters into; None for a run folder of a custom module.
+        name: label in figures: the name of the algorithm, or of the folder that it was loaded from.
         config: the experiment as plain values; None where it is not known.
         input_shape: of an example, as the model takes it; None where it is not known.
 
@@ -84,13 +84,13 @@ class Result:
         return html_table(f"Result of {self.name}", {"rounds": f"{self.history.last_round:,}"} | shown)
 
     def _judged(self) -> list[str]:
-        """By what the run is judged, in a few words; nothing where no round was evaluated."""
+        """Return the main score of the run as text; an empty list where no round was evaluated."""
         summary = self.summary()
         return [quality(name.replace("_", " "), summary[name], 1) for name in BY_IMPORTANCE if name in summary][:1]
 
     @classmethod
     def of(cls, simulation: Simulation) -> Result:
-        """Take what a simulation has come to."""
+        """Return the result of a simulation as it stands."""
         experiment = simulation.experiment
         return cls(
             simulation.history,
@@ -221,7 +221,7 @@ class Result:
         return plot({self.name: self}, what)
 
     def _with(self, client: int | None) -> nn.Module:
-        """Return a module with these numbers."""
+        """Return a module with the parameters of the shared model, or of a client's."""
         tensors = self.state_dict(client)
         if self._build is None:
             raise ConfigurationError(
@@ -232,7 +232,7 @@ class Result:
         if any(parameter.requires_grad and parameter.dtype != dtype for parameter in module.parameters()):
             module = module.to(dtype)
         add_offsets(module, self._trained.adapters, dtype)
-        ready_made = self._trained.spec is not None  # what is frozen of it is as it was
+        ready_made = self._trained.spec is not None  # its frozen tensors are those that were built
         extra = {
             name: value
             for name, value in module.state_dict().items()
@@ -272,7 +272,7 @@ def load(folder: str | Path, model: nn.Module | None = None) -> Result:
 
 
 def _build(spec: Mapping[str, Any] | None) -> Callable[[], nn.Module] | None:
-    """Return what makes a ready-made model, with parameters that are still to be loaded."""
+    """Return a function that builds a model by its specification, before its parameters are loaded."""
     if spec is None:
         return None
     made = models.model(spec["name"], **spec["options"])

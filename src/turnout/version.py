@@ -1,3 +1,3 @@
-"""Which version this is."""
+"""The version of the package."""
 
 __version__ = "0.1.0"

@@ -59,7 +59,7 @@ def check_deviation(name: str, value: float, *, zero: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Release:
-    """What the accountant has to know of how a run releases its sums.
+    """Describe to the accountant how a run releases its sums.
 
     Attributes:
         noise_multiplier: standard deviation of the noise over the length that updates are clipped to (z).
@@ -169,7 +169,7 @@ def rounds_within(release: Release, budget: float, delta: float, most: int) -> i
 
 @lru_cache(maxsize=4096)
 def _length(release: Release, rounds: int) -> float:
-    """How far one client with updates of length 1 moves the first `rounds` releases at most."""
+    """Return the sensitivity of the first `rounds` releases to one client with updates of length 1."""
     if release.coefficients is None:
         return math.sqrt(most_participations(rounds, release.separation, release.most))
     column = np.array(release.coefficients[:rounds])
@@ -191,7 +191,7 @@ def _moved_by_lost(release: Release, first: int, last: int) -> float:
 
 
 def _of_one(release: Release, multiplier: float, delta: float) -> float:
-    """Epsilon of all rounds as one mechanism with Gaussian noise, or with noise whose Renyi divergence is as large."""
+    """Return the epsilon of all rounds as one mechanism, with Gaussian or with discrete noise."""
     return (_concentrated if release.is_discrete else _gaussian)(multiplier, delta)
 
 

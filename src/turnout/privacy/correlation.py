@@ -22,7 +22,7 @@ from turnout.core.types import State
 
 @dataclass(frozen=True)
 class Correlation(Registered, ABC):
-    """Says how the noise of a round depends on that of earlier ones."""
+    """Define how the noise of a round depends on the noise of earlier rounds."""
 
     family = Family("correlation", "correlations", ("turnout.privacy",))
 
@@ -112,7 +112,7 @@ class BandedSquareRoot(Correlation, name="banded_square_root"):
             count("bands", self.bands)
 
     def _bands(self, rounds: int, separation: int) -> int:
-        """How many there are in so many rounds."""
+        """Return the number of bands of so many rounds."""
         return min(rounds, separation if self.bands is None else self.bands)
 
     def coefficients(

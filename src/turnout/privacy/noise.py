@@ -1,4 +1,4 @@
-"""The Gaussian noise of the server."""
+"""Draw the Gaussian noise of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an algorithm as a whole spends."""
+"""Account for the privacy of a whole algorithm."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Plan:
 
     @property
     def delta(self) -> float:
-        """With which epsilon is told."""
+        """The delta of epsilon."""
         return self.pieces[0].delta
 
     @property
     def budget(self) -> float | None:
-        """The epsilon not to be exceeded; None is none."""
+        """The largest epsilon that a run may reach; None is no limit."""
         return self.pieces[0].budget
 
     @property
@@ -41,22 +41,22 @@ class Plan:
 
     @property
     def is_searched(self) -> bool:
-        """Whether what the accountant has to know takes a search."""
+        """True if the correlation of noise is still to be searched."""
         return self.pieces[0].correlation.is_searched and self.searched is None
 
     @property
     def release(self) -> Release:
-        """What the accountant has to know of all noised sums together; it may take a search."""
+        """The description of all noised sums together for the accountant; it may take a search."""
         return _together(self.pieces, self.searched)
 
     @property
     def is_noised(self) -> bool:
-        """Whether there is noise; without any, nothing is claimed to be private."""
+        """True if there is noise; without any, no privacy is claimed."""
         return self.pieces[0].noise_multiplier > 0
 
     @property
     def sampling(self) -> str | None:
-        """By which sampling less is spent, ``"poisson"`` or ``"fixed_size"``; None without."""
+        """The sampling that amplifies privacy, ``"poisson"`` or ``"fixed_size"``; None without."""
         release = None if self.pieces[0].is_correlated else self.release
         return None if release is None or release.sampling_rate is None else release.sampling
 
@@ -69,13 +69,13 @@ class Plan:
         return at_most(self.release, rounds, self.delta, total, lost)
 
     def columns(self, rounds: int, total: int | None, lost: Windows = ()) -> dict[str, float]:
-        """Return what the table of rounds says: epsilon, and by which sampling it is smaller, with its rate, if by any."""
+        """Return the columns of the table of rounds: epsilon, and the rate of the sampling that was counted, if any."""
         rate = self.release.sampling_rate
         sampling = {} if rate is None else {f"{self.release.sampling}_rate": rate}
         return {"epsilon": self.spent(rounds, total, lost), **sampling}
 
     def exhausted(self, rounds: int, total: int | None, lost: Windows = ()) -> str | None:
-        """Say why there can be no further round within the budget, if there can be none."""
+        """Return why a further round would exceed the budget; None if it would not."""
         if self.budget is None or (next_one := self.spent(rounds + 1, total, lost)) <= self.budget:
             return None
         more = sum(last - first for first, last in lost)
@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def relation(self) -> str:
-        """Say in words which federations are neighbours, and what is counted."""
+        """The neighbouring relation in words, and the sampling that is counted."""
         rate = self.release.sampling_rate
         if rate is None:
             return "no sampling counted; one client has no data"

@@ -1,4 +1,4 @@
-"""How much one client can move what a matrix mechanism releases, and how far its noise moves the model."""
+"""Compute the sensitivity of a matrix mechanism to one client, and the error that its noise causes in prefix sums."""
 
 from __future__ import annotations
 

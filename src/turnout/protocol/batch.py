@@ -1,4 +1,4 @@
-"""Name what a server asks for and gets at a time: batches of tasks, single orders, and what became of a step."""
+"""Hold the records that a server and its driver exchange: batches of tasks, orders for one client, outcomes of steps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Batch:
 
 
 class Order(NamedTuple):
-    """What one client is told with a task, beside the model and what is `shared`.
+    """The part of a task that is meant for one client, beside the model and what is `shared`.
 
     Attributes:
         task: its number.
@@ -65,7 +65,7 @@ class Order(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """What became of a step.
+    """The outcome of a server step.
 
     Attributes:
         reports: what it used; who was drawn twice is in it twice.

@@ -1,4 +1,4 @@
-"""Whom the server asks next, among those who are there and idle."""
+"""Choose clients at random among those who are available and idle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCK = 256
 
 
 class Presence(Protocol):
-    """Who is there: an availability in virtual time, or the table of clients of a server."""
+    """Who is available: an availability in virtual time, or the table of clients of a server."""
 
     @property
     def num_clients(self) -> int:
@@ -28,11 +28,11 @@ class Presence(Protocol):
 
 
 class Choice:
-    """Uniformly random choices, without repeats, among the clients who are there and idle.
+    """Draw clients uniformly at random, without repeats, among those who are available and idle.
 
-    Clients are drawn from all N until enough are found, which costs the same however many there are. Where most are away
-    or at work this would take long; then all who are there are listed once, and the list is kept until `begin`, with those
-    who become idle added to it by `add`. The i-th random number of a run depends on the seed and on i alone.
+    Clients are drawn from all N until enough are found, which costs the same however large N is. Where most are away or at
+    work, this would take long: then everybody who is available is listed once, and the list is reused until `begin`; `add`
+    appends clients that become idle. The i-th random number of a run depends on the seed and on i alone.
 
     Args:
         availability: who is there.
@@ -65,7 +65,7 @@ class Choice:
             self._pooled = set()
 
     def add(self, clients: Sequence[int], *, surely_there: bool = True) -> None:
-        """Note clients who may have become idle."""
+        """Append clients that may have become idle to the list, if there is one."""
         if self._pool is None:
             return
         if not (surely_there or self.always or len(clients) == 0):
@@ -77,7 +77,7 @@ class Choice:
                 self._pooled.add(client)
 
     def of_these(self, clients: Sequence[int]) -> list[int]:
-        """Return those of `clients`, who are there, that are idle, in their order."""
+        """Return the idle ones of some available clients, in their order."""
         return list(filter(self._pace.idle, clients))
 
     def there(self, clients: np.ndarray) -> np.ndarray:
@@ -89,7 +89,7 @@ class Choice:
         return self.availability.available(clients, self.round)
 
     def choose(self, count: int, but: Iterable[int] = ()) -> list[int]:
-        """At most `count` clients who are there and idle, ascending, none of `but`; fewer only if there are no more."""
+        """Return `count` available, idle clients, ascending, none of `but`; fewer only if there are no more."""
         num_clients = self.availability.num_clients
         chosen = dict.fromkeys(but)
         count += len(chosen)
@@ -100,13 +100,13 @@ class Choice:
         return sorted(chosen.keys() - but) if but else sorted(chosen)
 
     def likely(self) -> list[int]:
-        """Return some of those who will be tried next, as far as that is known."""
+        """Return clients that will be tried next, as far as their numbers are drawn already."""
         if self._pool is not None or not (index := self._used % _BLOCK):
             return []
         return [int(number * self.availability.num_clients) for number in self._numbers[index:]]
 
     def _search(self, chosen: dict[int, None], count: int) -> None:
-        """Try clients of all N until `count` are found; gives up after N / 4."""
+        """Try clients of all N until `count` are chosen; give up after N / 4 tries."""
         num_clients, idle = self.availability.num_clients, self._pace.idle
         for _ in range(num_clients // 4):
             client = int(self._number() * num_clients)
@@ -116,7 +116,7 @@ class Choice:
                     return
 
     def _draw(self, chosen: dict[int, None], count: int) -> None:
-        """Draw from the list of those who are there and idle until `count` are found."""
+        """Draw from the list of available, idle clients until `count` are chosen."""
         if self._pool is None:
             there = self._everyone()
             there[np.array([*self._pace.engaged(), *chosen], dtype=np.int64)] = False
@@ -137,12 +137,12 @@ class Choice:
                 chosen[client] = None
 
     def _everyone(self) -> np.ndarray:
-        """Who is there, bool ``[N]``."""
+        """Return which clients are available, bool ``[N]``."""
         clients = np.arange(self.availability.num_clients)
         return np.ones(len(clients), dtype=bool) if self.always else self.availability.available(clients, self.round)
 
     def _number(self) -> float:
-        """Return the next uniform number."""
+        """Return the next uniform random number; a block of them is drawn at a time."""
         index = self._used % _BLOCK
         if index == 0 or not self._numbers:
             indices = np.arange(self._used - index, self._used - index + _BLOCK)
@@ -151,7 +151,7 @@ class Choice:
         return self._numbers[index]
 
     def _is_there(self) -> bool:
-        """Whether the client that the last number stands for is there; finds out for a block of numbers at once."""
+        """Return whether the client of the last number is available; a block of clients is asked for at a time."""
         there = self._there
         if there is None:
             clients = (np.array(self._numbers) * self.availability.num_clients).astype(np.int64)
@@ -159,12 +159,12 @@ class Choice:
         return there[(self._used - 1) % _BLOCK]
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that it carries, as int64 arrays."""
+        """Return the state as int64 arrays."""
         listed = self._pool is not None
         return {"used": np.array([self.round, self._used, listed]), "pool": np.array(self._pool or [], dtype=np.int64)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `state` gave."""
+        """Restore a state that `state` returned."""
         self.round, self._used, listed = state["used"].tolist()
         self._numbers, self._there = [], None
         self._pool = state["pool"].tolist() if listed else None

@@ -1,4 +1,4 @@
-"""Who is in the cohort of a round, or of one of its phases."""
+"""Choose the cohort of a round, or of one of its phases."""
 
 from __future__ import annotations
 

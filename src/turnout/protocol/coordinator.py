@@ -1,4 +1,4 @@
-"""A server without I/O, clock and data: pace, server step, and what it knows of its clients.
+"""Coordinate a federation without I/O, clock and data: pace, server step, and the state of the server.
 
 A simulation in virtual time and a server on a network drive the same object; decision 0008 says how.
 """
@@ -29,7 +29,7 @@ from turnout.protocol.tensors import as_arrays, as_tensors, report_as_tensors, r
 
 
 class Coordinator:
-    """The state of a server.
+    """A server without I/O: it schedules tasks, takes server steps, and holds the state between them.
 
     Args:
         algorithm: what it runs.
@@ -87,40 +87,40 @@ class Coordinator:
 
     @property
     def _mixes(self) -> bool:
-        """Whether reports of a step may be of several versions."""
+        """True if a step may use reports of several versions."""
         return self.scheduler.pace.mixes_versions
 
     @property
     def _repeats(self) -> bool:
-        """Whether the cohort has clients who count twice."""
+        """True if the cohort contains a client twice."""
         cohort = self.scheduler.cohort
         return not self._mixes and len(cohort) > 1 and bool((cohort[1:] == cohort[:-1]).any())
 
     @property
     def over(self) -> str | None:
-        """Why there is no further step, if there is none."""
+        """The reason why there is no further step; None if there may be one."""
         if self.rounds is not None and self.state.version >= self.rounds:
             return "the run is over"
         return self._exhausted()
 
     def _exhausted(self) -> str | None:
-        """Say why the next step would release more than the privacy budget allows, if it would."""
+        """Return why the next step would exceed the privacy budget; None if it would not."""
         plan = self.algorithm.privacy
         plan = None if plan is None or plan.budget is None else plan.of(self.state.slots["aggregation"])
         known = self.state.version, self.rounds, self.federation.lost_releases
         return None if plan is None else plan.exhausted(*known)
 
     def settle(self, searched: list[float]) -> None:
-        """Have the aggregation go on with what it searched for this run before."""
+        """Restore the correlation of noise that was searched when this run began."""
         slots = self.state.slots
         slots["aggregation"] = self.algorithm.aggregation.settled(slots["aggregation"], searched)
 
     def noise_of(self, secret: int | None, lost_releases: tuple[tuple[int, int], ...]) -> None:
-        """Make the noise of the next step of a secret, and count releases that were lost."""
+        """Derive the noise of the next step from a secret, and account for releases that were lost."""
         self.federation = replace(self.federation, secret=secret, lost_releases=lost_releases)
 
     def next(self, time: float) -> Told | None:
-        """Return the next thing to do, as `Scheduler.next`."""
+        """Return the next action, as `Scheduler.next`."""
         return self.scheduler.next(time)
 
     def batch(self, action: Step | Gather) -> Batch:
@@ -155,7 +155,7 @@ class Coordinator:
         return Batch(phase, self.state.version, zero - 1, clients, versions, zero, None, False)
 
     def task(self, batch: Batch, rows: np.ndarray | slice) -> Task:
-        """Return what the clients in some rows of a batch are given, where all of them are simulated at once."""
+        """Return the task of the clients in some rows of a batch, for a simulation that trains them together."""
         inputs = self.algorithm.per_client_inputs(batch.clients[rows], self.state, self.federation)
         if not self._mixes:
             version = -1 if batch.phase == "prepare" else batch.version
@@ -170,13 +170,13 @@ class Coordinator:
         return Task(params, batch.versions[rows], self.federation.seed, batch.phase, {}, inputs, again, present)
 
     def shared(self) -> State:
-        """Return what is broadcast beside the model, the same for all tasks until the next step."""
+        """Return the tensors that are broadcast beside the model; they are the same for all tasks until the next step."""
         if self._shared[0] is not self.state:
             self._shared = self.state, self.algorithm.shared(self.state)
         return self._shared[1]
 
     def orders(self, ask: Ask) -> list[Order]:
-        """Return what each client is told with its new task; to be called by a network before `next` is called again."""
+        """Return the orders of new tasks, one for each client; to be called before `next` is called again."""
         self._grow()
         inputs = self.algorithm.per_client_inputs(np.array(ask.clients, dtype=np.int64), self.state, self.federation)
         in_hand = self.scheduler.pace.in_hand() if self._mixes else []
@@ -190,7 +190,7 @@ class Coordinator:
         ]  # fmt: skip
 
     def _through(self, wanted: Choose, version: int) -> list[int]:
-        """Return whom to ask for an extra phase of this round, of all who completed the phase before."""
+        """Return the clients to ask for an extra phase, of all who completed the phase before."""
         clients, aggregation = wanted.first, self.algorithm.aggregation
         if wanted.phase == aggregation.phases[0]:
             self.attendances[wanted.group] = aggregation.attendance(self.federation.seed, wanted.group or version)
@@ -201,7 +201,7 @@ class Coordinator:
         return self.attendances[wanted.group].ask(wanted.phase, clients)
 
     def no_reports(self) -> Report:
-        """Return the reports of nobody."""
+        """Return an empty report."""
         none, params = np.zeros(0, dtype=np.int64), self.state.params
         return Report(none, none, none, none, params.new_zeros((0, len(params))))
 
@@ -255,7 +255,7 @@ class Coordinator:
         return Stepped(reports, info, before.version, prepared)
 
     def _in_time(self, reports: Report) -> tuple[Report, Info]:
-        """Return the reports of clients who may take part already, and how many others there were, if anyone asks."""
+        """Return the reports of clients that may take part again, and how many others there were, if there is a limit."""
         if self._took_part.limit is None:
             return reports, {}
         version = self.state.version
@@ -264,11 +264,11 @@ class Coordinator:
         return in_time, {"num_too_early": int((~may).sum())}
 
     def _counted(self, reports: Report) -> Report:
-        """Return the reports, twice of whom the cohort has twice."""
+        """Return the reports, with two rows for a client that the cohort contains twice."""
         return with_repeats(reports, self.scheduler.cohort) if self._repeats else reports
 
     def _complete(self, reports: Report) -> Report:
-        """Return the reports with what was measured before, and how far the models are behind that they were trained from."""
+        """Return the reports with earlier measurements, and with the offsets of the models that they were trained from."""
         if self.measured is not None:
             reports = replace(reports, measured=self.measured)
         stale = reports.version != self.state.version
@@ -279,7 +279,7 @@ class Coordinator:
         return replace(reports, model_offset=behind[to_device(rows, behind.device)])
 
     def _note(self, batch: Batch, reports: Report, info: Info) -> None:
-        """Write down who contributed what."""
+        """Record the contributions of clients."""
         if batch.repeat_index is not None:
             self._trained.note(batch.clients, batch.versions, batch.repeat_index)
         if self.influence is None:
@@ -299,7 +299,7 @@ class Coordinator:
         return self._enrolled - 1
 
     def _grow(self) -> None:
-        """Give all who have enrolled their rows."""
+        """Extend the state to all clients that have enrolled."""
         before, more = self.federation, self._enrolled - self.federation.num_clients
         if not more:
             return
@@ -312,7 +312,7 @@ class Coordinator:
             self.influence.grow(more)
 
     def state_groups(self) -> dict[str, State]:
-        """Return all that it carries, in groups of tensors; to be called when `next` has nothing to do, or after `step`."""
+        """Return the whole state in groups of tensors; to be called when `next` has nothing to do, or after `step`."""
         groups = {f"server.{slot}": state for slot, state in self.state.slots.items()}
         groups |= {f"schedule.{name}": as_tensors(arrays) for name, arrays in self.scheduler.state().items()}
         facts = {"versions": np.array(list(self.models)[:-1], dtype=np.int64), "enrolled": np.array(self._enrolled)}
@@ -330,7 +330,7 @@ class Coordinator:
         return all_groups if self.measured is None else all_groups | {"measured": report_as_tensors(self.measured)}
 
     def restore(self, group: Callable[[str], State]) -> None:
-        """Take over what `state_groups` gave, one group by its name, in place of starting the scheduler."""
+        """Restore the state that `state_groups` returned, one group by its name, in place of starting the scheduler."""
         arrays = as_arrays(group("coordinator"))
         self._enrolled = int(arrays.get("clients", arrays["enrolled"]))
         self._grow()

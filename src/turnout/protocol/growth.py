@@ -1,4 +1,4 @@
-"""The server's state of more clients than before."""
+"""Extend the state of a server to clients that have enrolled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from turnout.pieces.base.algorithm import Algorithm
 
 
 def grown(algorithm: Algorithm, state: ServerState, before: Federation, after: Federation) -> ServerState:
-    """Return the state with rows for clients who have enrolled since: their own say is that of a client never seen.
+    """Return the state with rows for newly enrolled clients, which are those of clients that never took part.
 
     What all N clients keep in the mean is that of N clients afterwards, of whom the new ones keep zero.
 

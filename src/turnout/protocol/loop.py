@@ -1,8 +1,8 @@
-"""Carry out what a pace wants: the one loop over its actions, for a simulation in virtual time and a server on a network.
+"""Carry out the actions of a pace: one loop for a simulation in virtual time and for a server on a network.
 
 `carry_out` does what needs no model: it asks, drops and sets timers until a server step, or the end of a phase before one, is
-due. `use` does what needs one: it gets the reports and gives them to the coordinator. A driver says how: `Timing` when tasks
-begin and end, `Clients` what comes of them.
+due. `use` does what needs one: it gets the reports and passes them to the coordinator. A driver implements `Timing`, which
+begins and ends tasks, and `Clients`, which returns their reports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from turnout.protocol.scheduler import Told
 
 
 class Source(Protocol):
-    """Where actions come from: a `Coordinator`, or a `Scheduler` alone where nothing is trained."""
+    """The source of actions: a `Coordinator`, or a `Scheduler` alone where nothing is trained."""
 
     def next(self, time: float) -> Told | None:
         """Return the next action; None if there is none until something happens."""
@@ -40,7 +40,7 @@ class Timing(Protocol):
 
 
 class Clients(Protocol):
-    """What comes of the tasks of clients."""
+    """The reports of clients."""
 
     def reports_of(self, coordinator: Coordinator, batch: Batch) -> Report:
         """Return the reports of a batch, in its order; of a phase after training, those of nobody."""
@@ -58,11 +58,11 @@ class Clients(Protocol):
 
 
 class Driver(Timing, Clients, Protocol):
-    """Both in one object."""
+    """An object that implements both protocols."""
 
 
 def carry_out(source: Source, timing: Timing, time: float) -> Step | Gather | None:
-    """Carry out the actions of this moment up to the next one that needs a model, and return that one.
+    """Carry out actions up to the next one that needs a model, and return that one.
 
     Args:
         source: of the actions.
@@ -88,7 +88,7 @@ def carry_out(source: Source, timing: Timing, time: float) -> Step | Gather | No
 def use(
     coordinator: Coordinator, clients: Clients, action: Step | Gather, timing: Timing | None = None
 ) -> Stepped | None:
-    """Give the coordinator the reports of an action.
+    """Pass the reports of an action to the coordinator.
 
     Args:
         coordinator: the server.

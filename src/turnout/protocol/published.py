@@ -1,4 +1,4 @@
-"""Choose which figures a run with differential privacy writes down: those that epsilon covers, and those of public facts."""
+"""Select the figures that a run with differential privacy records: those that epsilon covers, and public facts."""
 
 from __future__ import annotations
 

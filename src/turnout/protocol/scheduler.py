@@ -1,4 +1,4 @@
-"""Whom a pace asks: its questions are answered by a selection, and what is left are the actions of a driver."""
+"""Answer the questions of a pace by a selection, and pass its other actions on to the driver."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from turnout.protocol.pace import (
 )
 
 Told = Ask | Gather | Step | Drop | Ignore | SetTimer
-"""What a driver is told to do: all actions of a pace but its questions."""
+"""The actions of a driver: all those of a pace but its questions."""
 
 
 class Scheduler:
-    """A pace whose questions are answered.
+    """Drive a pace: choose the clients that it asks for, and queue its other actions.
 
     A driver says what happened, by the methods that the pace has for it, and then takes from `next` what is to be done, one
     action after the other until there is none. What needs a model (`Gather`, `Step`) is to be carried out before the next
@@ -115,7 +115,7 @@ class Scheduler:
             return action
 
     def _answer(self, time: float, wanted: Choose) -> None:
-        """Choose."""
+        """Answer a question of the pace by choosing clients."""
         if wanted.phase not in PHASES:
             self._todo.extend(self.pace.chosen(time, self._of_those(wanted), wanted.group))
             return
@@ -125,7 +125,7 @@ class Scheduler:
             repeats = len(self.cohort) > 1 and bool((self.cohort[1:] == self.cohort[:-1]).any())
             clients = np.unique(self.cohort).tolist() if repeats else list(map(int, cohort))
         else:
-            clients = self._some(wanted.most, wanted.first)
+            clients = self._single_clients(wanted.most, wanted.first)
             if len(clients) < wanted.least:
                 self._free(clients)
                 clients = []
@@ -133,23 +133,23 @@ class Scheduler:
             self._todo.extend(self.pace.chosen(time, clients))
 
     def _of_those(self, wanted: Choose) -> list[int]:
-        """Return whom to ask for an extra phase: nobody, or those who are still there."""
+        """Return the clients to ask for an extra phase: those of the phase before that are still available, or nobody."""
         clients = np.array(self.through(wanted, self.pace.version), dtype=np.int64)
         return clients.tolist() if self._choice is None else clients[self._choice.here(clients)].tolist()
 
-    def _some(self, most: int, first: Sequence[int]) -> list[int]:
-        """Choose at most so many, these first."""
+    def _single_clients(self, most: int, first: Sequence[int]) -> list[int]:
+        """Choose at most `most` clients; those in `first` come first."""
         assert self._choice is not None
         clients = self._choice.of_these(first[:most])
         return clients + self._choice.choose(most - len(clients), but=clients) if len(clients) < most else clients
 
     def _free(self, clients: Sequence[int], surely_there: bool = True) -> None:
-        """Note that these clients may have become idle."""
+        """Tell the choice that clients may have become idle."""
         if self._choice is not None:
             self._choice.add(clients, surely_there=surely_there)
 
     def state(self) -> dict[str, dict[str, np.ndarray]]:
-        """All that it carries while nothing is to be done but to answer the last question, as arrays in groups."""
+        """Return the state as arrays in groups; to be called while at most the last question is unanswered."""
         wanted = [action for action in self._todo if isinstance(action, Choose)][-1:]
         counts = [(-1 if choose.most is None else choose.most, choose.factor) for choose in wanted]
         facts = {

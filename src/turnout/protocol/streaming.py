@@ -1,4 +1,4 @@
-"""Reports whose updates are summed as they come in, for algorithms whose weights need scalars alone."""
+"""Sum updates as reports arrive, for algorithms whose weights depend on scalars alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from turnout.pieces.base.algorithm import Algorithm
 
 
 class ReportBuffer:
-    """Takes the reports of a step a few at a time, and keeps them."""
+    """Collect the reports of a step a few at a time."""
 
     def __init__(self) -> None:
         self._parts: list[Report] = []
@@ -32,7 +32,7 @@ class ReportBuffer:
 
 
 class StreamingSum(ReportBuffer):
-    """Takes the reports of a step a few at a time, and keeps of their vectors nothing but sums.
+    """Collect the reports of a step a few at a time, and sum their vectors at once.
 
     Weights are known up to one number, which the rest of the reports decides (`Weighting.factors`), so updates are summed
     with those factors, and the sum is multiplied by that number in the end. What is only ever summed (``extra``) has the
@@ -93,7 +93,7 @@ class StreamingSum(ReportBuffer):
         super().add(replace(report, delta=report.delta.new_zeros((len(report), 0)), extra=nothing))
 
     def _summand(self, factors: torch.Tensor, report: Report) -> torch.Tensor | None:
-        """Return what clients add to the sum, where that is not their weighted update."""
+        """Return the vectors that clients add to the sum, where these are not their weighted updates."""
         return self._algorithm.aggregation.summand(factors, report, self._federation.seed)
 
     def _of(self, report: Report) -> torch.Tensor:

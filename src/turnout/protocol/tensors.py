@@ -1,4 +1,4 @@
-"""States as arrays, which need no torch, and as tensors, which checkpoints hold."""
+"""Convert states between arrays, which the protocol computes with, and tensors, which checkpoints hold."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def report_as_tensors(report: Report) -> State:
 
 
 def report_of_tensors(state: State, device: torch.device) -> Report:
-    """Return what `report_as_tensors` was made of: reports of clients who measured."""
+    """Return the reports of measurements that `report_as_tensors` converted."""
     client, version, num_examples, num_steps = (state[name].cpu().numpy() for name in _NUMBERS)
     seen = {name.removeprefix("seen."): value.to(device) for name, value in state.items() if name.startswith("seen.")}
     nothing = torch.zeros((len(client), 0), device=device)

@@ -1,4 +1,4 @@
-"""Note what a run ran on and how it was started, for its folder."""
+"""Describe the environment of a run and how it was started, for its folder."""
 
 from __future__ import annotations
 

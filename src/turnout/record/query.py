@@ -217,7 +217,7 @@ class History:
         return schema_of(ROUND_COLUMNS, names)
 
     def _filled(self, table: pa.Table) -> pa.Table:
-        """Return some rounds with the figures of evaluations where they have none."""
+        """Return a table of rounds, with the figures of evaluations by clients where it has none."""
         rounds, figures = table["round"].to_pylist(), self.evaluations.by_round
         if not any(number in figures for number in rounds):
             return table

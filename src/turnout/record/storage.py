@@ -181,7 +181,7 @@ def json_writer(value: Any) -> Write:
 
 @contextmanager
 def locked(folder: Path, patience: float = 0.0) -> Iterator[bool]:
-    """Keep all other processes out of a folder, and clear what a killed process has left half written.
+    """Lock a folder against other processes, and remove files that a killed process has left half written.
 
     The system releases the lock when the process ends, however it ends. The same thread may lock a folder again. A folder
     that is empty at the end is removed if it was created here.
@@ -307,7 +307,7 @@ def _list_digests(folder: Path, digests: Mapping[str, list[str]]) -> None:
 
 
 def _write(part: Path, write: Write) -> None:
-    """Have a file written, with the permissions that new files have here, and on the disk."""
+    """Write a file with the permissions of new files, and bring it to the disk."""
     part.touch()
     mode = part.stat().st_mode
     write(part)
@@ -316,7 +316,7 @@ def _write(part: Path, write: Write) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Remove what was being written when a process was killed."""
+    """Remove files that were being written when a process was killed."""
     shutil.rmtree(folder / _PARTS, ignore_errors=True)
     for pattern in (".tmp*", ".*.part"):
         for left in folder.glob(pattern):
@@ -325,7 +325,7 @@ def _clear(folder: Path) -> None:
 
 @contextmanager
 def _refused(paths: Any) -> Iterator[None]:
-    """Say of an error of the system which files cannot be written."""
+    """Name the files that cannot be written in place of an error of the system."""
     try:
         yield
     except OSError as error:

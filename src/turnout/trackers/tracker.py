@@ -1,4 +1,4 @@
-"""What trackers share: plain settings, numbers by round, and the identity of a run that is gone on with."""
+"""Define the base class of trackers, which hand on plain settings, numbers by round, and the identity of a run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Tracker(Registered, Callback):
         return f"{self.package or type(self).__name__.lower()}.json"
 
     def _known(self) -> str | None:
-        """Return what identifies the run that the folder's is, if it has been tracked before."""
+        """Return the identity of the run in the folder, if it has been tracked before."""
         if self._folder is None or not (self._folder / self._file).exists():
             return None
         note = storage.read_json(self._folder / self._file, instead="delete it to track the run as a new one")
@@ -108,5 +108,5 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def _is_number(name: str, value: Any) -> bool:
-    """Whether it is a figure to be tracked."""
+    """Return whether a value is a figure to be tracked."""
     return name != "round" and isinstance(value, int | float) and not isinstance(value, bool)

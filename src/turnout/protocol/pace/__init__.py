@@ -1,4 +1,4 @@
-"""When the server asks whom, and when it steps: state machines without I/O, clock and numerics."""
+"""Decide when the server asks whom and when it steps: state machines without I/O, clock and numerics."""
 
 from turnout.protocol.pace.actions import (
     PHASES,

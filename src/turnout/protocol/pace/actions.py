@@ -1,4 +1,4 @@
-"""What a pace tells its driver to do, and why a task can end without being used."""
+"""Define the actions that a pace returns to its driver, and why a task can end without being used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PHASES: tuple[Phase, ...] = ("prepare", "measure", "train")
 
 
 class Course(Protocol):
-    """What a round asks clients for; an algorithm says it of its rounds."""
+    """The phases of a round; an algorithm declares those of its rounds."""
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -36,7 +36,7 @@ class Course(Protocol):
 
     @property
     def continues(self) -> bool:
-        """Whether a client trains from the model of the last step that it took part in."""
+        """True if a client trains from the model of the last step that it took part in."""
         ...
 
 

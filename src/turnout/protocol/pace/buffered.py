@@ -137,7 +137,7 @@ class BoundBuffered(BoundPace):
         return self._refill()
 
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
-        """Ask them with the present version; nobody is an answer too."""
+        """Ask the clients, of whom there may be none, to train from the present version."""
         del time, group
         if len(clients) > self.num_free:
             raise refuse("clients", given=len(clients), needed=f"at most {self.num_free}, the places that are free")
@@ -170,18 +170,18 @@ class BoundBuffered(BoundPace):
         return self._refill(clients)
 
     def expired(self, time: float, timer: int) -> list[Action]:
-        """Nothing: there are no timers."""
+        """Do nothing: there are no timers."""
         del time, timer
         return []
 
     def grow(self, num_clients: int) -> None:
-        """Have everybody work at a time, if everybody did."""
+        """Let everybody work at a time, if everybody did."""
         self.num_clients = num_clients
         if self.options.concurrency is None:
             self.concurrency = num_clients
 
     def idle(self, client: int) -> bool:
-        """Whether a client neither works nor waits."""
+        """Return whether a client neither works nor waits."""
         return client not in self.open.of and client not in self.waiting
 
     def ignores(self, client: int, comes: bool) -> bool:
@@ -189,7 +189,7 @@ class BoundBuffered(BoundPace):
         return self.num_free <= 0 if comes else self.idle(client)
 
     def engaged(self) -> list[int]:
-        """Everyone who works or waits."""
+        """Return the clients that work or wait."""
         return [*self.open.of, *self.waiting]
 
     def versions(self) -> set[int]:
@@ -201,24 +201,24 @@ class BoundBuffered(BoundPace):
         return list(self._buffer)
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that it carries, as int64 arrays."""
+        """Return the state as int64 arrays."""
         buffered = np.array(self._buffer, dtype=np.int64).reshape(-1, 3)
         waiting = np.array(list(self.waiting), dtype=np.int64)
         return self.open.state() | {"version": np.array(self.version), "buffer": buffered, "waiting": waiting}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `state` gave."""
+        """Restore a state that `state` returned."""
         self.open.restore(state)
         self.version = int(state["version"])
         self._buffer = [(task, client, version) for task, client, version in state["buffer"].tolist()]
         self.waiting = dict.fromkeys(state["waiting"].tolist())
 
     def _gathers(self) -> bool:
-        """Whether the next step is the first one and has a report of everyone."""
+        """Return whether the next step is the first one and needs a report of everyone."""
         return self.options.starts_with_all and self.version == 0
 
     def _full(self) -> bool:
-        """Whether there is all that a step needs."""
+        """Return whether the buffer holds all that a step needs."""
         if self._gathers():
             return len({client for _, client, _ in self._buffer}) == self.num_clients
         return len(self._buffer) == self.options.buffer_size

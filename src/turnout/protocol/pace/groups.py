@@ -174,7 +174,7 @@ class BoundGroups(PhasedPace):
         return [] if group is None or not group.is_running or timer != self._timer(group) else self._close(group)
 
     def idle(self, client: int) -> bool:
-        """Whether a client is in no group."""
+        """Return whether a client is in no group."""
         return client not in self._of
 
     def ignores(self, client: int, comes: bool) -> bool:
@@ -182,7 +182,7 @@ class BoundGroups(PhasedPace):
         return not self._may_begin if comes else self.idle(client)
 
     def engaged(self) -> list[int]:
-        """Everyone who is in a group."""
+        """Return the clients that are in a group."""
         return list(self._of)
 
     def versions(self) -> set[int]:
@@ -240,7 +240,7 @@ class BoundGroups(PhasedPace):
         return [step, *self._refill()]
 
     def _leave(self, group: Round) -> None:
-        """Have the clients of a group idle, those who dropped out of it before too."""
+        """Make the clients of a group idle, also those that dropped out of it before."""
         for client in group.members:
             del self._of[client]
         self._idle += group.members
@@ -256,7 +256,7 @@ class BoundGroups(PhasedPace):
 
     @property
     def _may_begin(self) -> bool:
-        """Whether there may be a further group at work."""
+        """True if a further group may begin."""
         return self.options.concurrency is None or len(self.active) < self.options.concurrency
 
     def _freed(self, time: float, clients: Sequence[int]) -> list[Action]:
@@ -268,7 +268,7 @@ class BoundGroups(PhasedPace):
         return []
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that it carries, as int64 arrays."""
+        """Return the state as int64 arrays."""
         groups = [*self.active.values(), *self.buffer]
         facts = [
             (group.number, group.version, self.phases.index(group.phase), group.is_running, group.number in self.active)
@@ -289,7 +289,7 @@ class BoundGroups(PhasedPace):
         }
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `state` gave."""
+        """Restore a state that `state` returned."""
         self.open.restore(state)
         self.version, self._begun = state["version"].tolist()
         self.active, self.buffer, self._of = {}, [], {}

@@ -1,4 +1,4 @@
-"""When the server asks whom and when it steps: the two base classes of a pace, its options and its state machine.
+"""Define the base classes of a pace: its options, and the state machine that says when to ask whom and when to step.
 
 A pace is a protocol without I/O, without numerics and without a clock. A driver tells it what happened, and when, by
 calling one of its methods; what comes back is a list of `Action` to be carried out in that order, before anything else is
@@ -60,7 +60,7 @@ class BoundPace(ABC):
     """The phases after training."""
 
     mixes_versions: bool = True
-    """Whether a step may use reports of several versions."""
+    """True if a step may use reports of several versions."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -90,14 +90,14 @@ class BoundPace(ABC):
         return [Drop([task], [client], "died"), *self._freed(time, [client])]
 
     def left(self, time: float, clients: Sequence[int]) -> list[Action]:
-        """Clients went away, at work or not; nothing more will come from them until they have joined again."""
+        """Note that clients went away, at work or not; they send nothing until they have joined again."""
         tasks, working = self.open.end_of(clients)
         dropped: list[Action] = [Drop(tasks, working, "left")] if tasks else []
         return dropped + self._gone(time, clients, working)
 
     @abstractmethod
     def joined(self, time: float, clients: Sequence[int] = ()) -> list[Action]:
-        """Clients came, these first of all (a driver need not know who)."""
+        """Note that clients came. `clients` have the first claim to tasks; a driver need not know who came."""
 
     @abstractmethod
     def expired(self, time: float, timer: int) -> list[Action]:
@@ -142,15 +142,15 @@ class BoundPace(ABC):
 
     @abstractmethod
     def idle(self, client: int) -> bool:
-        """Whether a client may be chosen, as far as the pace is concerned."""
+        """Return whether a client may be chosen, as far as the pace is concerned."""
 
     @abstractmethod
     def ignores(self, client: int, comes: bool) -> bool:
-        """Whether `joined` or `left` with this client would have nothing follow, until something else happens."""
+        """Return whether `joined` or `left` with this client would change nothing, until something else happens."""
 
     @abstractmethod
     def engaged(self) -> list[int]:
-        """Everyone who is not `idle`."""
+        """Return the clients that are not `idle`."""
 
     @abstractmethod
     def versions(self) -> set[int]:
@@ -162,7 +162,7 @@ class BoundPace(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, np.ndarray]:
-        """All that it carries, as int64 arrays."""
+        """Return the state as int64 arrays."""
 
     @abstractmethod
     def restore(self, state: dict[str, np.ndarray]) -> None:

@@ -85,12 +85,12 @@ class BoundRounds(PhasedPace):
         return self._round.is_running
 
     def start(self, time: float) -> list[Action]:
-        """Ask for those of the first phase."""
+        """Ask for the clients of the first phase."""
         del time
         return [self._choose()]
 
     def chosen(self, time: float, clients: Sequence[int], group: int = 0) -> list[Action]:
-        """Ask them. Without anybody the round is empty; it ends at its deadline, or at once if there is none."""
+        """Ask the clients. Without any, the round is empty and ends at its deadline, or at once if there is none."""
         del group
         if self.running:
             raise ConfigurationError(f"round {self.version} is running: choose a cohort when it is over")
@@ -112,7 +112,7 @@ class BoundRounds(PhasedPace):
         return {self._closed}
 
     def reported(self, time: float, client: int, task: int, version: int) -> list[Action]:
-        """Keep the report, or drop it; step if that were enough, or if it was the last one."""
+        """Keep or drop the report; close the phase if enough have reported, or if nobody is at work any more."""
         del time
         if (reason := self.open.why_not(task, client)) is not None:
             return [Ignore(task, client, reason)]
@@ -122,7 +122,7 @@ class BoundRounds(PhasedPace):
         return self._close_if_done()
 
     def all_reported(self, time: float) -> list[Action]:
-        """Keep the reports of all who are at work, in one go, as if they had arrived at once."""
+        """Take the reports of all who are at work, as if they had arrived at once."""
         del time
         self._round.reports += zip(*self.open.end_all(), strict=True)
         return self._close_if_done()
@@ -138,7 +138,7 @@ class BoundRounds(PhasedPace):
         return self._close(self._round) if self.running and timer == self._closed else []
 
     def grow(self, num_clients: int) -> None:
-        """Have new clients begin with the present model."""
+        """Let new clients begin with the present model."""
         if self.kept is not None:
             self.kept += [self.version] * (num_clients - len(self.kept))
 
@@ -164,7 +164,7 @@ class BoundRounds(PhasedPace):
         return [(task, client, version) for task, client in self._round.trained or self._round.reports]
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return all that it carries, as int64 arrays."""
+        """Return the state as int64 arrays."""
         phase = self.phases.index(self._round.phase)
         facts = np.array([self.version, self.running, self._needed, phase, self._closed])
         kept = {} if self.kept is None else {"kept": np.array(self.kept, dtype=np.int64)}
@@ -172,7 +172,7 @@ class BoundRounds(PhasedPace):
         return self.open.state() | kept | trained | {"round": facts, "reports": _rows(self._round.reports)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `state` returned."""
+        """Restore a state that `state` returned."""
         self.open.restore(state)
         self.version, running, self._needed, phase, self._closed = state["round"].tolist()
         reports, trained = (

@@ -1,4 +1,4 @@
-"""The tasks that are out with clients: who works on what, from which version."""
+"""Track open tasks: who works on which, and from which version."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class OpenTasks:
         return ConfigurationError(f"client {client} is at work on task {of[client]}: choose one that is idle")
 
     def why_not(self, task: int, client: int) -> Literal["ended", "unknown"] | None:
-        """Why this client has no such open task; None if it has."""
+        """Return why a client has no such open task; None if it has."""
         if task in self._open:
             return None if self._open[task][0] == client else "unknown"
         return "ended" if 0 <= task < self.asked else "unknown"
 
     def end(self, task: int) -> int:
-        """Close a task; returns the version it was asked to train from."""
+        """Close a task; return the version that it trains from."""
         client, version = self._open.pop(task)
         del self.of[client]
         self._number[version] -= 1
@@ -69,7 +69,7 @@ class OpenTasks:
         return version
 
     def end_all(self) -> tuple[list[int], list[int]]:
-        """Close all tasks; tasks and clients, in the order in which they were asked."""
+        """Close all tasks; return tasks and clients, in the order in which they were asked."""
         tasks, clients = list(self._open), [client for client, _ in self._open.values()]
         self._open.clear()
         self.of.clear()
@@ -77,7 +77,7 @@ class OpenTasks:
         return tasks, clients
 
     def end_of(self, clients: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Close the tasks of those of `clients` who have one; tasks and clients."""
+        """Close the tasks of some clients; return the tasks, and the clients that had one."""
         working = [client for client in clients if client in self.of]
         tasks = [self.of[client] for client in working]
         for task in tasks:
@@ -89,12 +89,12 @@ class OpenTasks:
         return set(self._number)
 
     def state(self) -> dict[str, np.ndarray]:
-        """All of it as int64 arrays."""
+        """Return the state as int64 arrays."""
         rows = [(task, client, version) for task, (client, version) in self._open.items()]
         return {"asked": np.array(self.asked), "open": np.array(rows, dtype=np.int64).reshape(-1, 3)}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Take over what `state` gave."""
+        """Restore a state that `state` returned."""
         self.asked = int(state["asked"])
         self._open = {task: (client, version) for task, client, version in state["open"].tolist()}
         self.of = {client: task for task, (client, _) in self._open.items()}
