@@ -26,6 +26,7 @@ from turnout.cli.settings import Settings
 from turnout.comparison import RunsFailed, Stopped, Update, compare, is_finished, load_record, load_records, processes
 from turnout.comparison.checks import check_experiments, columns_of
 from turnout.comparison.display import display
+from turnout.comparison.sharing import Worker
 from turnout.core.checks import CheckpointError, ConfigurationError, DataError
 from turnout.experiment import Experiment
 from turnout.record import checkpoint
@@ -346,3 +347,48 @@ def test_where_there_is_no_terminal_a_line_tells_of_each_run() -> None:
     with display(1, True, console) as tell:
         tell(Update("a", 0, "done", done=9, rounds=9, note="test accuracy 50.0%"))
     assert "a, seed 0: done, test accuracy 50.0%" in console.export_text()
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with two GPUs, as far as one can tell without using them."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("gpus")
+@pytest.mark.parametrize(("jobs", "processes"), [(None, 2), (5, 5), (1, 1)])
+def test_processes_share_gpus(
+    jobs: int | None, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many processes as GPUs by default, and each GPU has as many processes as any other, or one more or less."""
+    module, devices = import_module("turnout.comparison.processes"), list[str]()
+
+    class Process:
+        def __init__(self, *given: Any) -> None:
+            self.connection, device = object(), given[-1]
+            self.device = device
+            devices.append(device)
+            assert len(devices) <= processes, "a process goes on with other runs"
+
+        def goes_on(self, worker: Worker) -> bool:
+            worker.leave()
+            return False
+
+        def close(self) -> None:
+            return
+
+    monkeypatch.setattr(module, "_Process", Process)
+    monkeypatch.setattr(module, "wait", lambda connections, **_: connections)
+    monkeypatch.setattr(import_module("turnout.comparison.compare"), "in_sequence", lambda *_: devices.append("cuda"))
+    with pytest.raises(Stopped):
+        compare({"a": make()}, 8, tmp_path, jobs=jobs, devices=("cuda:0", "cuda:1"))
+    assert devices == {2: ["cuda:0", "cuda:1"], 5: ["cuda:0", "cuda:1"] * 2 + ["cuda:0"], 1: ["cuda"]}[processes]
+
+
+def test_gpus_that_are_not_there_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ConfigurationError, match="devices: got 'cuda:2', needed one of cuda:0, cuda:1"):
+        compare({"a": make()}, 8, tmp_path, devices=("cuda:0", "cuda:2"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(ConfigurationError, match="devices: got 'cuda:0', needed a GPU, of which this machine has none"):
+        compare({"a": make()}, 8, tmp_path, devices=("cuda:0",))

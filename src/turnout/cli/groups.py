@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from turnout.cli.command import argument, option, options, switch
 from turnout.cli.completion import names_of
 
 if TYPE_CHECKING:
     from turnout.cli.settings import Settings
+    from turnout.comparison.run import Resources
     from turnout.deployment.client.join import Connection
 
 SETTINGS, OUTCOME, SEARCH = "Settings", "Outcome", "Search"
@@ -75,7 +76,23 @@ class AvailabilityOption:
 class DeviceOption:
     """The option that says where to compute."""
 
+    several_devices: ClassVar[bool] = False
+
     device: str | None = option("cpu, cuda, cuda:1, ...", "NAME", panel=SETTINGS)
+
+    def device_of_runs(self) -> str | None:
+        """Return the device that experiments name: of several GPUs, ``"cuda"``, which each process takes for its own.
+
+        Raises:
+            ConfigurationError: for several devices where there is one run.
+        """
+        if self.device is None or "," not in self.device:
+            return self.device
+        if not self.several_devices:
+            from turnout.core.checks import refuse
+
+            raise refuse("device", given=self.device, needed="one device; torchrun has one run use several")
+        return "cuda"
 
 
 @options
@@ -192,7 +209,8 @@ class ExperimentOptions(DeviceOption, AvailabilityOption):
         from turnout.cli import layers
 
         names = [each.name for each in fields(ExperimentOptions) if each.name not in ("config", "every")]
-        flags = layer(evaluate_every=self.every, **{name: getattr(self, name) for name in names}, **further)
+        values = {name: getattr(self, name) for name in names} | {"device": self.device_of_runs()}
+        flags = layer(evaluate_every=self.every, **values, **further)
         return [*([layers.read(self.config)] if self.config else []), flags]
 
 
@@ -200,8 +218,11 @@ class ExperimentOptions(DeviceOption, AvailabilityOption):
 class RunsOptions(WatchedOptions):
     """Options of commands that perform several runs: where, how many at a time, and what is written."""
 
+    several_devices: ClassVar[bool] = True
+
     jobs: int | None = option(
-        "Runs at a time (default: processors divided by --threads; 1 on a GPU). Changes no result.",
+        "Runs at a time (default: processors divided by --threads, or GPUs: all, or those of --device cuda:0,cuda:1). "
+        "Changes no result.",
         "N",
         None,
         "--jobs",
@@ -223,23 +244,32 @@ class RunsOptions(WatchedOptions):
     folder: Path | None = None
     report: bool = switch("Write report.html, with pictures.", "--report/--no-report", default=True, panel=OUTCOME)
 
-    def at_once(self, settings: Iterable[Settings]) -> int | None:
-        """Return the number of runs at a time: ``--jobs``, or 1 on a GPU; None is one for each processor.
+    def resources(self, settings: Iterable[Settings], device: str | None = None) -> Resources:
+        """Return the processes that perform runs: ``--jobs``, or one for each GPU, or else for each processor.
 
         Call it before anything is written.
 
+        Args:
+            settings: of the runs.
+            device: ``--device``; several GPUs are those that processes share.
+
         Raises:
-            ConfigurationError: for ``--jobs`` beside ``--on``, and numbers below one.
+            ConfigurationError: for ``--jobs`` beside ``--on``, numbers below one, and GPUs that this machine does not have.
         """
+        from turnout.comparison.run import Resources
         from turnout.core.checks import ConfigurationError, count
+        from turnout.core.device import check_gpus, gpus_of
 
         if self.jobs is not None and self.on is not None:
             raise ConfigurationError("--jobs is for processes of this machine, and --on for an executor: leave one out")
         count("threads", self.threads)
         if self.jobs is not None:
             count("jobs", self.jobs)
-        on_gpu = any(each.numbers().get("device", "cpu") != "cpu" for each in settings)
-        return 1 if self.jobs is None and on_gpu else self.jobs
+        named = {each.numbers().get("device", "cpu") for each in settings}
+        devices = gpus_of(device if device is not None and "," in device else "cuda") if "cuda" in named else ()
+        check_gpus(devices)
+        jobs = 1 if self.jobs is None and named != {"cpu"} and not devices else self.jobs
+        return Resources(jobs, self.threads, devices=devices)
 
 
 @options

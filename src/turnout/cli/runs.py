@@ -150,13 +150,13 @@ def introduce(what: str, settings: Iterable[Settings], data: FederatedData) -> N
 
 @contextmanager
 def performing(
-    options: RunsOptions, at_once: int | None, folder: Path, total: int
+    options: RunsOptions, resources: Resources, folder: Path, total: int
 ) -> Iterator[tuple[Resources, Listener]]:
     """Yield what performs runs, and what shows their progress.
 
     Args:
         options: of the command line.
-        at_once: how many runs side by side, of `RunsOptions.at_once`.
+        resources: processes of this machine, of `RunsOptions.resources`; ``--on`` takes their place.
         folder: of the runs.
         total: how many there are.
 
@@ -164,7 +164,6 @@ def performing(
         Stopped: where they were stopped, with a word on how to go on.
     """
     with ExitStack() as stack:
-        resources = Resources(at_once, options.threads)
         if options.on is not None:
             executor, several = stack.enter_context(executor_on(options.on, folder))
             runs_per_job = several if options.runs_per_job is None else options.runs_per_job
@@ -177,12 +176,12 @@ def performing(
 
 
 def perform(
-    options: RunsOptions, runs: Sequence[Run], folder: Path, at_once: int | None, conclude: Callable[..., None]
+    options: RunsOptions, runs: Sequence[Run], folder: Path, resources: Resources, conclude: Callable[..., None]
 ) -> None:
     """Perform runs side by side, and conclude those that are finished, also where others failed.
 
     Args:
-        options, folder, at_once: as in `performing`.
+        options, folder, resources: as in `performing`.
         runs: what to perform.
         conclude: takes the record of each run, and a note where some failed.
 
@@ -191,8 +190,8 @@ def perform(
         Stopped: on Ctrl-C.
     """
     try:
-        with performing(options, at_once, folder, len(runs)) as (resources, listener):
-            records = perform_all(runs, folder, resources, listener)
+        with performing(options, resources, folder, len(runs)) as (performers, listener):
+            records = perform_all(runs, folder, performers, listener)
     except RunsFailed as failed:
         if failed.done:
             conclude(failed.done, f"{len(failed.failures)} of {len(runs)} runs failed")

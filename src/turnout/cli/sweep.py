@@ -30,7 +30,7 @@ from turnout.cli.sections import as_table
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
 from turnout.comparison.compare import runs_of
-from turnout.comparison.run import Run
+from turnout.comparison.run import Resources, Run
 from turnout.comparison.search import search
 from turnout.comparison.study import Study, corners, space_of
 from turnout.comparison.sweep import measure_of, points, sorted_out
@@ -98,16 +98,17 @@ class Plan:
         tried = points(self.axes) if trials is None else self.ends()
         show(planned_of_all(self.settings(tried), self.seeds, "point", (trials or len(tried)) * len(self.seeds)))
 
-    def begin(self, what: str, plan: Mapping[str, Settings]) -> tuple[Path, int | None]:
-        """Check settings and say what is about to run; returns where, and how many runs at a time."""
+    def begin(self, what: str, plan: Mapping[str, Settings]) -> tuple[Path, Resources]:
+        """Check settings and say what is about to run; returns where, and what performs the runs."""
         first, config = next(iter(plan.values())), self.options.config
         name = config.stem if config else f"sweep-{first.table['data']['name']}"
-        folder, at_once = self.options.folder or Path("runs") / name, self.options.at_once([first])
+        folder = self.options.folder or Path("runs") / name
+        resources = self.options.resources([first], self.options.device)
         measure = self.measure
         data = check(plan, self.seeds, folder, measure.metric or measure.kind, target=measure.metric is None)
         if not self.options.quiet:
             introduce(f"{what}, {counted(len(self.seeds), 'seed')}", plan.values(), data)
-        return folder, at_once
+        return folder, resources
 
     def runs(self, plan: Mapping[str, Settings], folder: Path) -> list[Run]:
         """Return runs, whose settings are saved in their folders."""
@@ -118,25 +119,25 @@ class Plan:
         """Run every combination, and tell the best."""
         combinations = points(self.axes)
         plan = self.settings(combinations)
-        folder, at_once = self.begin(counted(len(plan), "point"), plan)
+        folder, resources = self.begin(counted(len(plan), "point"), plan)
 
         def tell(done: Mapping[Run, RunRecord], _: str = "") -> None:
             result = sorted_out(self.axes, combinations, list(done.values()), self.measure, self.to_accuracy)
             conclude(result, folder, self.options.report)
 
-        perform(self.options, self.runs(plan, folder), folder, at_once, tell)
+        perform(self.options, self.runs(plan, folder), folder, resources, tell)
 
     def run_trials(self, number: int) -> None:
         """Try so many combinations, and tell the best."""
         count("trials", number)
         options, space = self.options, space_of(self.axes)
-        folder, at_once = self.begin(counted(number, "trial"), self.settings(self.ends()))
+        folder, resources = self.begin(counted(number, "trial"), self.settings(self.ends()))
         study = Study(
             folder, space, self.measure, self.seeds,
             sampler=options.sampler, sampler_seed=options.sampler_seed, trials_at_once=options.trials_at_once,
         )  # fmt: skip
         left = max(number - len(study.points), 0)
-        with performing(options, at_once, folder, left * len(self.seeds)) as (resources, listener):
+        with performing(options, resources, folder, left * len(self.seeds)) as (resources, listener):
             result = search(
                 study, number, lambda batch: self.runs(self.settings(batch), folder),
                 lambda name, point: self.settings({name: point})[name], self.to_accuracy,

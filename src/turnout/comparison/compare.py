@@ -17,6 +17,7 @@ from turnout.comparison.processes import in_processes, in_sequence, packed
 from turnout.comparison.run import Listener, Resources, Run, Update
 from turnout.comparison.sharing import Worker
 from turnout.core.checks import ConfigurationError, TurnoutError, count, refuse
+from turnout.core.device import check_gpus
 from turnout.engine.hardware import num_processors
 from turnout.experiment import Experiment
 from turnout.reporting.records import RunRecord
@@ -60,6 +61,7 @@ def compare(
     progress: bool | Listener = False,
     executor: Executor | None = None,
     runs_per_job: int = 1,
+    devices: Sequence[str] = (),
 ) -> list[RunRecord]:
     """Run every experiment with every seed, and return their records, by experiment and seed in the order given.
 
@@ -82,6 +84,8 @@ def compare(
             see `folder`, such as that of a Dask client. Runs whose jobs are killed are submitted again, and go on from their
             checkpoints.
         runs_per_job: how many runs a job of the executor performs one after another. More save start-ups of a few seconds.
+        devices: GPUs of this machine that jobs share in turns, ``("cuda:0", "cuda:1")``, for experiments with
+            ``device="cuda"``. There are as many jobs as GPUs then, unless `jobs` says otherwise.
 
     Raises:
         ConfigurationError: for experiments, seeds or jobs that cannot be run: every experiment is built with its first seed
@@ -90,7 +94,7 @@ def compare(
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
     runs = runs_of(experiments, seeds, Path(folder), checkpoint_every)
-    resources = Resources(jobs, threads, executor, runs_per_job)
+    resources = Resources(jobs, threads, executor, runs_per_job, tuple(devices))
     check_runs(runs, resources)
     check_experiments(first_of(runs))
     return list(perform_all(runs, Path(folder), resources, progress).values())
@@ -118,7 +122,7 @@ def perform_all(
         if resources.executor is not None:
             in_executor(worker, resources.executor, resources, folder, stopped)
         elif processes > 1:
-            in_processes(worker, processes, resources.threads, stopped)
+            in_processes(worker, processes, resources.threads, stopped, resources.devices)
         else:
             in_sequence(worker, resources.threads, stopped)
         ended = worker.ended
@@ -135,12 +139,14 @@ def check_runs(runs: Sequence[Run], resources: Resources) -> int:
     """Return how many processes of this machine perform runs, and refuse what could not be sent to them.
 
     Raises:
-        ConfigurationError: for jobs or threads that are no number of them, or experiments that cannot be sent.
+        ConfigurationError: for jobs or threads that are no number of them, devices that are no GPUs of this machine, or
+            experiments that cannot be sent.
     """
     count("threads", resources.threads)
     check_jobs(resources.executor, resources.runs_per_job)
-    jobs = resources.jobs if resources.jobs is not None else max(1, num_processors() // resources.threads)
-    processes = min(jobs, len(runs))
+    check_gpus(resources.devices)
+    default = len(resources.devices) or max(1, num_processors() // resources.threads)
+    processes = min(default if resources.jobs is None else resources.jobs, len(runs))
     count("jobs", processes)
     if processes > 1 or resources.executor is not None:
         _check_can_be_sent(runs)

@@ -8,7 +8,8 @@ import pickle
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from multiprocessing.connection import wait
@@ -55,8 +56,16 @@ def in_sequence(worker: Worker, threads: int, stopped: StopSignal) -> None:
         torch.set_num_threads(before)
 
 
-def in_processes(worker: Worker, processes: int, threads: int, stopped: Flag) -> None:
-    """Perform the runs of a worker; where a process dies, its run has failed and the others go on."""
+def in_processes(worker: Worker, processes: int, threads: int, stopped: Flag, devices: Sequence[str] = ()) -> None:
+    """Perform the runs of a worker; where a process dies, its run has failed and the others go on.
+
+    Args:
+        worker: takes runs, and is told of them.
+        processes: at most so many.
+        threads: of each.
+        stopped: whether runs are to be saved and left.
+        devices: GPUs; each process gets the one that the fewest others have.
+    """
     with _unheard():  # which starts a process that keeps track of what all share
         stop = _context().Event()
     busy: dict[Any, _Process] = {}
@@ -66,7 +75,8 @@ def in_processes(worker: Worker, processes: int, threads: int, stopped: Flag) ->
                 stop.set()
                 worker.leave()
             while len(busy) < processes and (run := worker.next()) is not None:
-                process = _Process(threads, stop, run)
+                users = Counter(process.device for process in busy.values())
+                process = _Process(threads, stop, run, min(devices, key=lambda each: users[each], default=None))
                 busy[process.connection] = process
             if not busy:
                 stopped.wait(0.2)  # until another worker ends, or dies
@@ -84,9 +94,11 @@ def in_processes(worker: Worker, processes: int, threads: int, stopped: Flag) ->
 class _Process:
     """A process that performs runs, and the run that it is at."""
 
-    def __init__(self, threads: int, stop: Event, run: Run) -> None:
+    def __init__(self, threads: int, stop: Event, run: Run, device: str | None) -> None:
+        self.device = device
         self.connection, end = _context().Pipe()
-        self.process = _context().Process(target=_work, args=(end, stop, threads, dict(os.environ)), daemon=True)
+        arguments = end, stop, threads, device, dict(os.environ)
+        self.process = _context().Process(target=_work, args=arguments, daemon=True)
         with _unheard(), _unread_main():
             self.process.start()
         end.close()  # so that it is closed everywhere when the process dies
@@ -178,11 +190,13 @@ def _unheard() -> Iterator[None]:
 _BLOCK, _SET = (getattr(signal, name, None) for name in ("SIG_BLOCK", "SIG_SETMASK"))
 
 
-def _work(connection: Any, stop: Event, threads: int, environment: dict[str, str]) -> None:
+def _work(connection: Any, stop: Event, threads: int, device: str | None, environment: dict[str, str]) -> None:
     """Perform the runs that come, until no more do or nobody listens any more."""
     os.environ.clear()  # of the first comparison, if a server has forked this process
     os.environ.update(environment)
     torch.set_num_threads(threads)
+    if device is not None:
+        torch.cuda.set_device(device)
     keep_large_buffers()
     try:
         while True:

@@ -78,16 +78,19 @@ class Resources:
     """Say what performs the runs of a comparison.
 
     Attributes:
-        jobs: processes of this machine; None means one for each processor, or for so many as a run has threads.
+        jobs: processes of this machine; None means one for each of `devices`, or else for each processor, or for so many as a
+            run has threads.
         threads: of each run.
         executor: performs the runs in place of processes of this machine.
         runs_per_job: how many runs a job of the executor performs one after another.
+        devices: GPUs, ``"cuda:0"``, that processes of this machine share: what is ``"cuda"`` to a process is one of them.
     """
 
     jobs: int | None = None
     threads: int = 1
     executor: Executor | None = None
     runs_per_job: int = 1
+    devices: tuple[str, ...] = ()
 
 
 def perform(run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> Update:

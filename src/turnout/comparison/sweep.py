@@ -44,6 +44,7 @@ def sweep(
     progress: bool | Listener = False,
     executor: Executor | None = None,
     runs_per_job: int = 1,
+    devices: Sequence[str] = (),
 ) -> Sweep:
     """Run ``experiment(seed, **values)`` for combinations of values and every seed, and rank the combinations.
 
@@ -74,14 +75,14 @@ def sweep(
             ``"random"``.
         sampler_seed: of the sampler.
         trials_at_once: how many are proposed together, to be run side by side. Which they are depends on it, not on `jobs`.
-        jobs, threads, checkpoint_every, progress, executor, runs_per_job: as in `compare`.
+        jobs, threads, checkpoint_every, progress, executor, runs_per_job, devices: as in `compare`.
 
     Raises:
         ConfigurationError: for a grid, metric, seeds or jobs that cannot be run.
         RunsFailed: where some runs failed, after all others have ended.
         Stopped: on Ctrl-C, after checkpoints were saved.
     """
-    resources, target = Resources(jobs, threads, executor, runs_per_job), Path(folder)
+    resources, target = Resources(jobs, threads, executor, runs_per_job, tuple(devices)), Path(folder)
 
     def runs(combinations: Mapping[str, Mapping[str, Any]]) -> list[Run]:
         made = {name: partial(experiment, **values) for name, values in combinations.items()}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError
+from turnout.core.checks import ConfigurationError, refuse
 
 
 def check_device(name: str) -> None:
@@ -25,6 +27,26 @@ def check_device(name: str) -> None:
         raise ConfigurationError(
             f"device {name!r} cannot be used here: {reason}. Write device='cpu', or another that this installation has"
         ) from error
+
+
+def gpus_of(name: str) -> tuple[str, ...]:
+    """Return the GPUs that a name stands for: those of ``"cuda:0,cuda:1"``, all of this machine for ``"cuda"``, or none."""
+    if "," in name:
+        return tuple(part.strip() for part in name.split(","))
+    return tuple(f"cuda:{index}" for index in range(torch.cuda.device_count())) if name == "cuda" else ()
+
+
+def check_gpus(devices: Sequence[str]) -> None:
+    """Refuse GPUs that this machine does not have.
+
+    Raises:
+        ConfigurationError: naming the first of them.
+    """
+    there = gpus_of("cuda")
+    for device in devices:
+        if device not in there:
+            here = f"one of {', '.join(there)}" if there else "a GPU, of which this machine has none"
+            raise refuse("devices", given=device, needed=here)
 
 
 def to_device(

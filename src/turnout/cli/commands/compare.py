@@ -68,7 +68,7 @@ def compare(options: CompareOptions) -> None:
         return
     first, config = next(iter(plan.values())), options.config
     target = options.folder or Path("runs") / (config.stem if config else f"compare-{first.table['data']['name']}")
-    at_once = options.at_once([first])
+    resources = options.resources([first], options.device)
     data = runs.check(plan, numbers, target, target=accuracy is not None)
     runs.save_all(plan, numbers, target)
     if not options.quiet:
@@ -77,4 +77,4 @@ def compare(options: CompareOptions) -> None:
     def tell(done: Any, _: str = "") -> None:
         conclude(done, target, data, accuracy, options.report)
 
-    runs.perform(options, runs_of(plan, numbers, target, options.checkpoint_every), target, at_once, tell)
+    runs.perform(options, runs_of(plan, numbers, target, options.checkpoint_every), target, resources, tell)

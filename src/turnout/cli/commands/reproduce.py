@@ -88,12 +88,13 @@ def reproduce(options: ReproduceOptions) -> None:
         return
     reproduction, chosen = with_algorithms(declared, options.algorithms)
     target = options.folder or Path("runs") / reproduction.name.replace("/", "-")
-    flags = layer(seeds=options.seeds, rounds=options.rounds, device=options.device)
+    flags = layer(seeds=options.seeds, rounds=options.rounds, device=options.device_of_runs())
     over = [flags, *map(layers.override, overrides)]
     plans = panels.plans(reproduction, None if options.only is None else listed(options.only), over)
     changes = panels.changes(reproduction, plans, overrides)
     changes += (f"only {', '.join(chosen)}",) if chosen else ()
-    at_once = options.at_once(chain.from_iterable(plan.settings.values() for plan in plans))
+    settings = chain.from_iterable(plan.settings.values() for plan in plans)
+    resources = options.resources(settings, options.device)
     runs = prepared(plans, target, options.checkpoint_every)
     introduce(reproduction, plans, runs, options.quiet)
 
@@ -101,4 +102,4 @@ def reproduce(options: ReproduceOptions) -> None:
         outcome = outcome_of(reproduction, plans, done, (*changes, *failures))
         report_outcome(outcome, list(done), target, options.report)
 
-    perform(options, runs, target, at_once, conclude)
+    perform(options, runs, target, resources, conclude)
