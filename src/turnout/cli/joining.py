@@ -67,26 +67,26 @@ def _from_settings(announcement: Mapping[str, Any], data: str) -> Experiment:
     own_data = ".py:" in data
     if own_data:
         table.pop("data", None)
-    elif data != (theirs := section(table, "data").get("name")):
-        raise ConfigurationError(f"--data {data}: the server's data are {theirs!r}: give that name")
+    elif data != (name := section(table, "data").get("name")):
+        raise ConfigurationError(f"--data {data}: the server's data are {name!r}: give that name")
     _refuse_names_of_files(table, "")
     _refuse_files_without_a_folder(table)
     settings = Settings.of(table)
     return settings.experiment(_own_data(data, announcement) if own_data else None)
 
 
-def _refuse_names_of_files(table: Any, place: str) -> None:
+def _refuse_names_of_files(table: Any, setting: str) -> None:
     """Refuse settings that would have this machine read or run a file because a server says so."""
     if isinstance(table, Mapping):
         for key, value in table.items():
-            _refuse_names_of_files(str(key), place or "settings")
-            _refuse_names_of_files(value, f"{place}.{key}" if place else str(key))
+            _refuse_names_of_files(str(key), setting or "settings")
+            _refuse_names_of_files(value, f"{setting}.{key}" if setting else str(key))
     elif isinstance(table, list | tuple):
         for value in table:
-            _refuse_names_of_files(value, place)
+            _refuse_names_of_files(value, setting)
     elif isinstance(table, str) and (".py" in table or "/" in table or "\\" in table):
         raise ConfigurationError(
-            f"the server's settings name a file ({place} = {table!r}), which is not read for a server: give the experiment "
+            f"the server's settings name a file ({setting} = {table!r}), which is not read for a server: give the experiment "
             "with --experiment FILE.py:EXPERIMENT"
         )
 

@@ -79,20 +79,20 @@ def read(path: Path) -> Table:
     return content
 
 
-def _check_nesting(value: Any, place: str) -> None:
+def _check_nesting(value: Any, source: str) -> None:
     """Refuse settings that are nested too deeply, or too many, as YAML can make them, and names that are no texts."""
     level, values = 0, [value]
     while values:
         level, keys = level + 1, [key for node in values if isinstance(node, dict) for key in node]
         if (odd := next((key for key in keys if not isinstance(key, str)), None)) is not None:
             raise ConfigurationError(
-                f"{place}: got {odd!r} as the name of a setting, needed a text: write it in quotes"
+                f"{source}: got {odd!r} as the name of a setting, needed a text: write it in quotes"
             )
         below = (node.values() if isinstance(node, dict) else node for node in values if isinstance(node, dict | list))
         values = list(islice(chain.from_iterable(below), _MOST_VALUES))
         if level > _DEEPEST or len(values) == _MOST_VALUES:
             raise ConfigurationError(
-                f"{place}: got settings that are nested more than {_DEEPEST} levels deep, or more than {_MOST_VALUES:,} "
+                f"{source}: got settings that are nested more than {_DEEPEST} levels deep, or more than {_MOST_VALUES:,} "
                 "values at one level: needed tables of options"
             )
 

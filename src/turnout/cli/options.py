@@ -56,57 +56,57 @@ def options_of(piece: Callable[..., Any]) -> Mapping[str, Option]:
     return {name: Option(hints[name], default) for name, default in defaults.items() if _is_plain(hints[name])}
 
 
-def build(piece: Callable[..., Any], values: Mapping[str, Any], place: str, **ready: Any) -> Any:
+def build(piece: Callable[..., Any], values: Mapping[str, Any], key: str, **ready: Any) -> Any:
     """Call a piece with options made of plain values.
 
     Args:
         piece: what to call.
         values: its options, as text or as values of the right type.
-        place: where the options were written, for messages: ``"availability"``.
+        key: of the options in settings, for messages: ``"availability"``.
         ready: arguments that are passed on as they are.
 
     Raises:
         ConfigurationError: for an unknown option, a missing one, or a value that the piece does not take; says which.
     """
-    values = arguments(piece, values, place, ready)
-    with placed(place, piece):
+    values = arguments(piece, values, key, ready)
+    with placed(key, piece):
         return piece(**values, **ready)
 
 
 def arguments(
-    piece: Callable[..., Any], values: Mapping[str, Any], place: str, ready: Iterable[str] = ()
+    piece: Callable[..., Any], values: Mapping[str, Any], key: str, ready: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Return the options of a piece, of the right types; see `build`, which also calls the piece, for the rest."""
     known = options_of(piece)
     for name in values:
         if name not in known:
-            raise unknown_option(_at(place, name), piece.__name__, known)
+            raise unknown_option(_at(key, name), piece.__name__, known)
     for name, option in known.items():
         if option.default is REQUIRED and name not in values and name not in ready:
-            raise ConfigurationError(f"{_at(place, name)} is missing: needed {needed(option.hint)}")
-    return {name: convert(known[name].hint, value, _at(place, name)) for name, value in values.items()}
+            raise ConfigurationError(f"{_at(key, name)} is missing: needed {needed(option.hint)}")
+    return {name: convert(known[name].hint, value, _at(key, name)) for name, value in values.items()}
 
 
 @contextmanager
-def placed(place: str, piece: Callable[..., Any]) -> Iterator[None]:
+def placed(key: str, piece: Callable[..., Any]) -> Iterator[None]:
     """Say in errors of a piece where the option that they are about was written."""
     try:
         yield
     except TurnoutError as error:
         message = str(error)
         about = message.partition(":")[0]
-        where = _at(place, message) if about in options_of(piece) or not place else f"{place}: {message}"
+        where = _at(key, message) if about in options_of(piece) or not key else f"{key}: {message}"
         raise type(error)(where) from error
 
 
-def unknown_option(place: str, owner: str, known: Iterable[str]) -> ConfigurationError:
-    """Return the error for an option at `place` that `owner` does not have."""
+def unknown_option(key: str, owner: str, known: Iterable[str]) -> ConfigurationError:
+    """Return the error for an option at `key` that `owner` does not have."""
     names = list(known)
-    hint = nearest(place.rpartition(".")[2], names) if names else "it has no options"
-    return ConfigurationError(f"unknown option {place!r} of {owner}: {hint}")
+    hint = nearest(key.rpartition(".")[2], names) if names else "it has no options"
+    return ConfigurationError(f"unknown option {key!r} of {owner}: {hint}")
 
 
-def convert(hint: Any, value: Any, place: str) -> Any:
+def convert(hint: Any, value: Any, key: str) -> Any:
     """Read a plain value as the type that `hint` says; none, inf and infinity are None where that is allowed.
 
     Raises:
@@ -118,16 +118,16 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     if isinstance(value, str) and any(".py:" in value or value in FAMILIES[kind] for kind in kinds if kind in FAMILIES):
         value = {"kind": value}
     if isinstance(value, Mapping):
-        return _part(kinds, value, place)
+        return _part(kinds, value, key)
     if isinstance(value, list) and (item_hint := _parts(kinds)) is not None:
-        return tuple(convert(item_hint, item, f"{place}.{i}") for i, item in enumerate(value))
+        return tuple(convert(item_hint, item, f"{key}.{i}") for i, item in enumerate(value))
     if simple := [kind for kind in kinds if not _is_part(kind) and (bool in kinds or not isinstance(value, bool))]:
         adapter = TypeAdapter(reduce(or_, simple), config=_SETTINGS)
         with suppress(ValidationError):
             return adapter.validate_python(value)
         with suppress(ValidationError):  # 64 and 64,30 are lists where a list is needed
             return adapter.validate_python(_as_list(value))
-    raise refuse(place, given=value, needed=needed(hint))
+    raise refuse(key, given=value, needed=needed(hint))
 
 
 def needed(hint: Any) -> str:
@@ -147,8 +147,8 @@ def _parts(kinds: list[Any]) -> Any:
     return next((of[0] for of in lists if of[1:] == (Ellipsis,) and _is_part(of[0])), None)
 
 
-def _at(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name
+def _at(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
 
 
 def _is_nothing(value: Any) -> bool:
@@ -160,22 +160,22 @@ def _as_list(value: Any) -> list[Any]:
     return [item.strip() for item in value.split(",")] if isinstance(value, str) else [value]
 
 
-def _part(kinds: list[Any], value: Mapping[str, Any], place: str) -> Any:
+def _part(kinds: list[Any], value: Mapping[str, Any], key: str) -> Any:
     """Return a nested table as the piece that it describes."""
     for family in (kind for kind in kinds if kind in FAMILIES):
         members = FAMILIES[family]
         kind = value.get("kind")
         if not isinstance(kind, str):
-            raise refuse(f"{place}.kind", given=kind, needed=f"the name of a {members.noun}: {', '.join(members)}")
+            raise refuse(f"{key}.kind", given=kind, needed=f"the name of a {members.noun}: {', '.join(members)}")
         piece, options = own.member(members, kind, members.noun), {k: v for k, v in value.items() if k != "kind"}
         if callable(piece):
-            return build(piece, options, place)
+            return build(piece, options, key)
         for name in options:  # an object of a file is as it is
-            raise unknown_option(_at(place, name), kind, ())
+            raise unknown_option(_at(key, name), kind, ())
         return piece
     if nested := part(reduce(or_, kinds)):
-        return build(nested, value, place)
-    raise refuse(place, given=dict(value), needed=needed(reduce(or_, kinds)))
+        return build(nested, value, key)
+    raise refuse(key, given=dict(value), needed=needed(reduce(or_, kinds)))
 
 
 def _hints(piece: Callable[..., Any]) -> dict[str, Any]:

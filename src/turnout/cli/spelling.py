@@ -54,8 +54,8 @@ _NESTED: Mapping[str, tuple[str, Callable[..., Any]]] = {
     "Sgd": ("local", Sgd),
     "Population": ("population", Population),
     **{
-        kind.__name__: (f"{place}{name}", kind)
-        for place, owner in (("population.", Population), ("", Experiment))
+        kind.__name__: (f"{prefix}{name}", kind)
+        for prefix, owner in (("population.", Population), ("", Experiment))
         for name, option in options_of(owner).items()
         if (kind := part(option.hint)) and kind not in FAMILIES
     },
@@ -143,29 +143,29 @@ def _settings(call: ast.expr) -> str:
     """Return one call as settings."""
     name = _name(call)
     if name in _NESTED:
-        place, piece = _NESTED[name]
-        return _assigned(place, _given(call, piece)) or f"{place}={{}}"
+        prefix, piece = _NESTED[name]
+        return _assigned(prefix, _given(call, piece)) or f"{prefix}={{}}"
     for section, known in _SECTIONS.items():
         if kind := _called(name, known):
             head = section.partition(".")[0]
             return " ".join(filter(None, [f"{section}={kind}", _assigned(head, _given(call, known[kind]))]))
     if kind := _called(name, ALSO):
         return _assigned(f"also.{kind}", _given(call, ALSO[kind])) or f"also.{kind}={{}}"
-    place = next((place for place, known in _VALUES.items() if _called(name, known)), None)
-    return _value(call) if place is None else f"{place}='{_value(call)}'"
+    prefix = next((prefix for prefix, known in _VALUES.items() if _called(name, known)), None)
+    return _value(call) if prefix is None else f"{prefix}='{_value(call)}'"
 
 
-def _assigned(place: str, options: Mapping[str, ast.expr]) -> str:
+def _assigned(prefix: str, options: Mapping[str, ast.expr]) -> str:
     quoted = {key: _value(value) for key, value in options.items()}
-    return " ".join(f"{place}.{key}=" + (f"'{text}'" if "{" in text else text) for key, text in quoted.items())
+    return " ".join(f"{prefix}.{key}=" + (f"'{text}'" if "{" in text else text) for key, text in quoted.items())
 
 
 def _given(call: ast.expr, piece: Callable[..., Any]) -> dict[str, ast.expr]:
     """Return the arguments of a call by name."""
     assert isinstance(call, ast.Call)
     names = list(options_of(piece))
-    given = {names[place]: value for place, value in enumerate(call.args) if not _is_ellipsis(value)}
-    return given | {str(keyword.arg): keyword.value for keyword in call.keywords}
+    arguments = {names[position]: value for position, value in enumerate(call.args) if not _is_ellipsis(value)}
+    return arguments | {str(keyword.arg): keyword.value for keyword in call.keywords}
 
 
 def _value(node: ast.expr) -> str:

@@ -171,21 +171,21 @@ def grid_of(tables: Sequence[Any], written: Sequence[str]) -> dict[str, list[Any
     return axes
 
 
-def _flat(table: Any, place: str = "") -> dict[str, list[Any] | Range]:
+def _flat(table: Any, prefix: str = "") -> dict[str, list[Any] | Range]:
     """Return the axes of nested tables: ``local.lr = [0.01, 0.1]`` in TOML is a table in a table."""
     if isinstance(table, Mapping):
         return {
             key: values
             for name, inner in table.items()
-            for key, values in _flat(inner, f"{place}.{name}" if place else name).items()
+            for key, values in _flat(inner, f"{prefix}.{name}" if prefix else name).items()
         }
     if among := Range.read(table):
-        return {place: among}
+        return {prefix: among}
     if not isinstance(table, list):
         raise ConfigurationError(
-            f"grid {place}: got {table!r}, needed a list of values, such as [0.01, 0.1], or a range, such as '0.001..1:log'"
+            f"grid {prefix}: got {table!r}, needed a list of values, such as [0.01, 0.1], or a range, such as '0.001..1:log'"
         )
-    return {place: table}
+    return {prefix: table}
 
 
 def _values(text: str) -> list[str]:

@@ -21,14 +21,14 @@ def toml(table: Mapping[str, Any]) -> str:
     return "\n".join(_lines(table, "")).lstrip("\n") + "\n"
 
 
-def _lines(table: Mapping[str, Any], place: str) -> list[str]:
+def _lines(table: Mapping[str, Any], heading: str) -> list[str]:
     """Return the lines of a table: its values first, since what follows a heading belongs to that table."""
     plain = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
-    lines = ["", f"[{place}]"] if place and (plain or not table) else []
+    lines = ["", f"[{heading}]"] if heading and (plain or not table) else []
     lines += [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
     for key, value in table.items():
         if isinstance(value, Mapping):
-            lines += _lines(value, f"{place}.{_key(key)}" if place else _key(key))
+            lines += _lines(value, f"{heading}.{_key(key)}" if heading else _key(key))
     return lines
 
 

@@ -32,13 +32,13 @@ class Layers:
 
     Attributes:
         common: what each layer says of all algorithms.
-        own: what each layer says of single ones, a table for each.
+        single: what each layer says of single ones, a table for each.
         seeds: how many, or which; None where no layer says so.
         to_accuracy: the accuracy to reach; None where no layer says so.
     """
 
     common: tuple[Table, ...]
-    own: tuple[Table, ...]
+    single: tuple[Table, ...]
     seeds: Any = None
     to_accuracy: Any = None
 
@@ -47,17 +47,17 @@ class Layers:
         """Take layers apart; ``fedau.cutoff=10`` is an option of an algorithm that is among `names` or in a table."""
         tables = [_tables(layer.get("algorithms", {})) for layer in layers]
         known = {*names, *(name for table in tables for name in table)} - set(KEYS)
-        common, own, asked = [], [], dict.fromkeys(_OF_ALL)
+        common, single, of_all = [], [], dict.fromkeys(_OF_ALL)
         for layer, table in zip(layers, tables, strict=True):
-            asked |= {key: layer[key] for key in _OF_ALL if key in layer}
-            own.append(table | _tables({key: value for key, value in layer.items() if key in known}))
+            of_all |= {key: layer[key] for key in _OF_ALL if key in layer}
+            single.append(table | _tables({key: value for key, value in layer.items() if key in known}))
             common.append({k: v for k, v in layer.items() if k not in known and k not in ("algorithms", *_OF_ALL)})
-        return cls(tuple(common), tuple(own), **asked)
+        return cls(tuple(common), tuple(single), **of_all)
 
     @property
     def names(self) -> list[str]:
         """The algorithms that have a table, in the order in which they are first named."""
-        return list(dict.fromkeys(name for table in self.own for name in table))
+        return list(dict.fromkeys(name for table in self.single for name in table))
 
     def plan(self, names: Sequence[str]) -> dict[str, Settings]:
         """Return the settings of several algorithms, which run and are judged alike.
@@ -76,8 +76,8 @@ class Layers:
         """Return the settings of the algorithm called `name`; see `Settings.of` for `own_tests` and `pace`."""
         layers: list[Table] = [{"name": own_recipes.short(name)}]
         paces: list[Table] = []
-        for i, (common, own) in enumerate(zip(self.common, self.own, strict=True)):
-            options = {key: value for key, value in own.get(name, {}).items() if key != "algorithm"}
+        for i, (common, single) in enumerate(zip(self.common, self.single, strict=True)):
+            options = {key: value for key, value in single.get(name, {}).items() if key != "algorithm"}
             paces += [{"pace": options.pop("pace")}] if "pace" in options else []
             parts = {key: options.pop(key) for key in _PARTS if key in options}
             layers += [common, parts]
@@ -88,7 +88,7 @@ class Layers:
 
     def _recipe(self, name: str) -> Any:
         """Return the recipe of the algorithm called `name`."""
-        tables = (table.get(name, {}) for table in reversed(self.own))
+        tables = (table.get(name, {}) for table in reversed(self.single))
         return next((table["algorithm"] for table in tables if "algorithm" in table), name)
 
 

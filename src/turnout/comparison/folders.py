@@ -90,7 +90,7 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
     """
     all_runs: list[Path] = []
     for folder in map(Path, folders):
-        runs = sorted((path.parent for path in folder.rglob(CONFIG)), key=lambda run: _place(folder, run))
+        runs = sorted((path.parent for path in folder.rglob(CONFIG)), key=lambda run: _position(folder, run))
         if not runs:
             raise DataError(f"{folder} holds no run: give the folder of a run or of a comparison")
         all_runs += [run for run in runs if run not in all_runs]
@@ -126,8 +126,8 @@ def rounds_of(folder: Path) -> int:
     return _config(folder)["rounds"] if (folder / CONFIG).exists() else 0
 
 
-def _place(folder: Path, run: Path) -> tuple[int, str]:
-    """Return the place of a run in the order of its comparison, those of none last."""
+def _position(folder: Path, run: Path) -> tuple[int, str]:
+    """Return the position of a run in the order of its comparison, those of none last."""
     name, order = str(run.relative_to(folder)), folder / ORDER
     names = storage.read_json(order, instead="compare again").get("runs", []) if order.exists() else []
     return (names.index(name) if name in names else len(names), name)

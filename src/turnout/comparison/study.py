@@ -86,16 +86,16 @@ class Study:
                 },
             )  # fmt: skip
 
-    def _same(self, asked: dict[str, Any]) -> None:
+    def _same(self, question: dict[str, Any]) -> None:
         """Keep what was asked; refuse another question in the same folder."""
-        kept = self._study.user_attrs
-        for key, value in asked.items():
-            if key in kept and kept[key] != value:
+        attributes = self._study.user_attrs
+        for key, value in question.items():
+            if key in attributes and attributes[key] != value:
                 raise CheckpointError(
-                    f"{self.folder / FILE} holds a search with {key} {kept[key]}, not {value}: give another folder, or "
+                    f"{self.folder / FILE} holds a search with {key} {attributes[key]}, not {value}: give another folder, or "
                     "ask for the same"
                 )
-            if key not in kept:
+            if key not in attributes:
                 self._study.set_user_attr(key, value)
 
     def next(self, num_trials: int) -> dict[str, dict[str, Any]]:

@@ -89,9 +89,9 @@ def _draw(axes: Axes, group: Sequence[RunRecord], metric: str, key: str, look: d
 def _spread_out(axes: Axes) -> None:
     """Take a logarithmic axis where one curve is ten times as long as another."""
     curves = [np.asarray(line.get_xydata()) for line in axes.lines]
-    places = [curve[np.isfinite(curve[:, 1]), 0] for curve in curves]
-    ends = [x.max() for x in places]
-    if ends and max(ends) > 10 * min(ends) and min(x.min() for x in places) > 0:
+    drawn_at = [curve[np.isfinite(curve[:, 1]), 0] for curve in curves]
+    ends = [x.max() for x in drawn_at]
+    if ends and max(ends) > 10 * min(ends) and min(x.min() for x in drawn_at) > 0:
         axes.set_xscale("log")
         plain_ticks(axes.xaxis, 200)
 

@@ -84,7 +84,7 @@ def _map(axes: Axes, sweep: Sweep, down: str, across: str, fixed: Mapping[str, A
         axes.text(column, row, sweep.measure.number(value), ha="center", va="center", color=STRONG, fontsize=10)
     best = sweep.points[sweep.ranking[0]]
     if _holds(best, fixed):
-        row, column = _places(sweep, (down, across), best)
+        row, column = _positions(sweep, (down, across), best)
         axes.add_patch(_ring(row, column))
     title = ", ".join(f"{axis} = {written(value)}" for axis, value in fixed.items())
     dress(axes, across, down, title=title)
@@ -104,7 +104,7 @@ def _values(sweep: Sweep, down: str, across: str, fixed: Mapping[str, Any]) -> n
     values = np.full((len(sweep.axes[down]), len(sweep.axes[across])), np.nan)
     for name, point in sweep.points.items():
         if name in sweep.scores and _holds(point, fixed):
-            values[_places(sweep, (down, across), point)] = sweep.scores[name].value
+            values[_positions(sweep, (down, across), point)] = sweep.scores[name].value
     return values
 
 
@@ -118,7 +118,7 @@ def _holds(point: Mapping[str, Any], fixed: Mapping[str, Any]) -> bool:
     return all(point[axis] == value for axis, value in fixed.items())
 
 
-def _places(sweep: Sweep, axes: Sequence[str], point: Mapping[str, Any]) -> tuple[int, ...]:
+def _positions(sweep: Sweep, axes: Sequence[str], point: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the position of a point along some axes."""
     return tuple(sweep.axes[axis].index(point[axis]) for axis in axes)
 

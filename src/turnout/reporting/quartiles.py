@@ -38,7 +38,7 @@ class Quartiles:
 
 
 def _quantile(ordered: list[float], share: float) -> float:
-    place = share * len(ordered)
-    pair = (ordered[math.ceil(place) - 1], ordered[math.floor(place)])
+    position = share * len(ordered)
+    pair = (ordered[math.ceil(position) - 1], ordered[math.floor(position)])
     finite = [value for value in pair if math.isfinite(value)]
     return sum(finite) / len(finite) if finite else pair[0]

@@ -35,8 +35,8 @@ class TextTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the parts, one below the other."""
         parts = self._split(console, options)
-        for place, part in enumerate(parts):
-            title, caption = self.title if place == 0 else "", self.caption if part is parts[-1] else ""
+        for index, part in enumerate(parts):
+            title, caption = self.title if index == 0 else "", self.caption if part is parts[-1] else ""
             yield self._table(part, title, caption)
 
     def _split(self, console: Console, options: ConsoleOptions) -> list[list[int]]:
@@ -57,8 +57,8 @@ class TextTable:
         for column in shown:
             justify = "left" if column < self.names else "right"
             table.add_column(Text(self.titles[column]), justify=justify, no_wrap=True)
-        for place, row in enumerate(self.rows):
-            if place in self.sections:
+        for index, row in enumerate(self.rows):
+            if index in self.sections:
                 table.add_section()
             table.add_row(*(row[column] for column in shown))
         return table

@@ -105,11 +105,11 @@ def _further(kind: str) -> tuple[str, str, Callable[..., Any], Mapping[str, Any]
     return None
 
 
-def _flat(table: Mapping[str, Any], place: str = "") -> str:
+def _flat(table: Mapping[str, Any], prefix: str = "") -> str:
     """Return settings as they are written on the command line."""
     parts = []
     for key, value in table.items():
-        at = place if key == "name" else f"{place}.{key}" if place else key
+        at = prefix if key == "name" else f"{prefix}.{key}" if prefix else key
         parts.append(_flat(value, at) if isinstance(value, Mapping) else f"{at}={written(value)}")
     return "  ".join(parts)
 

@@ -34,7 +34,7 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
         changes=outcome.changes,
         findings=outcome.findings(),
         least_seeds=LEAST_SEEDS,
-        papers=any(table.has_paper(outcome, place) for place in range(len(reproduction.measures))),
+        papers=any(table.has_paper(outcome, index) for index in range(len(reproduction.measures))),
         titles=table.titles(outcome),
         groups=list(groups.values()),
         keys=keys_of(looks),
@@ -49,8 +49,8 @@ def write_outcome(outcome: Outcome, path: str | Path) -> Path:
 
 def _measure(outcome: Outcome, measure: Measure) -> Drawing:
     """Draw one measure, the paper's figure beside ours."""
-    place = outcome.reproduction.measures.index(measure)
-    diamonds = ", diamonds are the paper's figures" if table.has_paper(outcome, place) else ""
+    index = outcome.reproduction.measures.index(measure)
+    diamonds = ", diamonds are the paper's figures" if table.has_paper(outcome, index) else ""
     caption = f"Dots are our medians, lines go from quartile to quartile{diamonds}."
     if measure.metric is None:
         caption += " An arrow stands for seeds that did not get there."

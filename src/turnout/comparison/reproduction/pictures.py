@@ -93,18 +93,18 @@ def measure_figure(outcome: Outcome, measure: Measure) -> Figure:
     Raises:
         DataError: where no panel has a finite figure.
     """
-    place = outcome.reproduction.measures.index(measure)
+    index = outcome.reproduction.measures.index(measure)
     looks = looks_of(outcome.reproduction.algorithms)
     lines = [line for line in outcome.lines() if line.ours]
     panels = list(dict.fromkeys(line.panel for line in lines))
-    if not any(math.isfinite(line.ours[place].median) for line in lines):
+    if not any(math.isfinite(line.ours[index].median) for line in lines):
         raise DataError(f"no run has a finite figure of {measure}")
     longest, most = max(len(line.algorithm) for line in lines), max(map(len, map(outcome.reproduction.of, panels)))
     titles = _wrapped([_titled(panel, measure) for panel in panels], beside=longest)
     figure, grid = _grid(titles, height=0.9 + 0.32 * most, alike="x" if measure.scale == 100.0 else "")
     for axes, panel, title in zip(grid, panels, titles, strict=True):
         rows = [line for line in lines if line.panel is panel]
-        _dots(axes, rows, place, measure, looks)
+        _dots(axes, rows, index, measure, looks)
         dress(axes, measure.title, "", title=title)
         axes.xaxis.set_tick_params(
             labelbottom=True
@@ -186,11 +186,11 @@ def _scale(axes: Axes, log: str) -> None:
         plain_ticks(getattr(axes, f"{name}axis"), high / low)
 
 
-def _dots(axes: Axes, lines: Sequence[Line], place: int, measure: Measure, looks: dict[str, dict[str, Any]]) -> None:
+def _dots(axes: Axes, lines: Sequence[Line], index: int, measure: Measure, looks: dict[str, dict[str, Any]]) -> None:
     """Draw one row for each algorithm."""
-    edge = _edge(lines, place, measure)
+    edge = _edge(lines, index, measure)
     for row, line in enumerate(lines):
-        look, quartiles = looks[line.algorithm], _quartiles(line, place)
+        look, quartiles = looks[line.algorithm], _quartiles(line, index)
         colour = look["color"]
         low, median, high = (measure.scale * q if math.isfinite(q) else edge for q in quartiles)
         axes.plot([low, high], [row, row], color=colour, linewidth=2, alpha=0.5, solid_capstyle="round")
@@ -198,20 +198,20 @@ def _dots(axes: Axes, lines: Sequence[Line], place: int, measure: Measure, looks
             axes.plot(edge, row, marker=">" if measure.less_is_better else "<", color=colour, alpha=0.5, markersize=6)
         if math.isfinite(quartiles[1]):
             axes.plot(median, row, marker=look.get("marker", MARKERS[0]), color=colour, markersize=6)
-        if (number := paper_number(line.paper[place])) is not None:
+        if (number := paper_number(line.paper[index])) is not None:
             axes.plot(number, row, marker="D", markersize=7, markerfacecolor="none", markeredgecolor=INK)
 
 
-def _edge(lines: Sequence[Line], place: int, measure: Measure) -> float:
+def _edge(lines: Sequence[Line], index: int, measure: Measure) -> float:
     """Return where figures that are not finite are drawn: at the worst of those that are."""
-    known = [measure.scale * q for line in lines for q in _quartiles(line, place) if math.isfinite(q)]
-    known += [number for line in lines if (number := paper_number(line.paper[place])) is not None]
+    known = [measure.scale * q for line in lines for q in _quartiles(line, index) if math.isfinite(q)]
+    known += [number for line in lines if (number := paper_number(line.paper[index])) is not None]
     worst = max if measure.less_is_better else min
     return worst(known, default=0.0)
 
 
-def _quartiles(line: Line, place: int) -> tuple[float, float, float]:
-    figure = line.ours[place]
+def _quartiles(line: Line, index: int) -> tuple[float, float, float]:
+    figure = line.ours[index]
     return figure.low, figure.median, figure.high
 
 

@@ -167,13 +167,13 @@ def _panel(
     return Panel(name=name, settings=settings, paper=paper, **{"title": name, **values})
 
 
-def _paper(place: str, table: Mapping[str, Any], most: int) -> dict[str, tuple[Any, ...]]:
+def _paper(key: str, table: Mapping[str, Any], most: int) -> dict[str, tuple[Any, ...]]:
     """Return the paper's figures, at most one for each measure."""
     paper = {name: tuple(figure) if isinstance(figure, list) else (figure,) for name, figure in table.items()}
     for name, figures in paper.items():
         if len(figures) > most:
             raise ConfigurationError(
-                f"{place}.{name}: got {len(figures)} figures, needed at most one for each measure, {most}"
+                f"{key}.{name}: got {len(figures)} figures, needed at most one for each measure, {most}"
             )
     return paper
 
@@ -209,8 +209,8 @@ def _claim(
     return Claim(table["text"], check, measure, None if where is None else tuple(where))
 
 
-def _known(place: str, table: Mapping[str, Any], known: set[str]) -> None:
+def _known(owner: str, table: Mapping[str, Any], known: set[str]) -> None:
     """Refuse keys that mean nothing."""
     for key in table:
         if key not in known:
-            raise ConfigurationError(f"unknown key {key!r} of {place}: {nearest(key, known)}")
+            raise ConfigurationError(f"unknown key {key!r} of {owner}: {nearest(key, known)}")

@@ -21,21 +21,21 @@ def titles(outcome: Outcome) -> list[str]:
     """Return the columns after panel and algorithm: for every measure the paper's figure, if there is any, and ours."""
     several = len(outcome.reproduction.measures) > 1
     columns = []
-    for place, measure in enumerate(outcome.reproduction.measures):
+    for index, measure in enumerate(outcome.reproduction.measures):
         name = measure.title
-        if has_paper(outcome, place):
+        if has_paper(outcome, index):
             columns.append(f"{name}, paper" if several else "paper")
-        columns.append(f"{name}, ours" if has_paper(outcome, place) else name)
+        columns.append(f"{name}, ours" if has_paper(outcome, index) else name)
     return [*columns, "reached by"] if reaches(outcome) else [*columns, "seeds"]
 
 
 def cells(outcome: Outcome, line: Line) -> list[str]:
     """Return what stands in these columns for one algorithm in one panel."""
     texts = []
-    for place, measure in enumerate(outcome.reproduction.measures):
-        if has_paper(outcome, place):
-            texts.append(written(line.paper[place]))
-        texts.append(measure.shown(line.ours[place]) if line.ours else "–")
+    for index, measure in enumerate(outcome.reproduction.measures):
+        if has_paper(outcome, index):
+            texts.append(written(line.paper[index]))
+        texts.append(measure.shown(line.ours[index]) if line.ours else "–")
     if not reaches(outcome):
         return [*texts, str(line.seeds)]
     figure = next((f for f, m in zip(line.ours, outcome.reproduction.measures, strict=False) if m.metric is None), None)
@@ -47,9 +47,9 @@ def written(paper: Any) -> str:
     return "–" if paper is None else f"{paper:,}" if isinstance(paper, int) else str(paper)
 
 
-def has_paper(outcome: Outcome, place: int) -> bool:
+def has_paper(outcome: Outcome, index: int) -> bool:
     """Return whether the paper has a figure for a measure."""
-    return any(len(figures) > place for panel in outcome.panels for figures in panel.paper.values())
+    return any(len(figures) > index for panel in outcome.panels for figures in panel.paper.values())
 
 
 def reaches(outcome: Outcome) -> bool:
@@ -110,8 +110,8 @@ def csv(outcome: Outcome) -> str:
     writer = csv_format.writer(out, lineterminator="\n")
     writer.writerow(["panel", "algorithm", "measure", "paper", "low", "median", "high", "reached", "seeds"])
     for line in outcome.lines():
-        for place, measure in enumerate(outcome.reproduction.measures):
-            ours = line.ours[place] if line.ours else None
+        for index, measure in enumerate(outcome.reproduction.measures):
+            ours = line.ours[index] if line.ours else None
             figures = (ours.low, ours.median, ours.high, ours.num_finite, ours.num) if ours else (None,) * 4 + (0,)
-            writer.writerow([line.panel.name, line.algorithm, measure, line.paper[place], *figures])
+            writer.writerow([line.panel.name, line.algorithm, measure, line.paper[index], *figures])
     return out.getvalue()
