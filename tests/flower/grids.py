@@ -123,4 +123,7 @@ class OneProcess(Grid):
         if node in self.broken:
             return Message(Error(1, "out of memory"), reply_to=message)
         config = {"partition-id": self._nodes[node]}
-        return self._app(message, Context(0, node, config, RecordDict(), {}))
+        try:
+            return self._app(message, Context(0, node, config, RecordDict(), {}))
+        except Exception as error:  # as a SuperNode does
+            return Message(Error(1, str(error)), reply_to=message)

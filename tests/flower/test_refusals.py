@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
             to.scaffold(),
             "Scaffold changes every local step, and these are the ClientApp's, by control, which clients keep",
         ),
-        (to.fedprox(), "Prox changes every local step, .*: write it into its training loop, and leave it out here"),
+        (to.fedprox(), r"Prox changes every local step, .*: write mod=True, and mods=\[turnout.flower.mod\(...\)\]"),
         (to.perfedavg(), "the method is what Meta does at the clients, and a ClientApp trains by its own loop"),
         (to.mw_fed(), "MultiplicativeWeights has the server say how much work a client does"),
         (
@@ -43,6 +43,21 @@ ROOT = Path(__file__).parents[2]
 def test_what_needs_more_is_refused_with_the_reason(algorithm, reason):
     with pytest.raises(ConfigurationError, match=f"{algorithm.name} does not run on a Flower grid: {reason}"):
         Rule(algorithm)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        (to.perfedavg(), "the method is what Meta does at the clients"),
+        (to.mw_fed(), "MultiplicativeWeights has the server say how much work a client does"),
+        (to.flora(), "Flora multiplies the factors of adapters"),
+        (to.folb_heterogeneous(), "Inexactness needs a gradient after training"),
+        (to.fedavg(also=(to.aggregation.SecureSum(),)), "SecureSum asks clients for more after training"),
+    ],
+)
+def test_what_no_mod_can_do_is_refused_on_both_sides(algorithm, reason):
+    with pytest.raises(ConfigurationError, match=f"{algorithm.name} does not run on a Flower grid: {reason}"):
+        Rule(algorithm, mod=True)
 
 
 @pytest.mark.parametrize(
@@ -70,20 +85,24 @@ def test_bad_options_are_refused(options, message):
 
 def _row(name: str) -> str:
     algorithm = ALGORITHMS[name]()
+    if (why := refusal(algorithm, mod=True)) is not None:
+        return f"| `{name}` | no | {why} |"
     if (why := refusal(algorithm)) is not None:
-        return f"| `{name}` | no: {why} |"
-    losses = [given for piece in algorithm.measurements for given in piece.gives]
-    notes = ["reads the loss of an evaluation"] if losses else []
+        return f"| `{name}` | with the mod | {why} |"
+    rule = Rule(algorithm, requirement=0.5)
+    phases = [phase for phase in algorithm.phases if phase not in algorithm.aggregation.phases]
+    losses = {loss for phase in phases for loss in rule.losses(phase)}
+    notes = [f"reads `eval_loss{'_rms' * ('start_loss_rms' in losses)}` of an evaluation"] if losses else []
     notes += ["give `requirement`"] if "appeal_gap" in losses else []
-    notes += ["reads the metric `num-steps`"] if any(piece.reads_steps for piece in algorithm.weighting) else []
+    notes += ["reads the metric `num-steps`; the mod counts"] if any(w.reads_steps for w in algorithm.weighting) else []
     try:
         algorithm.init(torch.zeros(1), Federation(100, 1))
     except ConfigurationError:
         notes.append("give `rates`")
-    return f"| `{name}` | {'; '.join(['yes', *notes])} |"
+    return f"| `{name}` | yes | {'; '.join(notes)} |"
 
 
-HEAD = "| recipe | with an unchanged ClientApp |\n|---|---|\n"
+HEAD = "| recipe | runs | how, or why not with an unchanged ClientApp |\n|---|---|---|\n"
 GUIDE = ROOT / "docs" / "guides" / "flower.md"
 
 

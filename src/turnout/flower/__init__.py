@@ -3,7 +3,20 @@
 The extra ``flower`` installs what it needs.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from turnout.flower.refusals import refusal
 from turnout.flower.rule import Rule
 
-__all__ = ["Rule", "refusal"]
+if TYPE_CHECKING:
+    from turnout.flower.client_mod import mod
+
+__all__ = ["Rule", "mod", "refusal"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "mod":  # which needs Flower
+        from turnout.flower.client_mod import mod
+
+        return mod
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict  # pyright: ignore[reportMissingImports]
 from flwr.serverapp import Grid  # pyright: ignore[reportMissingImports]
 from flwr.serverapp.strategy import Result  # pyright: ignore[reportMissingImports]
 
-from turnout.core.types import Report
+from turnout.core.types import State
 from turnout.deployment.server import noise
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.happening import Happening
@@ -25,10 +24,12 @@ from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Store
 from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.server.writer import Writer
-from turnout.deployment.wire.format import Assignment, WireError, digest, manifest
-from turnout.deployment.wire.messages import ReportFormat, report_body
+from turnout.deployment.wire.format import Assignment, WireError, digest
 from turnout.flower.arrays import Arrays
+from turnout.flower.client import client_part
+from turnout.flower.client_mod import ORDER, SHARED
 from turnout.flower.options import Options
+from turnout.flower.replies import Replies, mean, metrics_of
 from turnout.protocol.pace import Rounds
 from turnout.record import storage
 from turnout.record.describe import describe
@@ -48,7 +49,6 @@ class _Sent:
     task: Assignment
     model: torch.Tensor
     due: float
-    waits: set[str]
     lost: bool = False
     replies: dict[str, RecordDict] = field(default_factory=dict)
 
@@ -61,13 +61,15 @@ class GridServer(Writer):
         rule: Options,
         grid: Grid,
         arrays: Arrays,
+        replies: Replies,
         timeout: float,
         configs: Mapping[str, Any],
         driver: Driver,
         last: Entry | None,
     ) -> None:
         super().__init__(driver, driver.store, last, None, checkpoint_every=60.0, keep_reports=None, max_empty_steps=10)
-        self._rule, self._grid, self._arrays, self._timeout, self._configs = rule, grid, arrays, timeout, configs
+        self._rule, self._grid, self._arrays, self._replies = rule, grid, arrays, replies
+        self._timeout, self._configs = timeout, configs
         self._clients, self._most = driver.store.clients(), driver.setting.check_clients(rule.min_nodes, None)
         self._node: dict[int, int] = {}  # of each client that was seen
         self._sent: dict[int, _Sent] = {}  # by task
@@ -78,6 +80,8 @@ class GridServer(Writer):
         self._metrics: dict[int, MetricRecord] = {}  # of reports that are not yet applied, by task
         self._reported: list[MetricRecord] = []  # since the last step
         self.means: dict[int, MetricRecord] = {}  # by version
+        self._run, self._taken = driver.store.run, driver.store.taken()
+        self._client_part = client_part(rule.algorithm)
 
     def run(self) -> None:
         """Go on until the run is over; raise what ended it before."""
@@ -134,27 +138,44 @@ class GridServer(Writer):
             return
         open_tasks = {task.task for task in run.tasks.values()}
         self._sent = {task: sent for task, sent in self._sent.items() if task in open_tasks}
-        records: dict[int, ArrayRecord] = {}
+        models: dict[int, RecordDict] = {}
         for client, task in run.tasks.items():
             if task.task not in self._sent and client in self._node:
-                model = run.coordinator.models[task.version]
-                record = records.setdefault(task.version, ArrayRecord(self._arrays.tensors(model)))
-                self._send(_Sent(client, task, model, now + self._timeout, set()), record)
+                model = run.coordinator.models[max(task.version, 0)]
+                if task.version not in models:
+                    models[task.version] = self._broadcast(model, run.coordinator.shared())
+                self._send(_Sent(client, task, model, now + self._timeout), models[task.version])
 
-    def _send(self, sent: _Sent, record: ArrayRecord) -> None:
-        """Send a task to its node; it evaluates the model first where weights read the loss of it."""
-        types, round_ = ["evaluate", "train"] if self._rule.losses else ["train"], sent.task.version + 1
-        self._sent[sent.task.task], sent.waits = sent, set(types)
-        for kind in types:
-            config = ConfigRecord({**self._configs[kind], "server-round": round_})
-            content, node = RecordDict({self._rule.arrays: record, self._rule.config: config}), self._node[sent.client]
-            names = list(
-                self._grid.push_messages([Message(content, node, kind, ttl=self._timeout, group_id=str(round_))])
+    def _broadcast(self, model: torch.Tensor, shared: State) -> RecordDict:
+        """Return the records that are the same for all clients who train from a model."""
+        records = RecordDict({self._rule.arrays: ArrayRecord(self._arrays.tensors(model))})
+        return RecordDict({**records, SHARED: ArrayRecord(dict(shared))}) if shared else records
+
+    def _send(self, sent: _Sent, broadcast: RecordDict) -> None:
+        """Send a task to its node, by one message for each type that it takes."""
+        task, rule, content = sent.task, self._rule, dict(broadcast)
+        self._sent[task.task] = sent
+        if rule.mod:
+            numbers = {name: getattr(task, name) for name in ("task", "version", "repeat", "phase")}
+            numbers |= {"client": sent.client, "seed": rule.seed, "taken": self._taken.get(sent.client, -1)}
+            names = {
+                "arrays": rule.arrays,
+                "examples": rule.examples,
+                "run": self._run,
+                "client_part": self._client_part,
+            }
+            content[ORDER] = ConfigRecord(numbers | names)
+        for kind in rule.kinds(task.phase):
+            round_ = task.version + 1
+            content[rule.config] = ConfigRecord({**self._configs[kind], "server-round": round_})
+            message = Message(
+                RecordDict(content), self._node[sent.client], kind, ttl=self._timeout, group_id=str(round_)
             )
-            if not any(names):
+            ids = list(self._grid.push_messages([message]))
+            if not any(ids):
                 self._lose(sent, "the grid takes no message for it")
                 return
-            self._tasks[names[0]] = sent.task.task
+            self._tasks[ids[0]] = task.task
 
     def _collect(self) -> None:
         """Take the replies that have arrived."""
@@ -166,7 +187,7 @@ class GridServer(Writer):
                 self._lose(sent, reply.error.reason)
                 continue
             sent.replies[reply.metadata.message_type] = reply.content
-            if sent.waits == sent.replies.keys():
+            if sent.replies.keys() == {*self._rule.kinds(sent.task.phase)}:
                 try:
                     self._take(sent)
                 except WireError as error:
@@ -174,32 +195,13 @@ class GridServer(Writer):
 
     def _take(self, sent: _Sent) -> None:
         """Queue a report for the journal; raise `WireError` where it cannot be used."""
-        body = report_body(self._report(sent))
-        self.driver.setting.reports["train"].read(body, sent.client, sent.task.version)
-        part = self.store.incoming / f"{sent.client}-{sent.task.task}-flower"
+        task, body = sent.task, self._replies.body(sent.task, sent.model, sent.replies)
+        self.driver.setting.reports[task.phase].read(body, sent.client, task.version, task.repeat)
+        part = self.store.incoming / f"{sent.client}-{task.task}-flower"
         part.write_bytes(body)
-        self._metrics[sent.task.task] = _metrics(sent.replies["train"])
-        self._put(Happening("report", sent.client, sent.task.task, digest(body), file=part))
-
-    def _report(self, sent: _Sent) -> Report:
-        """Return the report of a client; raise `WireError` where its replies lack what the algorithm reads."""
-        rule, train = self._rule, sent.replies["train"]
-        arrays, metrics = next(iter(train.array_records.values()), ArrayRecord()), _metrics(train)
-        received = self._arrays.vector(self._arrays.tensors(sent.model))  # in the types of the arrays
-        delta = self._arrays.vector(arrays.to_torch_state_dict()) - received
-        num_steps = _number(metrics, rule.steps) if any(piece.reads_steps for piece in rule.algorithm.weighting) else 0
-        seen = {}
-        if rule.losses:
-            scores = _metrics(sent.replies["evaluate"])
-            required = (
-                _number(scores, rule.requirement) if isinstance(rule.requirement, str) else rule.requirement or 0.0
-            )
-            loss = _number(scores, rule.loss)
-            values = {"start_loss": loss, "appeal_gap": loss - required}
-            seen = {name: torch.tensor([values[name]], dtype=torch.float64) for name in rule.losses}
-        numbers = (sent.client, sent.task.version, round(_number(metrics, rule.examples)), round(num_steps))
-        client, version, examples, steps = (np.array([number], dtype=np.int64) for number in numbers)
-        return Report(client, version, examples, steps, delta[None], seen=seen)
+        if task.phase == "train":
+            self._metrics[task.task] = metrics_of(sent.replies["train"])
+        self._put(Happening("report", sent.client, task.task, digest(body), file=part))
 
     def _lose(self, sent: _Sent, why: str) -> None:
         """Give up a task, and leave its client alone for a while."""
@@ -215,36 +217,14 @@ class GridServer(Writer):
         del waiting
         version, applied = self.driver.version, self.driver.apply(entry)
         self._outcomes += applied.outcomes
+        self._taken |= {outcome.client: outcome.task for outcome in applied.outcomes if outcome.outcome == "taken"}
         for timer, due in applied.timers:
             heapq.heappush(self._timers, (due, timer))
         if entry.kind == "report" and entry.task in self._metrics:
             self._reported.append(self._metrics.pop(entry.task))
         if self.driver.version > version:
-            self.means[self.driver.version], self._reported = _mean(self._reported, self._rule.examples), []
+            self.means[self.driver.version], self._reported = mean(self._reported, self._rule.examples), []
         return []
-
-
-def _metrics(content: RecordDict) -> MetricRecord:
-    """Return the metrics of a reply."""
-    return next(iter(content.metric_records.values()), MetricRecord())
-
-
-def _number(metrics: MetricRecord, name: str) -> float:
-    """Return one number of a record of metrics; raise `WireError` where there is none of this name."""
-    value = metrics.get(name)
-    if not isinstance(value, int | float):
-        names = ", ".join(metrics) or "nothing"
-        raise WireError(f"the metrics of the reply hold {names}, and the rule reads the number {name!r}")
-    return float(value)
-
-
-def _mean(metrics: list[MetricRecord], examples: str) -> MetricRecord:
-    """Return the mean of metrics by examples, of those that all have."""
-    weights = [float(each[examples]) for each in metrics]
-    names = {name for each in metrics for name, value in each.items() if isinstance(value, int | float)} - {examples}
-    names = [name for name in sorted(names) if all(name in each for each in metrics)] if sum(weights) else []
-    columns = {name: [float(each[name]) for each in metrics] for name in names}
-    return MetricRecord({name: float(np.average(column, weights=weights)) for name, column in columns.items()})
 
 
 def run(
@@ -266,12 +246,8 @@ def run(
         return {f"test_{name}": float(value) for name, value in (found or {}).items() if isinstance(value, int | float)}
 
     with storage.locked(folder):
-        arrays = Arrays.of_run(folder, dict(initial.to_torch_state_dict()))
-        vector = arrays.vector(arrays.first)
-        counts = dict.fromkeys(("num_examples", "num_steps"), torch.zeros(1, dtype=torch.int64))
-        losses = {f"seen.{name}": torch.zeros(1, dtype=torch.float64) for name in rule.losses}
-        form = manifest({"delta": vector[None], **counts, **losses})
-        reports = {"train": ReportFormat(form, None, algorithm.aggregation.nulls_dropped)}
+        arrays = Arrays.of_run(folder, dict(initial.to_torch_state_dict()), algorithm.personal)
+        vector, replies = arrays.vector(arrays.first)[: arrays.layout.num_shared], Replies(rule, arrays)
         decides = {name: describe(getattr(rule, name)) for name in ("algorithm", "pace", "seed", "requirement", "loss")}
         about = {"kind": "flower", "rounds": rounds, "arrays": describe(arrays.layout), **decides}
         pace = rule.pace
@@ -279,7 +255,7 @@ def run(
             pace = replace(pace, deadline=timeout)
         setting = RunSetting(
             algorithm=algorithm, pace=pace, rounds=rounds, seed=rule.seed, evaluate_every=rule.evaluate_every,
-            record_weights=False, initial=vector, reports=reports, heartbeat=timeout, description=about,
+            record_weights=False, initial=vector, reports=replies.formats, heartbeat=timeout, description=about,
             trained=arrays.trained(), score=score,
         )  # fmt: skip
         store = Store(folder)
@@ -294,7 +270,7 @@ def run(
                     plan.check_correlation(rounds)
                     plan.check(rounds)
                 score(0, vector)
-            server = GridServer(rule, grid, arrays, timeout, configs, driver, last)
+            server = GridServer(rule, grid, arrays, replies, timeout, configs, driver, last)
             server.run()
         finally:
             store.close()

@@ -24,12 +24,16 @@ class Rule(Options):
         algorithm: what the server does with updates.
         pace: when it asks and steps. `Rounds` without a deadline has the `timeout` of `start`.
         folder: of the run. One that holds a run goes on with it.
+        mod: whether every ClientApp has ``mods=[turnout.flower.mod(algorithm)]``, which does what needs more of clients than
+            parameters and metrics.
         min_nodes: so many nodes are connected before the first task is given.
         seed: of the selection of clients.
         evaluate_every: server steps from one call of `evaluate_fn` to the next.
         requirement: rho_k of MaxFL, a loss; or the name of the metric by which a client says its own when it evaluates.
-        loss: the name of the loss in the metrics of an evaluation, for MaxFL and q-FFL.
-        arrays, config, examples, steps: keys of records and metrics; `steps` is read for FedNova alone.
+        loss: the name of the loss in the metrics of an evaluation, for MaxFL, q-FFL and power of choice. With ``_rms`` behind
+            it, that of ``sqrt(mean_i loss_i^2)``, for Oort.
+        train_loss: the name of the mean loss in the metrics of training, for selections by the last loss.
+        arrays, config, examples, steps: keys of records and metrics; `steps` is read for FedNova without the mod alone.
         retry: seconds until the node of a task that failed counts as there again.
         poll: seconds between two looks for replies.
 

@@ -236,6 +236,12 @@ class Store:
             row = connection.execute(sa.select(TASKS).where(TASKS.c.task == task)).one_or_none()
         return None if row is None else Outcome(row.task, row.client, row.outcome, row.digest)
 
+    def taken(self) -> dict[int, int]:
+        """Return the last task of each client whose report was taken, by client."""
+        query = sa.select(TASKS.c.client, sa.func.max(TASKS.c.task)).where(TASKS.c.outcome == "taken")
+        with self._transaction() as connection:
+            return dict(connection.execute(query.group_by(TASKS.c.client)).all())
+
     def model(self, digest: str) -> Path:
         """Return where the model of this digest is."""
         return self.models / f"{digest}.safetensors"

@@ -1,0 +1,206 @@
+"""Do the client's part of an algorithm around the training loop of somebody else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import SimpleNamespace
+from typing import Any, ClassVar, Protocol, cast
+
+import numpy as np
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.random import fold, stream
+from turnout.core.types import Federation, Lanes, Report, State, Task
+from turnout.deployment.wire.format import digest
+from turnout.engine.cohort import Clients
+from turnout.engine.parameters import Layout
+from turnout.flower.arrays import Arrays
+from turnout.flower.refusals import LOSSES
+from turnout.pieces.base import Correction, Local
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.pieces.base.client_step import client_step
+from turnout.pieces.local.closure import outcome, sent
+from turnout.record.describe import describe
+
+Direction = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""Return the direction to descend, ``[P]``, from the gradient and where the client is, ``[P]`` each."""
+
+
+class Loop(Protocol):
+    """A training loop.
+
+    Attributes:
+        examples: how many examples it trained on, the last time.
+        updates: other parameters that moved, such as running statistics, the last time.
+    """
+
+    examples: int
+
+    def __call__(self, params: torch.Tensor, direction: Direction, stay: bool = False) -> tuple[torch.Tensor, int]:
+        """Train from parameters ``[P]``; return those afterwards, and the number of steps.
+
+        Args:
+            params: where it starts.
+            direction: what a step descends in place of the gradient.
+            stay: whether the parameters go back to the start after each step.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class LoopSteps(Local):
+    """A training loop as a local rule: its own minibatches, optimizer and number of steps.
+
+    Args:
+        loop: the loop.
+    """
+
+    gives: ClassVar[tuple[str, ...]] = ("loss", *LOSSES)  # the server reads these of the metrics
+
+    loop: Loop
+
+    def alone(self, steps: int) -> Local:
+        """Return the rule itself: the loop says how many steps it takes."""
+        del steps
+        return self
+
+    def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
+        """Run the loop once, with corrected gradients."""
+        start, steps = task.params.reshape(-1), 0
+        if any(getattr(piece, "alternate", 0.0) for piece in corrections):  # which halves of the steps depend on
+            steps = self.loop(start, lambda gradient, _: gradient, stay=True)[1]
+        lanes = Lanes(np.zeros(1, dtype=np.int64), np.array([steps]))
+        begun = [piece.begin(task, memory, clients, lanes) for piece in corrections]
+
+        def direction(gradient: torch.Tensor, params: torch.Tensor) -> torch.Tensor:
+            row = gradient[None]
+            for piece in begun:
+                row = piece.correct(row, params[None], start[None])
+            return row[0]
+
+        end, steps = self.loop(start, direction, stay=task.phase == "prepare")
+        if corrections and not steps:
+            names = ", ".join(type(piece).__name__ for piece in corrections)
+            raise ConfigurationError(f"{names}: the ClientApp took no step of an optimizer of torch.optim to correct")
+        delta = (end - start)[None]
+        changed, remembered = outcome([begun], [delta])
+        memory |= remembered
+        instead = sent([begun], [delta])
+        num_steps = np.array([steps], dtype=np.int64)
+        return Report(
+            clients.ids,
+            task.versions(1),
+            clients.num_examples,
+            num_steps,
+            delta if instead is None else instead,
+            changed,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LoopStart:
+    """What a client finds at the model that it received, by running its loop without moving.
+
+    Attributes:
+        task: the model.
+        clients: the client.
+    """
+
+    task: Task
+    clients: LoopClient
+
+    @property
+    def params(self) -> torch.Tensor:
+        """The model, ``[P]`` or ``[1, P]``."""
+        return self.task.params
+
+    @cached_property
+    def gradient(self) -> torch.Tensor:
+        """The mean gradient of the minibatches of one run of the loop, ``[1, P]``.
+
+        It is that of all examples where each is in one minibatch and these are equally large.
+        """
+        total = torch.zeros(self.params.shape[-1], dtype=self.params.dtype)
+
+        def add(gradient: torch.Tensor, params: torch.Tensor) -> torch.Tensor:
+            del params
+            total.add_(gradient)
+            return gradient
+
+        steps = self.clients.loop(self.params.reshape(-1), add, stay=True)[1]
+        if not steps:
+            raise ConfigurationError("the ClientApp took no step of an optimizer of torch.optim to read a gradient of")
+        return (total / steps)[None]
+
+
+@dataclass(frozen=True, eq=False)
+class LoopClient:
+    """One client whose examples its own loop alone sees: what `turnout.engine.cohort.Clients` is to a client step."""
+
+    ids: np.ndarray
+    loop: Loop
+    layout: Layout
+    start: LoopStart | None = None
+    objective: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        network = SimpleNamespace(rebase=lambda _: None, adapters=())
+        object.__setattr__(self, "objective", SimpleNamespace(layout=self.layout, network=network))
+
+    def __len__(self) -> int:
+        return 1
+
+    @property
+    def num_examples(self) -> np.ndarray:
+        """Of the last run of the loop, int64 ``[1]``."""
+        return np.array([self.loop.examples], dtype=np.int64)
+
+    def at(self, task: Task) -> tuple[LoopClient, LoopStart]:
+        """Return the client with what it finds at the model of a task, and that."""
+        start = LoopStart(task, self)
+        return replace(self, start=start), start
+
+    def keys(self, purpose: str, seed: int, versions: np.ndarray, lanes: Any = slice(None)) -> torch.Tensor:
+        """Return 64 random bits, int64 ``[1]``, that depend on (seed, version, client) alone."""
+        return torch.from_numpy(fold(stream(purpose, seed), versions[lanes], self.ids[lanes]))
+
+
+def work(
+    algorithm: Algorithm, arrays: Arrays, loop: Loop, client: int, task: Task, memory: State
+) -> tuple[Report, State]:
+    """Do a task around a training loop: the report as it is sent, and what the client remembers if the server takes it.
+
+    Args:
+        algorithm: of which the clients' part is done here.
+        arrays: of the model.
+        loop: trains it.
+        client: its number.
+        task: with the shared parameters, ``[P_u]``.
+        memory: what the client remembers; empty before its first task.
+    """
+    measured = tuple(piece for piece in algorithm.measurements if not set(piece.gives) <= {*LOSSES})
+    algorithm = replace(algorithm, local=LoopSteps(loop), measurements=measured)
+    lane = LoopClient(np.array([client]), loop, arrays.layout)
+    rows = {name: value[None].clone() for name, value in (memory or first_memory(algorithm, arrays)).items()}
+    report, rows = client_step(algorithm, task, rows, cast("Clients", lane))
+    return report, {name: value[0] for name, value in rows.items()}
+
+
+def first_memory(algorithm: Algorithm, arrays: Arrays) -> State:
+    """Return what a client remembers before its first task."""
+    layout, initial = arrays.layout, arrays.vector(arrays.first)
+    personal = algorithm.personal
+    first = initial[layout.num_shared :] if personal is None else personal.first(initial, layout.num_shared)
+    federation = Federation(1, layout.num_shared, dtype=initial.dtype)
+    return algorithm.memory(federation, first, layout.shared_shapes)
+
+
+def client_part(algorithm: Algorithm) -> str:
+    """Return a digest of the pieces that a client carries out, by which both sides see that they have the same."""
+    places = ("corrections", "guard", "personal", "measurements")
+    parts = [describe(getattr(algorithm, place)) for place in places]
+    return digest(json.dumps([*parts, describe(algorithm.selection.measurements)], default=str).encode())

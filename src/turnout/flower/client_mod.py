@@ -1,0 +1,231 @@
+"""Have a Flower ClientApp do the client's part of an algorithm, by a mod around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import (  # pyright: ignore[reportMissingImports]
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from torch.optim import optimizer
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.types import Task
+from turnout.deployment.client.state import ClientFolder, Pending
+from turnout.deployment.wire.format import Assignment
+from turnout.deployment.wire.messages import report_body
+from turnout.flower.arrays import Arrays
+from turnout.flower.client import Direction, client_part, first_memory, work
+from turnout.flower.refusals import refusal
+from turnout.pieces.base.algorithm import Algorithm
+
+ORDER, SHARED = "turnout", "turnout.shared"
+"""The records of a message that the mod reads: what is asked for, and vectors that are broadcast beside the model."""
+
+App = Callable[[Message, Context], Message]
+
+
+def mod(algorithm: Algorithm, folder: str | Path = "turnout-client") -> Callable[[Message, Context, App], Message]:
+    """Return a mod that does the client's part of an algorithm: ``ClientApp(mods=[mod(to.scaffold())])``.
+
+    The ClientApp trains by its own loop, with an optimizer of ``torch.optim`` on the parameters that it was sent. Before each
+    of its steps, the mod changes the gradients as the algorithm's corrections say (`Scaffold`, `Prox`, `DynamicRegularizer`).
+    It joins the personal part of the model, counts steps, measures the gradient at the received model by a run of the loop
+    that does not move, and clips or compresses the update. The server has ``Rule(algorithm, mod=True)``. Messages that do not
+    come from `Rule` pass through; where they ask for an evaluation, the model gets the personal part of the node's last run.
+
+    Args:
+        algorithm: that of the server; its local rule is not used.
+        folder: where the memory of each node is, which moves once the server has taken the report that it belongs to.
+
+    Raises:
+        ConfigurationError: for an algorithm that a ClientApp cannot carry out, and, of a message, for another one.
+    """
+    if (why := refusal(algorithm, mod=True)) is not None:
+        raise ConfigurationError(f"{algorithm.name} does not run in a ClientApp: {why}")
+
+    def run(message: Message, context: Context, app: App) -> Message:
+        order: Any = message.content.config_records.get(ORDER)
+        if order is None:
+            if algorithm.personal is not None and message.metadata.message_type == MessageType.EVALUATE:
+                _serve(algorithm, Path(folder), message, context.node_id)
+            return app(message, context)
+        if order["client_part"] != client_part(algorithm):
+            raise ConfigurationError(
+                f"the server has other options of corrections, guards or personal parameters than {algorithm.name} here: "
+                "give Rule and mod the same algorithm"
+            )
+        state = ClientFolder(Path(folder) / f"{order['run']}-{context.node_id}")
+        with closing(state):
+            return _Node(algorithm, state, message, context, app, order).reply()
+
+    return run
+
+
+def _serve(algorithm: Algorithm, folder: Path, message: Message, node: int) -> None:
+    """Put the node's personal part of its last run into the model of a message that does not come from `Rule`."""
+    assert algorithm.personal is not None
+    folders = sorted(folder.glob(f"*-{node}"), key=lambda path: path.stat().st_mtime)
+    for key, record in list(message.content.array_records.items()) if folders else ():
+        arrays = Arrays.of(dict(record.to_torch_state_dict()), algorithm.personal)
+        with closing(ClientFolder(folders[-1])) as state:
+            message.content[key] = ArrayRecord(arrays.tensors(_serving(algorithm, arrays, state)))
+
+
+def _serving(algorithm: Algorithm, arrays: Arrays, state: ClientFolder) -> torch.Tensor:
+    """Return the model ``[P]`` that serves a client, who received these arrays."""
+    params = arrays.vector(arrays.first)[: arrays.layout.num_shared]
+    if algorithm.personal is None:
+        return params
+    memory = state.memory or first_memory(algorithm, arrays)
+    return algorithm.personal.serving(params, {name: value[None] for name, value in memory.items()})[0]
+
+
+class _Node:
+    """One message to a node; the arguments are those of the mod."""
+
+    examples = 0
+
+    def __init__(
+        self, algorithm: Algorithm, state: ClientFolder, message: Message, context: Context, app: App, order: Any
+    ) -> None:
+        self._algorithm, self._state, self._message, self._order = algorithm, state, message, order
+        self._app, self._context, self._metrics = app, context, MetricRecord()
+        content = message.content
+        self._received = content.array_records[order["arrays"]]
+        self._arrays = Arrays.of(dict(self._received.to_torch_state_dict()), algorithm.personal)
+        self._shared = dict(content.array_records.get(SHARED, ArrayRecord()).to_torch_state_dict())
+        message.content = RecordDict({key: value for key, value in content.items() if key not in (ORDER, SHARED)})
+
+    def reply(self) -> Message:
+        """Settle what the server has taken, do what it asks for, and reply."""
+        state, order = self._state, self._order
+        if state.pending is not None and state.pending.task.task != order["task"]:
+            (state.settle if state.pending.task.task <= order["taken"] else state.drop)()
+        if self._message.metadata.message_type == MessageType.EVALUATE:
+            serving = self._arrays.tensors(_serving(self._algorithm, self._arrays, state))
+            self._message.content[order["arrays"]] = ArrayRecord(serving)
+            return self._app(self._message, self._context)
+        if state.pending is None:  # otherwise, the server was restarted, and asks for the same report once more
+            params = self._arrays.vector(self._arrays.first)[: self._arrays.layout.num_shared]
+            repeat = np.array([order["repeat"]]) if order["repeat"] else None
+            task = Task(params, order["version"], order["seed"], order["phase"], self._shared, {}, repeat)
+            report, memory = work(self._algorithm, self._arrays, self, order["client"], task, state.memory or {})
+            number, phase, version = order["task"], order["phase"], order["version"]
+            assignment = Assignment(number, version, phase, order["repeat"], "0" * 64, 0, 1.0)
+            state.hold(Pending(assignment, report_body(report), memory))
+        assert state.pending is not None
+        records = {ORDER: ConfigRecord({"report": state.pending.body}), "metrics": self._metrics}
+        return Message(RecordDict(records), reply_to=self._message)
+
+    def __call__(self, params: torch.Tensor, direction: Direction, stay: bool = False) -> tuple[torch.Tensor, int]:
+        """Have the app train from parameters ``[P]``, as `turnout.flower.client.Loop` says."""
+        steps, content = Steps(self._arrays, params, direction, stay), RecordDict(dict(self._message.content))
+        self._message.content[self._order["arrays"]] = ArrayRecord(self._arrays.tensors(params))
+        with steps.corrected():
+            reply = self._app(self._message, self._context)
+        self._message.content = content
+        if reply.has_error():
+            raise RuntimeError(f"the ClientApp failed: {reply.error.reason}")
+        self._metrics = next(iter(reply.content.metric_records.values()), MetricRecord())
+        self.examples = int(self._metrics[self._order["examples"]])
+        end = self._arrays.vector(next(iter(reply.content.array_records.values())).to_torch_state_dict())
+        moved = (end != params) & ~steps.stepped
+        if self._algorithm.remembers and not stay and moved.any():
+            raise ConfigurationError(
+                f"{self._algorithm.name} remembers what optimizer steps did, and other arrays moved as well, such as running "
+                "statistics: use a model without BatchNorm"
+            )
+        return end, steps.number
+
+
+class Steps:
+    """The optimizer steps of a training loop, whose gradients are changed.
+
+    Args:
+        arrays: of the model.
+        start: where the loop starts, ``[P]``.
+        direction: what a step descends in place of the gradient.
+        stay: whether parameters go back after each step.
+
+    Attributes:
+        number: of steps so far.
+        stepped: which numbers some optimizer moves, bool ``[P]``.
+    """
+
+    def __init__(self, arrays: Arrays, start: torch.Tensor, direction: Direction, stay: bool) -> None:
+        self._arrays, self._start, self._direction, self._stay = arrays, start, direction, stay
+        self._places: dict[torch.Tensor, slice] = {}
+        self.number, self.stepped = 0, torch.zeros(len(start), dtype=torch.bool)
+
+    @contextmanager
+    def corrected(self) -> Iterator[None]:
+        """Change the gradients of all steps that optimizers take in this context."""
+        hooks = [
+            optimizer.register_optimizer_step_pre_hook(self._before),
+            optimizer.register_optimizer_step_post_hook(self._after),
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _before(self, stepping: torch.optim.Optimizer, *_: Any) -> None:
+        """Replace the gradients by the direction."""
+        parameters = [parameter for group in stepping.param_groups for parameter in group["params"]]
+        if not self._places:
+            self._places = self._matched(parameters)
+        if len(parameters) != len(self._places) or any(parameter not in self._places for parameter in parameters):
+            raise ConfigurationError(
+                "the ClientApp steps other parameters than before: train one model by one optimizer"
+            )
+        gradient, params = torch.zeros_like(self._start), self._start.clone()
+        for parameter, place in self._places.items():
+            params[place] = parameter.detach().reshape(-1).to(params)
+            if parameter.grad is not None:
+                gradient[place] = parameter.grad.reshape(-1).to(params)
+        direction = self._direction(gradient, params)
+        for parameter, place in self._places.items():
+            if not direction[place].any():  # frozen: not even weight decay and momentum move it
+                parameter.grad = None if gradient[place].any() else parameter.grad
+            else:
+                parameter.grad = direction[place].view_as(parameter).to(parameter)
+        self.number += 1
+
+    def _after(self, stepping: torch.optim.Optimizer, *_: Any) -> None:
+        """Put the parameters back where they started, if they are to stay."""
+        del stepping
+        if self._stay:
+            with torch.no_grad():
+                for parameter, place in self._places.items():
+                    parameter.copy_(self._start[place].view_as(parameter))
+
+    def _matched(self, parameters: list[torch.Tensor]) -> dict[torch.Tensor, slice]:
+        """Return which numbers of the vector each parameter is: the first array that it still equals, as none has moved."""
+        layout, places = self._arrays.layout, dict[torch.Tensor, slice]()
+        ends = np.cumsum(layout.sizes).tolist()
+        free = {name: slice(end - size, end) for name, size, end in zip(layout.names, layout.sizes, ends, strict=True)}
+        received = self._arrays.tensors(self._start)
+        for parameter in parameters:
+            value = parameter.detach().cpu()
+            same = (name for name in free if received[name].shape == value.shape and torch.equal(received[name], value))
+            if (name := next(same, None)) is None:
+                raise ConfigurationError(
+                    f"the ClientApp's optimizer steps a parameter of shape {tuple(value.shape)} that is none of the received "
+                    "arrays: load these into the model, and train it in their type"
+                )
+            places[parameter] = free.pop(name)
+            self.stepped[places[parameter]] = True
+        return places
