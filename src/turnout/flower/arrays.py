@@ -93,8 +93,8 @@ class Arrays:
         """Return what names the numbers in a checkpoint."""
         layout, vector = self.layout, self.vector(self.first)
         fixed = {name: value for name, value in self.first.items() if name not in layout.names}
-        names = {name: name for name in layout.names}
-        return Trained(layout, *vector.tensor_split([layout.num_shared]), None, 0, names, fixed, None)
+        names, num_shared = {name: name for name in layout.names}, layout.num_shared
+        return Trained(layout, vector[:num_shared], vector[num_shared:], None, 0, names, fixed, None)
 
 
 def _module(arrays: Mapping[str, torch.Tensor]) -> nn.Module:

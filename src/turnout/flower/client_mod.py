@@ -18,7 +18,7 @@ from flwr.app import (  # pyright: ignore[reportMissingImports]
     MetricRecord,
     RecordDict,
 )
-from torch.optim import optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Task
@@ -173,8 +173,8 @@ class Steps:
     def corrected(self) -> Iterator[None]:
         """Change the gradients of all steps that optimizers take in this context."""
         hooks = [
-            optimizer.register_optimizer_step_pre_hook(self._before),
-            optimizer.register_optimizer_step_post_hook(self._after),
+            register_optimizer_step_pre_hook(self._before),
+            register_optimizer_step_post_hook(self._after),
         ]
         try:
             yield
