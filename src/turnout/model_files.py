@@ -1,4 +1,4 @@
-"""Write trained models to files: ONNX, and the card that goes with a model."""
+"""Write trained models to files: ONNX, ExecuTorch for training on devices, and the card that goes with a model."""
 
 from __future__ import annotations
 
@@ -59,10 +59,8 @@ def onnx_bytes(model: nn.Module, example: torch.Tensor) -> bytes:
             assert program is not None
             program.save(path, external_data=False)
         except Exception as error:  # the exporter raises many kinds, and what its dependencies raise
-            reason = str(error).strip().splitlines()
             raise ConfigurationError(
-                f"{type(model).__name__} cannot be exported to ONNX: {reason[0] if reason else type(error).__name__}. "
-                "Export it to safetensors"
+                f"{type(model).__name__} cannot be exported to ONNX: {_first_line(error)}. Export it to safetensors"
             ) from error
         content = path.read_bytes()
     _compare(model, content, inputs)
@@ -82,6 +80,72 @@ def _compare(model: nn.Module, content: bytes, inputs: list[torch.Tensor]) -> No
                 f"{type(model).__name__}: onnxruntime computes other outputs than torch for a batch of {len(x)}, so nothing "
                 "was written: export it to safetensors"
             )
+
+
+def executorch_bytes(model: nn.Module, example: torch.Tensor, classes: int | None) -> bytes:
+    """Return a program of ExecuTorch that computes the loss of a minibatch and its gradients, for training on a device.
+
+    Its method ``forward`` takes inputs ``[M, ...]`` and targets ``[M]``, with M that of the example, and returns the mean loss
+    and the outputs. Loss and gradients are compared with those of torch before the program is returned.
+
+    Args:
+        model: on the CPU.
+        example: inputs ``[M, ...]``.
+        classes: C, of cross entropy; None is the mean squared error of numbers to predict.
+
+    Raises:
+        ConfigurationError: where the extra ``executorch`` is missing, the model cannot be exported, or ExecuTorch computes
+            other gradients than torch.
+    """
+    exir = _needed("executorch.exir", "executorch")
+    training = _needed("executorch.extension.training", "executorch")
+    joint = imported("torch.export.experimental", "exporting to ExecuTorch", "turnout[executorch]", "torch")
+    net = _WithLoss(model.train(), classes)
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(len(example)) % classes if classes else torch.randn(net.net(example).shape, generator=generator)
+    try:
+        with _quiet():
+            program = torch.export.export(net, (example, y), strict=True)
+            content: bytes = exir.to_edge(joint._export_forward_backward(program)).to_executorch().buffer
+        module = training._load_for_executorch_for_training_from_buffer(content)
+        loss, gradients = float(module.forward_backward("forward", (example, y))[0]), module.named_gradients()
+    except Exception as error:  # the exporter and the runtime raise many kinds
+        raise ConfigurationError(
+            f"{type(model).__name__} cannot be exported to ExecuTorch: {_first_line(error)}"
+        ) from error
+    net.zero_grad()
+    expected = net(example, y)[0]
+    expected.backward()
+    wrong = [name for name, value in net.named_parameters() if not _alike(gradients.get(name), value.grad)]
+    if wrong or not np.isclose(loss, expected.item(), rtol=1e-4):
+        raise ConfigurationError(
+            f"{type(model).__name__}: ExecuTorch computes another loss, or other gradients ({', '.join(wrong[:3])}), than torch, "
+            "so nothing was written: use linear layers, convolutions with strides, ReLU and LayerNorm, no pooling"
+        )
+    return content
+
+
+class _WithLoss(nn.Module):
+    """A model whose first output is the loss of a minibatch."""
+
+    def __init__(self, net: nn.Module, classes: int | None) -> None:
+        super().__init__()
+        self.net, self._loss = net, nn.functional.cross_entropy if classes else nn.functional.mse_loss
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        outputs = self.net(x)
+        return self._loss(outputs, y), outputs.detach()
+
+
+def _alike(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    """Return whether two gradients are the same up to rounding."""
+    return one is not None and other is not None and torch.allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or else its kind."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def example_input(model: nn.Module, shape: tuple[int, ...]) -> torch.Tensor:
@@ -110,7 +174,7 @@ def card(
         tensors: the model's state dict.
         config: the run's configuration as plain values; None where it is not known.
         file: the name of the model's file.
-        format: of the file, ``"safetensors"``, ``"onnx"`` or, of a folder, ``"peft"``.
+        format: of the file, ``"safetensors"``, ``"onnx"``, ``"executorch"`` or, of a folder, ``"peft"``.
         client: whose model it is; None is the shared one.
     """
     config = config or {}
@@ -169,6 +233,10 @@ def _loading(file: str, format: str) -> list[str]:
     if format == "onnx":
         code = ["import onnxruntime", "", f'session = onnxruntime.InferenceSession("{file}")']
         code += ['(output,) = session.run(None, {"input": x})  # x: a NumPy array [M, ...]']
+    elif format == "executorch":
+        code = ["from executorch.extension.training import _load_for_executorch_for_training_from_buffer as load", ""]
+        code += [f'buffer = open("{file}", "rb").read()', "module = load(buffer)"]
+        code += ['loss, outputs = module.forward_backward("forward", (x, y))']
     elif format == "peft":
         code = ["from peft import PeftModel", "", f'model = PeftModel.from_pretrained(base, "{file}")']
     else:
@@ -193,9 +261,10 @@ def _table(titles: tuple[str, str], rows: Mapping[str, Any]) -> list[str]:
     return [f"| {titles[0]} | {titles[1]} |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
 
 
-def _needed(package: str) -> Any:
-    """Import a package of the extra ``onnx``."""
-    return imported(package, "exporting to ONNX", "turnout[onnx]", package)
+def _needed(package: str, extra: str = "onnx") -> Any:
+    """Import a package of an extra that exports need."""
+    what = {"onnx": "ONNX", "executorch": "ExecuTorch"}[extra]
+    return imported(package, f"exporting to {what}", f"turnout[{extra}]", package.partition(".")[0])
 
 
 @contextmanager

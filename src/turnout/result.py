@@ -145,29 +145,35 @@ class Result:
         has the whole model, with input ``input [M, ...]`` and output ``output [M, ...]`` for any M; onnxruntime has to
         compute what torch does before it is written.
 
+        An ExecuTorch file has the model with its loss and gradients, to train it further on a device: inputs ``[M, ...]`` and
+        targets ``[M]``, with M that of `example`, or 16. Its gradients have to be those of torch before it is written.
+
         An adapter of `peft` is a folder: ``peft.PeftModel.from_pretrained(base, path)``.
 
         Args:
             path: the file or folder.
             client: whose model; None is the shared one.
-            format: ``"safetensors"``, ``"onnx"`` or ``"peft"``; None goes by the end of the file's name, safetensors unless
-                ``.onnx``.
-            example: inputs ``[M, ...]`` to trace an ONNX model with; needed of a module of one's own in a run folder.
+            format: ``"safetensors"``, ``"onnx"``, ``"executorch"`` or ``"peft"``; None goes by the end of the file's name,
+                safetensors unless ``.onnx`` or ``.pte``.
+            example: inputs ``[M, ...]`` to trace a model with; needed of a module of one's own in a run folder.
             card: write ``model-card.md`` beside it: what was trained on what, how well it does, how to load it.
 
         Raises:
-            ConfigurationError: where clients have nothing of their own, or there is no such client; where the extra ``onnx``
-                is missing, or the model cannot be exported.
+            ConfigurationError: where clients have nothing of their own, or there is no such client; where an extra is
+                missing, or the model cannot be exported.
             CheckpointError: where a file cannot be written.
         """
         target = Path(path)
-        format = ("onnx" if target.suffix == ".onnx" else "safetensors") if format is None else format
-        known_name("format", format, ("safetensors", "onnx", "peft"))
+        if format is None:
+            format = {".onnx": "onnx", ".pte": "executorch"}.get(target.suffix, "safetensors")
+        known_name("format", format, ("safetensors", "onnx", "executorch", "peft"))
         files = dict[Path, bytes]()
         if format == "peft":
             save_adapter(self._with(client), target)
         else:
-            files[target] = self._onnx(client, example) if format == "onnx" else self._safetensors(client)
+            files[target] = (
+                self._safetensors(client) if format == "safetensors" else self._traced(client, format, example)
+            )
         if card:
             text = model_files.card(
                 self.name, self.history, self.state_dict(client), self.config, target.name, format, client
@@ -185,8 +191,8 @@ class Result:
         """Return the named tensors as a safetensors file."""
         return save(self.state_dict(client), metadata={"format": "pt"})
 
-    def _onnx(self, client: int | None, example: torch.Tensor | None) -> bytes:
-        """Return the model as an ONNX file."""
+    def _traced(self, client: int | None, format: str, example: torch.Tensor | None) -> bytes:
+        """Return the model as an ONNX or ExecuTorch file."""
         model = self._with(client)
         if example is None:
             if self._input_shape is None:
@@ -195,7 +201,10 @@ class Result:
                     "result.export(path, example=x) with inputs x of shape [M, ...]"
                 )
             example = model_files.example_input(model, self._input_shape)
-        return model_files.onnx_bytes(model, example)
+            example = example.repeat(8, *[1] * (example.dim() - 1)) if format == "executorch" else example
+        if format == "onnx":
+            return model_files.onnx_bytes(model, example)
+        return model_files.executorch_bytes(model, example, ((self.config or {}).get("data") or {}).get("num_classes"))
 
     @property
     def rounds(self) -> pa.Table:

@@ -236,7 +236,7 @@ def test_a_client_app_without_optimizer_steps_is_refused(tmp_path, caplog):
 
 def test_a_client_app_without_the_mod_is_refused(tmp_path, caplog):
     text = failing(tmp_path, caplog, everyone(to.fedavg()), client_app(to.fedavg(), tmp_path, mods=False))
-    assert "the reply is not one of the mod: write ClientApp(mods=[turnout.flower.mod(...)])" in text
+    assert "the reply is not one of the mod: write mods=[turnout.flower.mod(...)] in the ClientApp" in text
 
 
 def test_an_algorithm_that_no_mod_carries_out_is_refused():

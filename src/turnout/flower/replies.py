@@ -64,7 +64,9 @@ class Replies:
         record = None if train is None else next(iter(train.config_records.values()), {}).get("report")
         if rule.mod and train is not None:
             if not isinstance(record, bytes):
-                raise WireError("the reply is not one of the mod: write ClientApp(mods=[turnout.flower.mod(...)])")
+                raise WireError(
+                    "the reply is not one of the mod: write mods=[turnout.flower.mod(...)] in the ClientApp"
+                )
             try:
                 return encode(load(record) | tensors) if tensors else record
             except SafetensorError as error:

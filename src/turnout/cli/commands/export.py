@@ -1,4 +1,4 @@
-"""``turnout export``: the trained model of a run as a safetensors or ONNX file or an adapter, with a model card."""
+"""``turnout export``: the trained model of a run as a safetensors, ONNX or ExecuTorch file or an adapter, with a model card."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ EPILOG = examples(
 turnout export runs/fedau-digits-0 model.safetensors
 turnout export runs/fedavg_p-digits-0 client-3.safetensors --client 3
 turnout export runs/fedau-digits-0 model.onnx --card
+turnout export runs/fedau-digits-0 model.pte
 turnout export runs/fedex_lora-instructions-0 adapter --format peft
 """,
     "[bold]In Python, without turnout[/bold]",
@@ -30,14 +31,14 @@ class ExportOptions:
     file: Path = argument("Where to write, e.g. model.safetensors.", "FILE")
     client: int | None = option("The model that serves client K, of an algorithm with a personal part.", "K")
     format: str | None = option(
-        "(default: by the end of the file's name)", "safetensors|onnx|peft", None, "--format", "-f"
+        "(default: by the end of the file's name)", "safetensors|onnx|executorch|peft", None, "--format", "-f"
     )
     card: bool = switch("Write model-card.md beside the file.", "--card")
 
 
 @command(ExportOptions, EPILOG)
 def export(options: ExportOptions) -> None:
-    """Write the model of a run to a safetensors file that torch loads, a checked ONNX file, or an adapter for peft."""
+    """Write the model of a run to a safetensors file that torch loads, a checked ONNX or ExecuTorch file, or an adapter for peft."""
     from turnout.result import load
 
     result = load(options.folder)
