@@ -69,7 +69,13 @@ def test_every_extra_that_is_named_is_one() -> None:
 def test_the_extra_all_is_all() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     named = {name for text in extras["all"] for name in re.findall(r"[a-z]+", text.partition("[")[2])}
-    assert named == extras.keys() - {"all", "docs", "dev", "flower"}  # flwr allows few versions of what it needs
+    assert named == extras.keys() - {
+        "all",
+        "docs",
+        "dev",
+        "executorch",
+        "flower",
+    }  # these allow few versions of what they need
 
 
 def test_every_fault_fits_the_code() -> None:

@@ -83,10 +83,10 @@ def _compare(model: nn.Module, content: bytes, inputs: list[torch.Tensor]) -> No
 
 
 def executorch_bytes(model: nn.Module, example: torch.Tensor, classes: int | None) -> bytes:
-    """Return a program of ExecuTorch that computes the loss of a minibatch and its gradients, for training on a device.
+    """Return a program of ExecuTorch that computes the loss of a minibatch and its gradients, to train on a device.
 
-    Its method ``forward`` takes inputs ``[M, ...]`` and targets ``[M]``, with M that of the example, and returns the mean loss
-    and the outputs. Loss and gradients are compared with those of torch before the program is returned.
+    Its method ``forward`` takes inputs ``[M, ...]`` and targets ``[M]``, with M that of the example, and returns the mean
+    loss and the outputs. Loss and gradients are compared with those of torch before the program is returned.
 
     Args:
         model: on the CPU.
@@ -119,8 +119,9 @@ def executorch_bytes(model: nn.Module, example: torch.Tensor, classes: int | Non
     wrong = [name for name, value in net.named_parameters() if not _alike(gradients.get(name), value.grad)]
     if wrong or not np.isclose(loss, expected.item(), rtol=1e-4):
         raise ConfigurationError(
-            f"{type(model).__name__}: ExecuTorch computes another loss, or other gradients ({', '.join(wrong[:3])}), than torch, "
-            "so nothing was written: use linear layers, convolutions with strides, ReLU and LayerNorm, no pooling"
+            f"{type(model).__name__}: ExecuTorch computes another loss or other gradients than torch "
+            f"({', '.join(wrong[:3])}), so nothing was written: use linear layers, convolutions with strides, ReLU and "
+            "LayerNorm, no pooling"
         )
     return content
 

@@ -1,4 +1,4 @@
-"""``turnout export``: the trained model of a run as a safetensors, ONNX or ExecuTorch file or an adapter, with a model card."""
+"""``turnout export``: the trained model of a run as a file or an adapter, with a model card."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ExportOptions:
 
 @command(ExportOptions, EPILOG)
 def export(options: ExportOptions) -> None:
-    """Write the model of a run to a safetensors file that torch loads, a checked ONNX or ExecuTorch file, or an adapter for peft."""
+    """Write the model of a run as a safetensors file for torch, a checked ONNX or ExecuTorch file, or an adapter for peft."""
     from turnout.result import load
 
     result = load(options.folder)
