@@ -14,7 +14,7 @@ from turnout.core.display import html_table, short
 from turnout.data.federated import FederatedData
 from turnout.data.weights import ClassWeights, check_class_weights
 from turnout.engine.batch_norm import BATCH_NORMS
-from turnout.engine.choice import ENGINES, Engine
+from turnout.engine.choice import ENGINES, PRECISIONS, Engine, Precision
 from turnout.engine.loss import Loss, OfExamples, cross_entropy, metric_of
 from turnout.evaluation.appeal import AppealMetrics
 from turnout.evaluation.gradients import GradientMetrics
@@ -51,6 +51,7 @@ class Configuration:
     loss: Loss = cross_entropy
     class_weights: ClassWeights | None = None
     engine: Engine = "auto"
+    precision: Precision = "full"
     device: str = "cpu"
     memory_budget: int = 1 << 30
 
@@ -81,6 +82,9 @@ class Configuration:
             count("evaluation_examples", self.evaluation_examples)
         count("memory_budget", self.memory_budget, least=1 << 20, instead="It is in bytes")
         known_name("engine", self.engine, ENGINES)
+        known_name("precision", self.precision, PRECISIONS)
+        if self.precision == "bf16" and (reason := self.algorithm.local.refuses_bf16) is not None:
+            raise ConfigurationError(f"precision='bf16': {reason}: leave precision out")
         check_pace(self.pace, self.algorithm)
         self._check_privacy()
         self._check_label_groups()

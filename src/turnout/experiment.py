@@ -57,6 +57,9 @@ class Experiment(Configuration):
             counts of all training examples. They multiply the examples' own weights, and the products are divided by their
             mean over all training examples; see the guide to data.
         engine: ``"auto"``, ``"vectorised"`` or ``"one_by_one"``; results agree within rounding.
+        precision: of local steps, forward and backward: ``"full"``, the type of the parameters, or ``"bf16"``, bfloat16 by
+            `torch.autocast`. Parameters, updates and sums stay float32 or wider, and evaluations and measurements are in
+            full precision.
         device: ``"cpu"``, ``"cuda"``, ...
         memory_budget: bytes for the clients that train side by side.
 

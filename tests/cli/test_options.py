@@ -111,7 +111,7 @@ def test_options_are_those_of_the_signature() -> None:
     }
     assert set(options_of(Experiment)) == {
         "rounds", "seed", "evaluate_every", "evaluation_examples", "label_groups", "appeal", "gradients", "engine", "device",
-        "memory_budget", "record_weights", "metrics", "class_weights", "evaluate_share",
+        "memory_budget", "record_weights", "metrics", "class_weights", "evaluate_share", "precision",
     }  # fmt: skip
     assert "partition" not in options_of(Source.split)
     assert options_of(AVAILABILITY["trace"])["table"].default is REQUIRED

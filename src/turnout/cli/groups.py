@@ -196,6 +196,7 @@ class ExperimentOptions(DeviceOption, AvailabilityOption):
     rounds: int | None = option("Server steps to take (default: 100).", "N", panel=SETTINGS)
     every: int | None = option("Rounds between evaluations (default: 10).", "N", None, "--every", panel=SETTINGS)
     engine: str | None = piece_option("How a cohort is trained: auto, vectorised (all clients at once) or one_by_one.")
+    precision: str | None = option("Of local steps: full (default), or bf16 for bfloat16.", "NAME", panel=SETTINGS)
     config: Path | None = option(
         "Settings in TOML or YAML; flags and KEY=VALUE go before them.", "FILE", None, "--config", "-c"
     )

@@ -62,6 +62,9 @@ class OwnBatchNorm(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise ``[b, C, ...]``."""
+        x = x.to(
+            self.running_mean.dtype
+        )  # statistics are moving averages of differences that bfloat16 would round away
         shape = (1, -1) + (1,) * (x.dim() - 2)
         mean, var = self._statistics(x) if self.training else (self.running_mean.detach(), self.running_var.detach())
         y = (x - mean.view(shape)) * torch.rsqrt(var.view(shape) + self.eps)

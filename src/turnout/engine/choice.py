@@ -13,6 +13,10 @@ from turnout.core.checks import ConfigurationError, known_name
 Engine = Literal["auto", "vectorised", "one_by_one"]
 ENGINES = ("auto", "vectorised", "one_by_one")
 
+Precision = Literal["full", "bf16"]
+PRECISIONS = ("full", "bf16")
+"""Of local steps: the type of the parameters, or bfloat16 by autocast (see `turnout.engine.network.Network`)."""
+
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 # Forward multiplications of a minibatch below which one more client costs less vectorised than one by one,

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from turnout.core.checks import ConfigurationError
-from turnout.engine.choice import Choice, Engine, expected
+from turnout.engine.choice import Choice, Engine, Precision, expected
 from turnout.engine.compile.batching import batched
 from turnout.engine.loss import Loss, cross_entropy, score
 from turnout.engine.network import Network
@@ -25,6 +25,7 @@ class Forward:
         device: where to compute.
         personal: names of the parameters that stay with their client.
         offsets: whether something may be added to the frozen weights below adapters, see `Network.rebase`.
+        precision: of local steps, ``"full"`` or ``"bf16"``; see `Network`. Evaluations are always in full precision.
 
     Attributes:
         network: the model.
@@ -45,10 +46,11 @@ class Forward:
         device: torch.device | None = None,
         personal: Collection[str] = (),
         offsets: bool = False,
+        precision: Precision = "full",
     ) -> None:
         self.device, self.loss = device or torch.device("cpu"), loss
         self.choice = expected(module, engine, self.device)
-        self.network = Network(module, self.device, personal, offsets)
+        self.network = Network(module, self.device, personal, offsets, precision)
         self.use(self.choice)
         self.layout, self.initial = self.network.layout, self.network.initial
         self.threads = ClientThreads(None if self.device.type == "cpu" else 1)

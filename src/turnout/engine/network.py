@@ -21,6 +21,7 @@ from turnout.core.types import BASE_OFFSET, State
 from turnout.engine import batch_norm
 from turnout.engine.adapters import adapters_of, add_offsets, offsets_of, split_offset
 from turnout.engine.batch_norm import BATCH_NORMS, with_own_batch_norm
+from turnout.engine.choice import Precision
 from turnout.engine.dropout import KeyedDropout, with_keyed_dropout
 from turnout.engine.parameters import Layout
 
@@ -92,6 +93,10 @@ class Network:
         device: where to compute.
         personal: names of the parameters that stay with their client.
         offsets: whether something may be added to the frozen weights below adapters, see `rebase`.
+        precision: ``"bf16"`` computes in bfloat16 in training mode, by autocast. Parameters stay float32, and so do their
+            gradients, because each cast is an operation whose derivative casts back. Autocast, and not parameters that are
+            cast as a whole, so that softmax and norms keep float32 where PyTorch's lists say so, and modules that make
+            tensors of their own go on working.
 
     Attributes:
         layout: which stretch of the vector is which parameter.
@@ -100,6 +105,7 @@ class Network:
         module: the model as it is computed; not to be changed.
         constants: what is no trainable parameter, by name: frozen parameters and buffers. They are held once, whatever the
             number of clients and threads.
+        precision: as given.
         draws: whether the model draws random numbers in training: it has dropout.
         alone: whether it is called with the parameters of one client at a time, False at first; layers with an attribute of
             this name are told.
@@ -110,7 +116,12 @@ class Network:
     """
 
     def __init__(
-        self, module: nn.Module, device: torch.device, personal: Collection[str], offsets: bool = False
+        self,
+        module: nn.Module,
+        device: torch.device,
+        personal: Collection[str],
+        offsets: bool = False,
+        precision: Precision = "full",
     ) -> None:
         _refuse_what_cannot_be_right(module, bool(personal))
         copied, self._key_names = with_keyed_dropout(module)
@@ -128,6 +139,13 @@ class Network:
             n: b for n, b in self.module.named_buffers() if n not in (*self._key_names, *self._mask_names)
         }
         self.draws = bool(self._key_names)
+        if precision == "bf16" and self.initial.dtype != torch.float32:
+            kind = str(self.initial.dtype).removeprefix("torch.")
+            raise ConfigurationError(
+                f"precision='bf16' needs float32 parameters to sum updates in, and those of {type(module).__name__} are "
+                f"{kind}: write model.float() and float32 inputs, or leave precision out"
+            )
+        self.precision: Precision = precision
         self.alone = False
         self._has_ties = _has_ties(self.module)
         self._copies = {alone: threading.local() for alone in (False, True)}
@@ -147,7 +165,7 @@ class Network:
         ]
         constants = {name: (value.dtype, value.shape, _bytes(value)) for name, value in self.constants.items()}
         try:
-            return kinds, self.layout, hashlib.sha256(pickle.dumps((options, constants))).digest()
+            return kinds, self.layout, self.precision, hashlib.sha256(pickle.dumps((options, constants))).digest()
         except Exception:  # of whatever a user's layers hold
             return None
 
@@ -203,7 +221,13 @@ class Network:
             named |= dict.fromkeys(self._key_names, key)
         if mask is not None:
             named |= dict.fromkeys(self._mask_names, mask)
-        return functional_call(own.module, named, (x,), tie_weights=self._has_ties)
+        if self.precision == "full" or not own.module.training:
+            return functional_call(own.module, named, (x,), tie_weights=self._has_ties)
+        # Without autocast's cache of converted weights, which a trace would hold on to while the weights move.
+        with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
+            outputs = functional_call(own.module, named, (x,), tie_weights=self._has_ties)
+        lower = isinstance(outputs, torch.Tensor) and outputs.dtype == torch.bfloat16
+        return outputs.float() if lower else outputs
 
 
 def _has_ties(module: nn.Module) -> bool:

@@ -16,7 +16,7 @@ from torch import nn
 
 from turnout.core.checks import ConfigurationError
 from turnout.engine import validate
-from turnout.engine.choice import Choice, Engine, chosen
+from turnout.engine.choice import Choice, Engine, Precision, chosen
 from turnout.engine.compile.backends import forced
 from turnout.engine.compile.batching import batched
 from turnout.engine.compile.compiled import Compiled, shared
@@ -52,9 +52,10 @@ class Objective(Forward):
         personal: Collection[str] = (),
         weighted: bool = False,
         offsets: bool = False,
+        precision: Precision = "full",
     ) -> None:
         forced()  # refuses a setting that nobody knows
-        super().__init__(module, loss, engine, device, personal, offsets)
+        super().__init__(module, loss, engine, device, personal, offsets, precision)
         self.weighted = weighted
         one = grad_and_value(partial(_loss_of_one, self.network, self.loss, weighted))
         self._all = (batched(one, in_dims=(0, 0, 0, None, 0)), batched(one, in_dims=(0, 0, 0, 0, 0)))

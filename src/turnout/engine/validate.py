@@ -32,6 +32,11 @@ def check(network: Network, loss: Loss, x: torch.Tensor, y: torch.Tensor) -> Non
         raise
     except Exception as error:  # whatever a user's module or loss raises
         _check_types(network.initial.dtype, x, y)
+        if network.precision == "bf16" and outputs is None:
+            raise ConfigurationError(
+                f"precision='bf16': the model failed in bfloat16 on {x.device.type} with: {error}. Leave precision out if it "
+                "runs in full precision"
+            ) from error
         if outputs is not None and not isinstance(outputs, torch.Tensor):
             name = getattr(loss, "__name__", type(loss).__name__)
             raise ConfigurationError(

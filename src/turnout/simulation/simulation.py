@@ -313,4 +313,7 @@ def _workspace(experiment: Configuration) -> Workspace:
     data = DeviceData(experiment.data, device, own_test=personal is not None, class_weights=experiment.class_weights)
     weighted = data.train.weights is not None
     offsets = experiment.algorithm.aggregation.moves_base
-    return Workspace(Objective(module, experiment.loss, experiment.engine, device, own, weighted, offsets), data)
+    objective = Objective(
+        module, experiment.loss, experiment.engine, device, own, weighted, offsets, experiment.precision
+    )
+    return Workspace(objective, data)

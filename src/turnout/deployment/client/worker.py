@@ -69,7 +69,13 @@ class Computer:
         personal = personalization.chosen(module) if personalization else frozenset()
         aggregation = algorithm.aggregation
         self.objective = Objective(
-            module, experiment.loss, experiment.engine, device, personal, offsets=aggregation.moves_base
+            module,
+            experiment.loss,
+            experiment.engine,
+            device,
+            personal,
+            offsets=aggregation.moves_base,
+            precision=experiment.precision,
         )
         if engine is not None:
             self.objective.use(Choice(engine, "as the server has it"))

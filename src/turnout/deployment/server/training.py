@@ -39,6 +39,8 @@ def training(algorithm: Algorithm, objective: Objective, seed: int, report: Mani
             raise _Unsaid("the model holds frozen parameters, buffers, or a layer twice")
         if objective.loss is not cross_entropy:
             raise _Unsaid("the loss is not cross_entropy")
+        if objective.network.precision != "full":
+            raise _Unsaid("local steps are in bfloat16")
         if opts:
             raise _Unsaid("clients judge the model by what they require before they take part")
     except _Unsaid as reason:

@@ -30,6 +30,11 @@ class Local(Piece, ABC):
     refuses_batch_norm: ClassVar[str | None] = None
     """Why running statistics of BatchNorm layers mean nothing with this rule; None where they do."""
 
+    @property
+    def refuses_bf16(self) -> str | None:
+        """Why gradients in bfloat16 are of no use to this rule; None where they are."""
+        return None
+
     @abstractmethod
     def train(self, task: Task, memory: State, clients: Clients, corrections: tuple[Correction, ...]) -> Report:
         """Train B clients, starting from the task's parameters, and report. Changes `memory` (rows ``[B, ...]``)."""

@@ -57,6 +57,13 @@ class Meta(Sgd):
         positive("delta", self.delta)
         known_name("hessian", self.hessian, HESSIANS)
 
+    @property
+    def refuses_bf16(self) -> str | None:
+        """Of finite differences: bfloat16 has 8 significant bits, and rounds away parameters that differ by delta."""
+        if self.hessian == "none":
+            return None
+        return f"hessian='difference' is of gradients at parameters {self.delta:g} apart, which bfloat16 rounds to the same"
+
     @classmethod
     def of(cls, local: Sgd, alpha: float, hessian: Hessian, delta: float = 1e-3) -> Meta:
         """Return the same steps and minibatches, with a meta-gradient.
