@@ -73,19 +73,13 @@ def _in_place_of(pieces: Sequence[Piece], also: Sequence[Piece], name: str) -> t
     Raises:
         ConfigurationError: where the recipe would not be itself without the piece, or an option of it would be ignored.
     """
-    filled = _filled(also)
-    kept = [piece for piece in pieces if not isinstance(piece, filled)]
-    for old in pieces:
-        if isinstance(old, filled) and not isinstance(old, Selection | Normaliser):
+    filled = tuple(kind for kind in _HOLD_ONE if _all(kind, also))
+    for old in _all(Aggregation, pieces) + _all(Server, pieces):
+        if isinstance(old, filled):
             _give_up(old, next(type(piece).__name__ for piece in also if piece.slot == old.slot), name)
+    rest = (piece for piece in pieces if not isinstance(piece, filled))
     # A chain of weightings ends in its normaliser.
-    first, last = ([piece for piece in also if isinstance(piece, Normaliser) is ends] for ends in (False, True))
-    return (*first, *kept, *last)
-
-
-def _filled(also: Sequence[Piece]) -> tuple[type[Piece], ...]:
-    """Return the slots that hold one piece and that some pieces fill."""
-    return tuple(kind for kind in _HOLD_ONE if any(isinstance(piece, kind) for piece in also))
+    return (*(piece for piece in also if not isinstance(piece, Normaliser)), *rest, *_all(Normaliser, also))
 
 
 def _give_up(old: Piece, new: str, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 from turnout.core.checks import positive
 from turnout.pieces.base.algorithm import Algorithm
@@ -35,15 +36,14 @@ def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smooth
         smoothness: L.
     """
     positive("smoothness", smoothness)
-    lr, steps = getattr(algorithm.local, "lr", None), getattr(algorithm.local, "steps", None)
-    server_lr, own = getattr(algorithm.server, "lr", None), algorithm.personal
-    if not isinstance(own, Personal) or own.alternate or algorithm.local.adapts or not _averages_a_sample(algorithm):
+    if not _is_covered(algorithm):
         return []
-    if not isinstance(lr, float | int) or not isinstance(steps, int) or not isinstance(server_lr, float | int):
-        return []
+    local: Any = algorithm.local
+    server: Any = algorithm.server
+    personal: Any = algorithm.personal
     n, m = num_clients, min(getattr(algorithm.selection, "cohort_size", num_clients), num_clients)
-    eta_u, eta_v, gamma, gamma_of_v = server_lr, own.outer_lr, lr * server_lr, lr * own.lr_factor * own.outer_lr
-    limit = 1 / (smoothness * steps)
+    eta_u, eta_v, gamma = server.lr, personal.outer_lr, local.lr * server.lr
+    gamma_of_v, limit = local.lr * personal.lr_factor * eta_v, 1 / (smoothness * local.steps)
     corrected = any(isinstance(piece, Scaffold) for piece in algorithm.corrections)
     least_u, least_v, most = _bounds(corrected, n, m, rounds)
     unmet = []
@@ -58,8 +58,17 @@ def unmet_conditions(algorithm: Algorithm, num_clients: int, rounds: int, smooth
     return unmet
 
 
+def _is_covered(algorithm: Algorithm) -> bool:
+    """Tell whether the theorems speak of an algorithm: constant steps on both parts, the mean of an even sample."""
+    local, personal = algorithm.local, algorithm.personal
+    if not isinstance(personal, Personal) or personal.alternate or local.adapts or not _averages_a_sample(algorithm):
+        return False
+    numbers = (getattr(local, "lr", None), getattr(algorithm.server, "lr", None))
+    return all(isinstance(lr, float | int) for lr in numbers) and isinstance(getattr(local, "steps", None), int)
+
+
 def _averages_a_sample(algorithm: Algorithm) -> bool:
-    """Whether the mean is taken of clients that are drawn evenly, or of all."""
+    """Tell whether the mean is taken of clients that are drawn evenly, or of all."""
     plain = len(algorithm.weighting) == 1 and isinstance(algorithm.weighting[0], DivideByParticipants)
     return plain and isinstance(algorithm.selection, Uniform | AllAvailable)
 

@@ -55,11 +55,7 @@ def clipped_summand(secure: SecureSum, norm: float, factors: torch.Tensor, rows:
 
 def check_secure_options(piece: Any) -> None:
     """Refuse options of a `PrivateSum` that mean nothing, or are counted wrongly, where updates are masked."""
-    if piece.dropouts and (piece.secure is None or piece.noise_shares is None):
-        raise ConfigurationError(
-            f"dropouts: got {piece.dropouts}, a margin of noise that clients add under masks: write noise_shares and secure "
-            "too, or leave it out; without masks the server adds the noise of who drops out"
-        )
+    _check_margin(piece)
     if piece.secure is None:
         return
     if not isinstance(piece.secure, SecureSum):
@@ -82,10 +78,19 @@ def check_secure_options(piece: Any) -> None:
             f"secure: got min_clients={piece.secure.min_clients}, which a cohort of {piece.cohort} never reaches: write less"
         )
     if piece.noise_shares is not None:
-        _check_margin(piece)
+        _check_grid(piece)
 
 
 def _check_margin(piece: Any) -> None:
+    """Refuse a margin of noise that nobody adds."""
+    if piece.dropouts and (piece.secure is None or piece.noise_shares is None):
+        raise ConfigurationError(
+            f"dropouts: got {piece.dropouts}, a margin of noise that clients add under masks: write noise_shares and secure "
+            "too, or leave it out; without masks the server adds the noise of who drops out"
+        )
+
+
+def _check_grid(piece: Any) -> None:
     """Refuse margins that leave too few clients, and noise that is too fine or too wide for the grid."""
     if piece.noise_shares - piece.dropouts < 2:
         raise ConfigurationError(

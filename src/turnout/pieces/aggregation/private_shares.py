@@ -49,18 +49,16 @@ def completed_sum(
 def check_shares(algorithm: Slots, piece: Any) -> None:
     """Refuse clients that add other noise than what is counted, and weights by which shares would not sum to it."""
     shares = [guard for guard in algorithm.guard if isinstance(guard, NoiseShare)]
-    if piece.secure is not None and piece.noise_shares is not None:
-        if shares:
-            raise ConfigurationError(
-                "NoiseShare: clients add their shares of the noise under the masks, where they are not rounded: leave it out"
-            )
-        return
-    if piece.noise_shares is None:
-        if shares:
-            raise ConfigurationError(
-                f"NoiseShare: clients add noise, and the server would add all of it once more: write "
-                f"noise_shares={shares[0].shares} to PrivateSum, or leave NoiseShare out"
-            )
+    if shares and piece.noise_shares is None:
+        raise ConfigurationError(
+            f"NoiseShare: clients add noise, and the server would add all of it once more: write "
+            f"noise_shares={shares[0].shares} to PrivateSum, or leave NoiseShare out"
+        )
+    if shares and piece.secure is not None:
+        raise ConfigurationError(
+            "NoiseShare: clients add their shares of the noise under the masks, where they are not rounded: leave it out"
+        )
+    if piece.noise_shares is None or piece.secure is not None:
         return
     wanted = NoiseShare(piece.norm, piece.noise_multiplier, piece.noise_shares)
     if shares != [wanted]:

@@ -45,6 +45,8 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         self._check_weighting()
+        self._check_links()
+        self._check_estimates()
         self._check_needs()
         if len(set(self.keeps)) < len(self.keeps):
             names = " and ".join(type(correction).__name__ for correction in self.corrections if correction.keeps)
@@ -83,7 +85,7 @@ class Algorithm:
         return {name: each.renews_every for each in self.corrections for name in each.keeps if each.renews_every > 1}
 
     def _check_weighting(self) -> None:
-        """Refuse a chain of weightings without its end, or with a link that does nothing."""
+        """Refuse a chain of weightings without its end."""
         normalisers = [w for w in self.weighting if isinstance(w, Normaliser)]
         if len(normalisers) != 1 or normalisers[0] is not self.weighting[-1]:
             written = " -> ".join(type(w).__name__ for w in self.weighting) or "nothing"
@@ -91,13 +93,15 @@ class Algorithm:
                 f"the weighting chain is {written}; it must end in exactly one normaliser, because the papers differ in "
                 "what weights are divided by: DivideByClients, DivideByParticipants or DivideBySum"
             )
+
+    def _check_links(self) -> None:
+        """Refuse weightings that define neither of their hooks."""
         idle = [piece for piece in self.weighting if not _has_factors(piece) and type(piece).apply is Weighting.apply]
         if idle:
             raise ConfigurationError(
                 f"{type(idle[0]).__name__} says nothing of weights: write its factors(), which weights are multiplied by, or "
                 "where these need the other reports of a step, its apply()"
             )
-        self._check_estimates()
 
     def _check_estimates(self) -> None:
         """Refuse two estimates of the same participation rates."""

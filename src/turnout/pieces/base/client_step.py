@@ -57,11 +57,10 @@ def _settle(
         memory[name] += sent.extra[name].to(memory[name].device).where(good, 0.0)
     for name in algorithm.remembers:
         memory[name] = memory[name].where(good, before[name])
-    if update is not None:
-        assert algorithm.personal is not None
-        moved = memory["personal"] + algorithm.personal.outer_lr * update.to(memory["personal"].device)
-        good &= torch.isfinite(moved).all(dim=1, keepdim=True)
-        memory["personal"] = moved.where(good, memory["personal"])
+    if update is not None and algorithm.personal is not None:
+        personal = memory["personal"]
+        moved = personal + algorithm.personal.outer_lr * update.to(personal.device)
+        memory["personal"] = moved.where(good & torch.isfinite(moved).all(dim=1, keepdim=True), personal)
 
 
 _IDLE = (Guard.settle, Correction.settle)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import Federation, Info, Report, ServerState
+from turnout.core.types import Federation, Info, Report, ServerState, State
 from turnout.pieces.base import Normaliser, Piece, RecordingSelection, controls
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.base.rollback import Rollback
@@ -85,37 +85,45 @@ def _step(
     algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation
 ) -> tuple[ServerState, Info]:
     """Weigh, aggregate, step."""
-    slots = state.slots | controls.moved(state.slots, reports, federation, algorithm.aggregation)
-    slots |= controls.renewed(slots, state.version + 1, algorithm.renews)
-    fixed = reports.updates.fixed  # by clients, so that only what is the same for a whole group is still to be decided
+    aggregation, server, version = algorithm.aggregation, algorithm.server, state.version
+    slots = state.slots | controls.moved(state.slots, reports, federation, aggregation)
+    slots |= controls.renewed(slots, version + 1, algorithm.renews)
+    weights = _weigh(algorithm, state, slots, reports, federation)
+    info: Info = {"num_participants": len(reports), "weights": weights}
+    if aggregation.reads_model:
+        reports = replace(reports, model=state.params)
+    if len(reports) or aggregation.acts_alone:
+        direction, slots["aggregation"] = aggregation.apply(weights, reports, slots["aggregation"], federation)
+        _check_vector(aggregation, direction, state.params, "a direction")
+    elif server.acts_alone(version):
+        direction = torch.zeros_like(state.params)
+    else:
+        return ServerState(state.params, version + 1, slots), info
+    if server.of_reports and len(reports):
+        direction = server.scaled(direction, weights, reports)
+    params, slots["server"] = server.apply(state.params, direction, version, slots["server"])
+    _check_vector(server, params, state.params, "parameters")
+    if (share := server.shortened(reports, version)) < 1.0:
+        params = torch.lerp(state.params, params, share)
+    return ServerState(params, version + 1, slots), info | {"update_norm": (params - state.params).norm()}
+
+
+def _weigh(
+    algorithm: Algorithm, state: ServerState, slots: dict[str, State], reports: Report, federation: Federation
+) -> torch.Tensor:
+    """Return the weights of the chain, float64 ``[B]``; changes `slots`, which also record who took part."""
+    # Clients under masks have weighed their updates, so only what is the same for a whole group is still to be decided.
+    fixed, version = reports.updates.fixed, state.version
     weights = torch.ones(len(reports), dtype=torch.float64, device=state.params.device) if fixed is None else fixed
-    for place, piece in algorithm.pieces().items():
-        if isinstance(piece, Weighting) and len(reports):
-            changed, slots[place] = piece.apply(weights, reports, state.version, slots[place], federation)
+    for place, piece in algorithm.pieces().items() if len(reports) else ():
+        if isinstance(piece, Weighting):
+            changed, slots[place] = piece.apply(weights, reports, version, slots[place], federation)
             check_weights(piece, changed, len(reports))
             if fixed is None or piece.of_staleness or isinstance(piece, Normaliser):
                 weights = changed
-        elif isinstance(piece, RecordingSelection) and len(reports):
-            slots[place] = piece.apply(reports, state.version, slots[place])
-    info: Info = {"num_participants": len(reports), "weights": weights}
-    if algorithm.aggregation.reads_model:
-        reports = replace(reports, model=state.params)
-    if len(reports) or algorithm.aggregation.acts_alone:
-        direction, slots["aggregation"] = algorithm.aggregation.apply(
-            weights, reports, slots["aggregation"], federation
-        )
-        _check_vector(algorithm.aggregation, direction, state.params, "a direction")
-    elif algorithm.server.acts_alone(state.version):
-        direction = torch.zeros_like(state.params)
-    else:
-        return ServerState(state.params, state.version + 1, slots), info
-    if algorithm.server.of_reports and len(reports):
-        direction = algorithm.server.scaled(direction, weights, reports)
-    params, slots["server"] = algorithm.server.apply(state.params, direction, state.version, slots["server"])
-    _check_vector(algorithm.server, params, state.params, "parameters")
-    if (share := algorithm.server.shortened(reports, state.version)) < 1.0:
-        params = torch.lerp(state.params, params, share)
-    return ServerState(params, state.version + 1, slots), info | {"update_norm": (params - state.params).norm()}
+        elif isinstance(piece, RecordingSelection):
+            slots[place] = piece.apply(reports, version, slots[place])
+    return weights
 
 
 def _check_vector(piece: Piece, vector: torch.Tensor, params: torch.Tensor, what: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, refuse
@@ -69,16 +71,22 @@ class Alternating(Correction, name="alternating"):
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """Return the correction of this round, in which it is one part's turn for each client."""
         layout = clients.objective.layout
-        matched = [[i for i, part in enumerate(self.parts) if fnmatchcase(name, part)] for name in layout.names]
-        for i, part in enumerate(self.parts):
-            if not any(i in found for found in matched):
-                raise ConfigurationError(f"parts: {part!r} matches none of {', '.join(layout.names)}")
-        if double := [name for name, found in zip(layout.names, matched, strict=True) if len(found) > 1]:
-            raise ConfigurationError(f"parts: {double[0]!r} is in two of {self.parts}, needed parts without overlap")
-        place = torch.tensor([found[0] if found else -1 for found in matched])
+        parts = torch.from_numpy(self._part_of_each(layout.names)).repeat_interleave(torch.tensor(layout.sizes))
         turn = torch.from_numpy(task.rounds(len(clients))[lanes.order] % len(self.parts))[:, None]
         device = task.params.device
-        return _Turn(to_device(place.repeat_interleave(torch.tensor(layout.sizes)), device), to_device(turn, device))
+        return _Turn(to_device(parts, device), to_device(turn, device))
+
+    def _part_of_each(self, names: Sequence[str]) -> np.ndarray:
+        """Return the part that each parameter is in, int64, -1 for none."""
+        matches = np.array([[fnmatchcase(name, part) for part in self.parts] for name in names])
+        idle, double = np.flatnonzero(~matches.any(axis=0)), np.flatnonzero(matches.sum(axis=1) > 1)
+        if len(idle):
+            raise ConfigurationError(f"parts: {self.parts[idle[0]]!r} matches none of {', '.join(names)}")
+        if len(double):
+            raise ConfigurationError(
+                f"parts: {names[double[0]]!r} is in two of {self.parts}, needed parts without overlap"
+            )
+        return np.where(matches.any(axis=1), matches.argmax(axis=1), -1)
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Outside of a client's local steps nothing is frozen."""
@@ -90,13 +98,13 @@ class _Turn(Correction):
     """`Alternating` in one round.
 
     Args:
-        place: the part of each number, -1 for none, int64 ``[P]``.
+        parts: the part of each number, -1 for none, int64 ``[P]``.
         turn: the part that is trained by each lane, int64 ``[B, 1]``.
     """
 
-    place: torch.Tensor
+    parts: torch.Tensor
     turn: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the gradient, and zero for parts whose turn it is not."""
-        return gradient.where((self.place < 0) | (self.place == self.turn[: len(gradient)]), 0.0)
+        return gradient.where((self.parts < 0) | (self.parts == self.turn[: len(gradient)]), 0.0)
