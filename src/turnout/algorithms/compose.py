@@ -36,11 +36,11 @@ def _all(kind: type[Kind], pieces: Sequence[Piece]) -> tuple[Kind, ...]:
 
 def _only(kind: type[Kind], pieces: Sequence[Piece]) -> Kind | None:
     """Return the piece of a slot that holds one, or None."""
-    found = _all(kind, pieces)
-    if len(found) > 1:
-        names = " and ".join(type(piece).__name__ for piece in found)
+    matches = _all(kind, pieces)
+    if len(matches) > 1:
+        names = " and ".join(type(piece).__name__ for piece in matches)
         raise ConfigurationError(f"{names} are both for the slot {kind.slot!r}, which holds one: keep one of them")
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def _check_pieces(pieces: Sequence[object]) -> None:

@@ -45,6 +45,6 @@ def fedavg_p(
 
     Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """
-    own = Personal(personal, lr_factor, outer_lr)
-    pieces = (own, DivideByParticipants(), ServerSgd(server_lr))
+    part = Personal(personal, lr_factor, outer_lr)
+    pieces = (part, DivideByParticipants(), ServerSgd(server_lr))
     return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="fedavg_p")

@@ -42,6 +42,6 @@ def scaffold_p(
 
     Reference: Chen et al., "Sharper convergence guarantees for federated learning with partial model personalization".
     """
-    own = Personal(personal, lr_factor, outer_lr)
-    pieces = (Scaffold("II", initial), own, DivideByParticipants(), ServerSgd(server_lr))
+    part = Personal(personal, lr_factor, outer_lr)
+    pieces = (Scaffold("II", initial), part, DivideByParticipants(), ServerSgd(server_lr))
     return compose(local or Sgd(), Uniform(cohort_size), *pieces, also=also, name="scaffold_p")

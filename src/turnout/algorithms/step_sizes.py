@@ -84,9 +84,8 @@ def _bounds(corrected: bool, n: int, m: int, rounds: int) -> tuple[tuple[str, fl
 def warn_of_step_sizes(algorithm: Algorithm, num_clients: int, rounds: int, smoothness: float) -> None:
     """Warn, with the numbers, of step sizes for which the theorems say nothing."""
     if unmet := unmet_conditions(algorithm, num_clients, rounds, smoothness):
-        told = "; ".join(unmet)
         warnings.warn(
-            f"the theorems on {algorithm.name} say nothing of these step sizes (L = {smoothness:.4g}): {told}",
+            f"the theorems on {algorithm.name} say nothing of these step sizes (L = {smoothness:.4g}): {'; '.join(unmet)}",
             StepSizeWarning,
             stacklevel=2,
         )

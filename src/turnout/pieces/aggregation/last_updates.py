@@ -62,8 +62,8 @@ def replace_rows(
     last = last_reports(report)
     new, old = report.updates.gathered(), stored
     if len(last) < len(report):
-        kept = to_device(last, clients.device)
-        ids, clients, new, old = ids[last], clients[kept], new[kept], old[kept]
+        rows = to_device(last, clients.device)
+        ids, clients, new, old = ids[last], clients[rows], new[rows], old[rows]
     state["table"][clients] = new
     # Two sums, because the difference of two finite updates can overflow, and infinity would stay in the mean for ever.
     num_clients = len(state["table"])

@@ -31,9 +31,9 @@ class MinimumDiameter(Combination, name="minimum_diameter"):
     def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
         """Return ``1 / (n - f)`` for those that stay."""
         squares = distances(products).cpu().numpy()
-        kept = closest(squares, byzantine)
+        chosen = closest(squares, byzantine)
         return products.new_zeros(len(products)).index_fill_(
-            0, torch.from_numpy(kept).to(products.device), 1.0 / len(kept)
+            0, torch.from_numpy(chosen).to(products.device), 1.0 / len(chosen)
         )
 
 
@@ -50,11 +50,11 @@ def closest(squares: np.ndarray, byzantine: int) -> np.ndarray:
         else:
             low = middle + 1
     far, left = squares > lengths[low], byzantine
-    kept = np.ones(len(squares), dtype=bool)
+    chosen = np.ones(len(squares), dtype=bool)
     for vector in range(len(squares) - 1, -1, -1):  # the last ones are left out first, where they may be
         if left and _coverable(_without(far, vector), left - 1):
-            far, kept[vector], left = _without(far, vector), False, left - 1
-    return np.sort(order[kept])
+            far, chosen[vector], left = _without(far, vector), False, left - 1
+    return np.sort(order[chosen])
 
 
 def _coverable(far: np.ndarray, budget: int) -> bool:

@@ -186,8 +186,8 @@ class PrivateSum(MaskableSum, name="private_sum"):
         """Return what the accountant has to know, with what the correlation of a run has searched."""
         column = None
         if self.is_correlated:
-            found = None if searched is None else torch.tensor(searched, dtype=torch.float64).view(2, -1)
-            column = tuple(self.correlation.coefficients(*self._plan, found).tolist())
+            values = None if searched is None else torch.tensor(searched, dtype=torch.float64).view(2, -1)
+            column = tuple(self.correlation.coefficients(*self._plan, values).tolist())
         if self.sampled_from is None:
             return Release(
                 self.noise_multiplier, column, self.separation, self.most, self.sampling_rate,
@@ -198,17 +198,17 @@ class PrivateSum(MaskableSum, name="private_sum"):
 
     def searched(self, state: State) -> tuple[float, ...] | None:
         """Return what the correlation has searched, as a state has it; None where it has not yet, or does not search."""
-        found = state.get("searched")
-        return None if found is None or not found.any() else tuple(found.flatten().tolist())
+        values = state.get("searched")
+        return None if values is None or not values.any() else tuple(values.flatten().tolist())
 
     def search(self) -> list[float] | None:
         """Return what the correlation searches for a run, which `settled` makes part of a state; None if it does not."""
         return self.correlation.search(*self._plan).flatten().tolist() if self.correlation.is_searched else None
 
-    def settled(self, state: State, found: list[float]) -> State:
+    def settled(self, state: State, values: list[float]) -> State:
         """Return a state that goes on with what `search` has found, in place of searching."""
         return state | {
-            name: torch.tensor(found, dtype=torch.float64).view(value.shape)
+            name: torch.tensor(values, dtype=torch.float64).view(value.shape)
             for name, value in state.items()
             if name.endswith("searched")
         }
@@ -227,12 +227,12 @@ class PrivateSum(MaskableSum, name="private_sum"):
             self.masking.init(federation)
             grid_norm(self.norm, self.secure.fraction_bits, federation.num_params)
         first = torch.tensor(self.norm, dtype=torch.float64)
-        kept = {
+        remembered = {
             prefix + name: value.to(federation.device, federation.dtype) if name == "correlated" else value
             for prefix in self._prefixes
             for name, value in self.correlation.init((federation.num_params,), *self._plan).items()
         }
-        return {"norm": first, "releases": torch.tensor(0), **kept}
+        return {"norm": first, "releases": torch.tensor(0), **remembered}
 
     def grow(self, state: State, before: Federation, after: Federation, version: int) -> State:
         """Return the same: nothing has a row for each client."""
@@ -292,8 +292,8 @@ class PrivateSum(MaskableSum, name="private_sum"):
         """Return what clients add to a sum under masks, ``q(clip(f_b Delta_b, C'))`` and their noise; None without masks."""
         if self.secure is None:
             return None
-        found = clipped_summand(self.secure, self.norm, factors, report.updates.gathered())
-        return found if self.noise_shares is None else found + shares_under_masks(self, report, seed)
+        values = clipped_summand(self.secure, self.norm, factors, report.updates.gathered())
+        return values if self.noise_shares is None else values + shares_under_masks(self, report, seed)
 
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray]:
         """Return the rows that a correlation writes over."""
@@ -322,5 +322,5 @@ class PrivateSum(MaskableSum, name="private_sum"):
         """The noise of a release, ``[P]``, deviation 1, and what is remembered of it by names with this before them."""
         purpose = "noise of the controls" if prefix else "noise of the model"
         drawn = gaussian(purpose, federation, int(state["releases"]), federation.num_params)
-        noise, kept = self.correlation.next(drawn, self._remembered(prefix, state), *self._plan)
-        return noise, state | {prefix + name: value for name, value in kept.items()}
+        noise, remembered = self.correlation.next(drawn, self._remembered(prefix, state), *self._plan)
+        return noise, state | {prefix + name: value for name, value in remembered.items()}

@@ -60,7 +60,7 @@ class Aggregation(Stateful):
         """Return what is searched before the first round, to be kept with the run; None where that is nothing."""
         return None
 
-    def settled(self, state: State, found: list[float]) -> State:
+    def settled(self, state: State, values: list[float]) -> State:
         """Return the state with what `search` has found."""
         return state
 

@@ -61,7 +61,7 @@ class Algorithm:
 
     def _repr_html_(self) -> str:
         """Return the slots in the order data flows, for notebooks."""
-        return html_table(f"Algorithm {self.name}", {place: repr(piece) for place, piece in self.pieces().items()})
+        return html_table(f"Algorithm {self.name}", {name: repr(piece) for name, piece in self.pieces().items()})
 
     @property
     def privacy(self) -> Plan | None:
@@ -76,13 +76,15 @@ class Algorithm:
     @property
     def remembers(self) -> tuple[str, ...]:
         """What clients remember and do not send, ``[x]`` each, which moves only with reports that count."""
-        own = (name for each in self.corrections for name in each.memory(1, torch.float32))
-        return (*self.local.remembers, *own)
+        names = (name for piece in self.corrections for name in piece.memory(1, torch.float32))
+        return (*self.local.remembers, *names)
 
     @property
     def renews(self) -> dict[str, int]:
         """For how many server steps the mean of each of these is told as it was, where that is more than one."""
-        return {name: each.renews_every for each in self.corrections for name in each.keeps if each.renews_every > 1}
+        return {
+            name: piece.renews_every for piece in self.corrections for name in piece.keeps if piece.renews_every > 1
+        }
 
     def _check_weighting(self) -> None:
         """Refuse a chain of weightings without its end."""
@@ -125,7 +127,7 @@ class Algorithm:
 
     def pieces(self) -> dict[str, Any]:
         """All pieces by their place, e.g. ``{"selection": ..., "weighting.0": ..., "server": ...}``."""
-        found: dict[str, Any] = {"selection": self.selection, "local": self.local}
+        result: dict[str, Any] = {"selection": self.selection, "local": self.local}
         chains = {
             "correction": self.corrections,
             "measurement": self.measurements,
@@ -133,23 +135,23 @@ class Algorithm:
             "weighting": self.weighting,
         }
         for slot, chain in chains.items():
-            found |= {f"{slot}.{i}": piece for i, piece in enumerate(chain)}
-        found |= {"aggregation": self.aggregation, "server": self.server}
-        return found if self.personal is None else found | {"personal": self.personal}
+            result |= {f"{slot}.{i}": piece for i, piece in enumerate(chain)}
+        result |= {"aggregation": self.aggregation, "server": self.server}
+        return result if self.personal is None else result | {"personal": self.personal}
 
     def init(self, params: torch.Tensor, federation: Federation) -> ServerState:
         """Return the server's state before the first round."""
         self.selection.check(federation.num_clients)
         stateful = {k: p for k, p in self.pieces().items() if isinstance(p, Stateful)}
-        slots = {place: piece.init(federation) for place, piece in stateful.items()}
+        slots = {name: piece.init(federation) for name, piece in stateful.items()}
         return ServerState(params, 0, slots | controls.zeros(self.keeps, federation, self.renews))
 
     def shared(self, state: ServerState) -> State:
         """Return what is broadcast beside the model, in its type: means of what clients keep, what is added to the base."""
-        found = controls.broadcast(state.slots, state.params.dtype)
+        result = controls.broadcast(state.slots, state.params.dtype)
         if self.aggregation.moves_base:
-            found[BASE_OFFSET] = self.aggregation.base_offset(state.slots["aggregation"]).to(state.params.dtype)
-        return found
+            result[BASE_OFFSET] = self.aggregation.base_offset(state.slots["aggregation"]).to(state.params.dtype)
+        return result
 
     def broadcast_bytes(self, state: ServerState, alone: bool = False) -> int:
         """Return the bytes that a client receives of the model ``[P]`` and, unless it is sent alone, of what goes with it."""
@@ -195,19 +197,19 @@ class Algorithm:
 
     def per_client_inputs(self, clients: np.ndarray, state: ServerState, federation: Federation) -> State:
         """Return what each of `clients` (int64 ``[B]``) is told with its task, and it alone: ``[B]`` by name."""
-        found: State = {}
+        result: State = {}
         for i, piece in enumerate(self.weighting):
             if isinstance(piece, InformsClients):
-                found |= piece.per_client_inputs(clients, state.slots[f"weighting.{i}"], federation)
-        return found
+                result |= piece.per_client_inputs(clients, state.slots[f"weighting.{i}"], federation)
+        return result
 
     def first_inputs(self, federation: Federation) -> State:
         """Return what client 0 is told with its first task, and it alone: ``[1]`` by name."""
-        found: State = {}
+        result: State = {}
         for piece in self.weighting:
             if isinstance(piece, InformsClients):
-                found |= piece.per_client_inputs(np.zeros(1, dtype=np.int64), piece.init(federation), federation)
-        return found
+                result |= piece.per_client_inputs(np.zeros(1, dtype=np.int64), piece.init(federation), federation)
+        return result
 
     def memory(
         self, federation: Federation, personal: torch.Tensor, parameters: tuple[tuple[int, ...], ...] = ()

@@ -19,16 +19,16 @@ def client_step(algorithm: Algorithm, task: Task, memory: State, clients: Client
 
     Returns the reports as they are sent, and the clients' memory (rows ``[B, ...]``) afterwards.
     """
-    own, update, before = algorithm.personal, None, dict(memory)
+    personal, update, before = algorithm.personal, None, dict(memory)
     for guard in algorithm.guard:
         task = guard.receive(task, clients)
     clients.objective.network.rebase(task.shared)
-    joined = task if own is None else replace(task, params=own.join(task.params, memory))
-    if own is not None and task.phase == "train":
-        update = own.beside(algorithm.local, task, memory, clients, algorithm.corrections)
+    joined = task if personal is None else replace(task, params=personal.join(task.params, memory))
+    if personal is not None and task.phase == "train":
+        update = personal.beside(algorithm.local, task, memory, clients, algorithm.corrections)
     report, memory = _PHASES[task.phase](algorithm, joined, memory, clients)
-    if own is not None:
-        report, part = own.split(report, clients.objective.layout.num_shared, joined.params, before["personal"])
+    if personal is not None:
+        report, part = personal.split(report, clients.objective.layout.num_shared, joined.params, before["personal"])
         update = part if update is None else update
     for guard in algorithm.guard:
         report = guard.apply(report, task, memory, clients)
@@ -78,13 +78,13 @@ def _train(algorithm: Algorithm, task: Task, memory: State, clients: Clients) ->
 
 def _measure(algorithm: Algorithm, task: Task, memory: State, clients: Clients) -> tuple[Report, State]:
     """Take the selection's measurements alone. Nothing of training is sent, if it needs any, or kept."""
-    (clients, start), asked = clients.at(task), algorithm.selection.measurements
+    (clients, start), measurements = clients.at(task), algorithm.selection.measurements
     corrections = _of_objective(algorithm, task, memory, clients)
-    seen = _seen(asked, start, None, corrections)
-    if any(measurement.of_training for measurement in asked):
+    seen = _seen(measurements, start, None, corrections)
+    if any(measurement.of_training for measurement in measurements):
         tried = {name: value.clone() for name, value in memory.items()}
         report = algorithm.local.train(task, tried, clients, algorithm.steps)
-        seen |= _seen(asked, start, report.updates.gathered(), corrections)
+        seen |= _seen(measurements, start, report.updates.gathered(), corrections)
     versions, no_steps = task.versions(len(clients)), np.zeros(len(clients), dtype=np.int64)
     nothing = task.params.new_zeros((len(clients), 0))
     return Report(clients.ids, versions, clients.num_examples, no_steps, nothing, seen=seen), memory
@@ -116,8 +116,8 @@ def _of_objective(algorithm: Algorithm, task: Task, memory: State, clients: Clie
 
 
 def _seen(
-    asked: tuple[Measurement, ...], start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]
+    measurements: tuple[Measurement, ...], start: Start, delta: torch.Tensor | None, corrections: tuple[Correction, ...]
 ) -> State:
     """Return what is measured before training (`delta` is None) or after it."""
-    due = [measurement for measurement in asked if measurement.of_training == (delta is not None)]
+    due = [measurement for measurement in measurements if measurement.of_training == (delta is not None)]
     return {k: v for piece in due for k, v in piece.measure(start, delta, corrections).items()}

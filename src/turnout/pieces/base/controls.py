@@ -63,5 +63,5 @@ def grown(slots: Slots, before: Federation, after: Federation) -> dict[str, Stat
     if _PLACE not in slots:
         return {}
     share = before.num_clients / after.num_clients
-    places = [place for place in (_PLACE, _HELD) if place in slots]
-    return {place: {name: mean * share for name, mean in slots[place].items()} for place in places}
+    held = [slot for slot in (_PLACE, _HELD) if slot in slots]
+    return {slot: {name: mean * share for name, mean in slots[slot].items()} for slot in held}

@@ -30,14 +30,14 @@ class Rollback:
         name.
         """
         rows = []
-        for place, piece in algorithm.pieces().items():
+        for slot, piece in algorithm.pieces().items():
             if not isinstance(piece, Stateful):
                 continue
-            mutated_rows = piece.mutated_rows(reports, state.slots[place]) if _is_told(type(piece)) else None
+            mutated_rows = piece.mutated_rows(reports, state.slots[slot]) if _is_told(type(piece)) else None
             if mutated_rows is None:
                 return None
             for name, numbers in mutated_rows.items():
-                tensor = state.slots[place][name]
+                tensor = state.slots[slot][name]
                 index = to_device(numbers, tensor.device)
                 rows.append((tensor, index, tensor[index]))
         return cls(rows)
@@ -53,5 +53,5 @@ def _is_told(kind: type[Stateful]) -> bool:
     """Whether what a piece says of its changes is about the `apply` that it has; what the base class says is about any."""
     names = ("apply", "mutated_rows", "client_rows")
     apply, *says = (next(c for c in kind.__mro__ if name in c.__dict__) for name in names)
-    own = [c for c in says if c is not Stateful]
-    return not own or any(issubclass(c, apply) for c in own)
+    declared = [c for c in says if c is not Stateful]
+    return not declared or any(issubclass(c, apply) for c in declared)

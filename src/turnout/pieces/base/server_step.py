@@ -40,7 +40,7 @@ def server_step(
     if not finite:  # finite updates whose weighted sum overflows
         # Rates and intervals stand: the clients were there. The model and what steps along it go back.
         undone = ("server", "aggregation") if algorithm.aggregation.moves_base else ("server",)
-        after = ServerState(state.params, after.version, after.slots | {place: state.slots[place] for place in undone})
+        after = ServerState(state.params, after.version, after.slots | {slot: state.slots[slot] for slot in undone})
         dropped += len(reports)
         del info["update_norm"]
     return after, info | {"num_dropped": dropped}
@@ -75,10 +75,10 @@ def _read(after: ServerState, info: Info, sums: list[torch.Tensor]) -> _Taken:
     """Look whether the new model and all sums are finite, and bring what is recorded along: this waits for a GPU."""
     if "update_norm" not in info:
         return after, info, True, True
-    told = torch.stack([after.params.sum(dtype=torch.float64), info["update_norm"].double(), *sums])
-    told, weights = torch.cat([told, info["weights"]]).cpu().split([len(told), len(info["weights"])])
-    info = info | {"update_norm": told[1], "weights": weights}
-    return after, info, bool(told[0].isfinite()), bool(told[2:].isfinite().all())
+    values = torch.stack([after.params.sum(dtype=torch.float64), info["update_norm"].double(), *sums])
+    values, weights = torch.cat([values, info["weights"]]).cpu().split([len(values), len(info["weights"])])
+    info = info | {"update_norm": values[1], "weights": weights}
+    return after, info, bool(values[0].isfinite()), bool(values[2:].isfinite().all())
 
 
 def _step(
@@ -115,14 +115,14 @@ def _weigh(
     # Clients under masks have weighed their updates, so only what is the same for a whole group is still to be decided.
     fixed, version = reports.updates.fixed, state.version
     weights = torch.ones(len(reports), dtype=torch.float64, device=state.params.device) if fixed is None else fixed
-    for place, piece in algorithm.pieces().items() if len(reports) else ():
+    for slot, piece in algorithm.pieces().items() if len(reports) else ():
         if isinstance(piece, Weighting):
-            changed, slots[place] = piece.apply(weights, reports, version, slots[place], federation)
+            changed, slots[slot] = piece.apply(weights, reports, version, slots[slot], federation)
             check_weights(piece, changed, len(reports))
             if fixed is None or piece.of_staleness or isinstance(piece, Normaliser):
                 weights = changed
         elif isinstance(piece, RecordingSelection):
-            slots[place] = piece.apply(reports, version, slots[place])
+            slots[slot] = piece.apply(reports, version, slots[slot])
     return weights
 
 

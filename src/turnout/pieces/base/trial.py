@@ -81,7 +81,7 @@ def guarded(piece: Guard, reports: Report) -> list[list[float]]:
 def select(piece: Selection, num_clients: int = 100, round: int = 0, measured: Report | None = None) -> list[int]:
     """Return whom a selection takes of clients who are all there."""
     record = piece.init(Federation(num_clients, 1)) if isinstance(piece, RecordingSelection) else {}
-    candidates = Candidates(lambda some: np.ones(len(some), dtype=bool), num_clients, round, 0, measured, record)
+    candidates = Candidates(lambda clients: np.ones(len(clients), dtype=bool), num_clients, round, 0, measured, record)
     return piece.select(candidates).tolist()
 
 

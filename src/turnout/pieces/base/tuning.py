@@ -25,6 +25,6 @@ def tuned(rule: Local, task: Task, clients: Clients, purpose: str) -> Task:
         name: torch.zeros((len(clients), *shape), dtype=dtype)
         for name, (shape, dtype) in rule.memory(task.params.shape[-1], task.params.dtype).items()
     }
-    own = replace(task, seed=stream(purpose, task.seed), shared={})
-    report = rule.train(own, memory, replace(clients, start=None), ())
+    personal = replace(task, seed=stream(purpose, task.seed), shared={})
+    report = rule.train(personal, memory, replace(clients, start=None), ())
     return replace(task, params=task.params + report.updates.gathered())

@@ -20,10 +20,12 @@ def check_share(share: float) -> None:
 
 def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:
     """Return whole numbers below ``2^bits``, ``[B, P]``, as bytes ``[B, ceil(P bits / 8)]``; bits is 1, 2, 4 or 8."""
-    each = 8 // bits
-    codes = torch.nn.functional.pad(codes.to(torch.uint8), (0, -codes.shape[1] % each)).view(len(codes), -1, each)
+    per_byte = 8 // bits
+    codes = torch.nn.functional.pad(codes.to(torch.uint8), (0, -codes.shape[1] % per_byte)).view(
+        len(codes), -1, per_byte
+    )
     packed = codes[:, :, 0].clone()
-    for i in range(1, each):
+    for i in range(1, per_byte):
         packed |= codes[:, :, i] << (i * bits)
     return packed
 

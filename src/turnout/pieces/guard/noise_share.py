@@ -79,9 +79,9 @@ class NoiseShare(Guard, name="noise_share"):
         """Return the report with its update clipped and noised."""
         delta = clipped(report.updates.gathered(), self.norm)
         keys = fold(stream("share of the noise", task.seed), task.draws(len(report)), report.client)
-        places = torch.arange(delta.shape[1], device=delta.device)
+        columns = torch.arange(delta.shape[1], device=delta.device)
         chance = (
-            uniform(fold(to_device(keys, delta.device)[:, None], places)) + 2.0**-54
+            uniform(fold(to_device(keys, delta.device)[:, None], columns)) + 2.0**-54
         )  # 0 is infinite for a normal number
         deviation = self.noise_multiplier * self.norm / math.sqrt(self.shares)
         return replace(report, delta=delta + (deviation * torch.special.ndtri(chance)).to(delta.dtype))

@@ -64,9 +64,9 @@ class PowerSgd(Compression, name="power_sgd"):
 
     def for_shapes(self, shapes: Shapes) -> PowerSgd:
         """Return the same compression of vectors that hold parameters of these shapes one after the other."""
-        found = copy.copy(self)
-        object.__setattr__(found, "shapes", shapes)
-        return found
+        result = copy.copy(self)
+        object.__setattr__(result, "shapes", shapes)
+        return result
 
     def for_clients(self, clients: Clients) -> PowerSgd:
         """Return the same compression of the model of these clients."""
@@ -93,21 +93,21 @@ class PowerSgd(Compression, name="power_sgd"):
         starts = last if bool(warm.all()) else torch.where(warm, last, self._first(rows, keys))
         code = self._encode(rows, starts)
         if "right" in code:
-            found = code["right"].to(last.dtype)
-            moves = torch.isfinite(found).all(dim=1, keepdim=True) & self._filled(found)
-            memory["power"] = found.where(moves, last).to(memory["power"].device)
+            result = code["right"].to(last.dtype)
+            moves = torch.isfinite(result).all(dim=1, keepdim=True) & self._filled(result)
+            memory["power"] = result.where(moves, last).to(memory["power"].device)
         return code
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the products of the factors, and what was sent as it is."""
-        found, (left, right, whole) = [], (iter(part) for part in self._split(code, len(keys)))
+        result, (left, right, whole) = [], (iter(part) for part in self._split(code, len(keys)))
         for n, m, r in _matrices(self.shapes, self.rank):
             if r:
                 p, q = next(left).reshape(-1, n, r), next(right).reshape(-1, m, r)
-                found.append((p.to(_computed(dtype)) @ q.to(_computed(dtype)).mT).flatten(1).to(dtype))
+                result.append((p.to(_computed(dtype)) @ q.to(_computed(dtype)).mT).flatten(1).to(dtype))
             else:
-                found.append(next(whole).to(dtype))
-        return torch.cat(found, dim=1)
+                result.append(next(whole).to(dtype))
+        return torch.cat(result, dim=1)
 
     def _encode(self, rows: torch.Tensor, starts: torch.Tensor) -> State:
         matrices = _matrices(self.shapes, self.rank)
@@ -155,12 +155,12 @@ def _orthogonalized(columns: torch.Tensor) -> torch.Tensor:
 @lru_cache(maxsize=8)
 def _matrices(shapes: Shapes, rank: int) -> tuple[tuple[int, int, int], ...]:
     """Return n, m and the rank of each parameter; 0 where it is sent as it is."""
-    found = []
+    result = []
     for shape in shapes:
         n, m = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape))
         r = min(rank, n, m)
-        found.append((n, m, r if r * (n + m) < n * m else 0))
-    return tuple(found)
+        result.append((n, m, r if r * (n + m) < n * m else 0))
+    return tuple(result)
 
 
 def _computed(dtype: torch.dtype) -> torch.dtype:

@@ -51,12 +51,12 @@ class RandomK(Compression, name="random_k"):
 
     def sent(self, rows: torch.Tensor, keys: torch.Tensor, memory: State | None) -> tuple[State, torch.Tensor]:
         """Return the values, and the rows with zeros elsewhere; the places are worked out once for both."""
-        places = self._places(rows.shape[1], keys)
-        code = self._values(rows, places)
-        return code, torch.zeros_like(rows).scatter_(1, places, code["value"])
+        columns = self._places(rows.shape[1], keys)
+        code = self._values(rows, columns)
+        return code, torch.zeros_like(rows).scatter_(1, columns, code["value"])
 
-    def _values(self, rows: torch.Tensor, places: torch.Tensor) -> State:
-        value = rows.gather(1, places)
+    def _values(self, rows: torch.Tensor, columns: torch.Tensor) -> State:
+        value = rows.gather(1, columns)
         return {"value": value if self.error_feedback else value * (rows.shape[1] / value.shape[1])}
 
     def _places(self, num_params: int, keys: torch.Tensor) -> torch.Tensor:
@@ -64,7 +64,7 @@ class RandomK(Compression, name="random_k"):
         return permuted(torch.arange(share_of(self.share, num_params), device=keys.device), keys[:, None], num_params)
 
 
-def permuted(places: torch.Tensor, keys: torch.Tensor, number: int) -> torch.Tensor:
+def permuted(columns: torch.Tensor, keys: torch.Tensor, number: int) -> torch.Tensor:
     """Return where random permutations of ``0, ..., number - 1``, one for each key, take some places.
 
     Each is a Feistel network on numbers of as many bits; a place beyond the last is taken on until it is not.
@@ -74,13 +74,13 @@ def permuted(places: torch.Tensor, keys: torch.Tensor, number: int) -> torch.Ten
         [[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]]
     """
     if keys.device.type != "cpu":
-        return _permuted(places, keys, number)
+        return _permuted(columns, keys, number)
     return torch.from_numpy(
-        _permuted(places.numpy(), keys.numpy(), number)
+        _permuted(columns.numpy(), keys.numpy(), number)
     )  # whose operations cost a third on so few numbers
 
 
-def _permuted(places: Any, keys: Any, number: int) -> Any:
+def _permuted(columns: Any, keys: Any, number: int) -> Any:
     """Return the same of tensors or of arrays."""
     half = max(1, ((number - 1).bit_length() + 1) // 2)
     rounds = [fold(keys, 0 * keys + i) for i in range(4 if half > 5 else 8)]  # short halves mix less
@@ -91,8 +91,8 @@ def _permuted(places: Any, keys: Any, number: int) -> Any:
             at = (low << half) | ((at >> half) ^ (fold(key, low) & (2**half - 1)))
         return at
 
-    found = once(places + 0 * keys, rounds)
+    result = once(columns + 0 * keys, rounds)
     where: Any = torch.where if isinstance(keys, torch.Tensor) else np.where
-    while len((beyond := where(found >= number))[0]):
-        found[beyond] = once(found[beyond], [key[beyond[0], 0] for key in rounds])
-    return found
+    while len((beyond := where(result >= number))[0]):
+        result[beyond] = once(result[beyond], [key[beyond[0], 0] for key in rounds])
+    return result

@@ -34,8 +34,8 @@ class TopK(Compression, name="top_k"):
 
     def encode(self, rows: torch.Tensor, keys: torch.Tensor) -> State:
         """Return places and values, ``[B, k]``."""
-        place = rows.abs().topk(share_of(self.share, rows.shape[1]), dim=1, sorted=False).indices
-        return {"place": place.to(torch.int32), "value": rows.gather(1, place)}
+        column = rows.abs().topk(share_of(self.share, rows.shape[1]), dim=1, sorted=False).indices
+        return {"place": column.to(torch.int32), "value": rows.gather(1, column)}
 
     def decode(self, code: State, num_params: int, keys: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return the values in their places, and zeros."""

@@ -49,17 +49,17 @@ def split_tensors(corrections: tuple[Correction, ...]) -> tuple[StaticCorrection
         bare.append(replace(cast("Any", correction), **dict.fromkeys(tensors)) if tensors else correction)
         names.append(tuple(tensors))
         held += tensors.values()
-    found = StaticCorrections(tuple(bare), tuple(names))
+    static = StaticCorrections(tuple(bare), tuple(names))
     try:
-        hash(found)
+        hash(static)
     except TypeError:
         return None
-    return found, held
+    return static, held
 
 
 def outcome(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor]) -> tuple[State, State]:
     """Return what all corrections changed and what they remember, by name, part after part."""
-    ended = [(one, delta) for own, delta in zip(begun, deltas, strict=True) for one in own]
+    ended = [(one, delta) for corrections, delta in zip(begun, deltas, strict=True) for one in corrections]
     return _joined([one.changes(delta) for one, delta in ended]), _joined(
         [one.remembered(delta) for one, delta in ended]
     )
@@ -68,11 +68,11 @@ def outcome(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor
 def sent(begun: Sequence[Sequence[Correction]], deltas: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """Return what is reported in place of how far clients came, part after part; None where that is what is reported."""
     changed = []
-    for own, delta in zip(begun, deltas, strict=True):
-        found = delta
-        for one in own:
-            found = one.sent(found)
-        changed.append(found)
+    for corrections, delta in zip(begun, deltas, strict=True):
+        moved = delta
+        for one in corrections:
+            moved = one.sent(moved)
+        changed.append(moved)
     return None if all(a is b for a, b in zip(changed, deltas, strict=True)) else torch.cat(changed)
 
 

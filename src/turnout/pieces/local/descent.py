@@ -53,15 +53,15 @@ class Descent:
         # By `data`, because derivatives of one thread must not see what another one changes in the same tensor.
         params, start, stretches = state.params[rows].data, self.start[rows], []
         for active, begin, end in self._stretches(rows):
-            some = slice(rows.start, rows.start + active)
-            sizes = some if self.lr.shape[1] > 1 else slice(0, 1)
-            moments = {name: value[some] for name, value in state.moments.items()}
-            here = params[:active], start[:active], state.total[some], x, y
+            rows_at_work = slice(rows.start, rows.start + active)
+            sizes = rows_at_work if self.lr.shape[1] > 1 else slice(0, 1)
+            moments = {name: value[rows_at_work] for name, value in state.moments.items()}
+            here = params[:active], start[:active], state.total[rows_at_work], x, y
             first = None
             if begin == 0 and self.first_loss is not None and self.first_gradient is not None:
-                first, begin = (self.lr[0, sizes], self.first_loss[some], self.first_gradient[some]), 1
+                first, begin = (self.lr[0, sizes], self.first_loss[rows_at_work], self.first_gradient[rows_at_work]), 1
             for low, high, width in self._widths(rows.start, begin, end) if alone else ((begin, end, None),):
-                now = slice(low, high), slice(None), some
+                now = slice(low, high), slice(None), rows_at_work
                 padded = self.weighted or width is None
                 mask = None if self.mask is None or not padded else self.mask[now][..., :width]
                 minibatches = self.examples[now][..., :width], mask, self.keys[now], self.lr[low:high, sizes]
@@ -105,10 +105,10 @@ class StepState:
     moments: State
 
     @classmethod
-    def of(cls, descent: Descent, update: Update, kept: State) -> StepState:
+    def of(cls, descent: Descent, update: Update, memory: State) -> StepState:
         """Before the first step, with what clients have kept of their state, if anything."""
         start = descent.start
-        return cls(start.new_empty(start.shape), start.new_zeros(len(start)), kept or update.init(start))
+        return cls(start.new_empty(start.shape), start.new_zeros(len(start)), memory or update.init(start))
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,10 +83,10 @@ class LocalStep:
         Args:
             names: of the state's tensors, which stand before these.
         """
-        found = split_tensors(self.corrections)
-        if found is None:
+        split = split_tensors(self.corrections)
+        if split is None:
             return None
-        bare, held = found
+        bare, held = split
         # The objective keeps the step it replays, so the step must not keep the objective.
         blank = replace(self, corrections=bare.corrections, objective=weakref.proxy(self.objective))
 
@@ -139,8 +139,8 @@ class LocalStep:
             parts = range(part * self.accumulate, (part + 1) * self.accumulate)
             shares = _shares(mask, parts, len(params), params)
             loss, gradient = torch.zeros_like(total), torch.zeros_like(params)
-            for own, share in zip(parts, shares, strict=True):
-                of_part = self.objective.gradient(params, *data(own), replay=replay)
+            for index, share in zip(parts, shares, strict=True):
+                of_part = self.objective.gradient(params, *data(index), replay=replay)
                 loss.addcmul_(of_part[0], share)
                 gradient.addcmul_(of_part[1], share[:, None])
             return loss, gradient

@@ -76,8 +76,8 @@ class Meta(Sgd):
                 f"Per-FedAvg's steps are those of Sgd, got {type(local).__name__}: its analysis is of one step size for the "
                 "meta-gradient: use Sgd"
             )
-        own = {field.name: getattr(local, field.name) for field in fields(Sgd)}
-        return cls(**own, alpha=alpha, hessian=hessian, delta=delta)
+        options = {field.name: getattr(local, field.name) for field in fields(Sgd)}
+        return cls(**options, alpha=alpha, hessian=hessian, delta=delta)
 
     @property
     def per_step(self) -> int:
@@ -86,8 +86,8 @@ class Meta(Sgd):
 
     def alone(self, steps: int) -> Sgd:
         """Plain steps: a model of one's own is trained to be good as it is."""
-        own = {field.name: getattr(self, field.name) for field in fields(Sgd)}
-        return Sgd(**own).alone(steps)
+        options = {field.name: getattr(self, field.name) for field in fields(Sgd)}
+        return Sgd(**options).alone(steps)
 
     def tuning(self, steps: int) -> Sgd:
         """Return steps of adaptation, of size alpha."""

@@ -82,15 +82,15 @@ def plan(
     number, batch = np.divmod(first_step[:, None] + steps, in_pass[:, None])  # which pass, which minibatch of it
     first, last = first_step // in_pass, (first_step + np.maximum(num_steps, 1) - 1) // in_pass
     key = stream("minibatches", seed)
-    own = fold(key, clients) if sampling == "pass" else fold(key, versions, clients)
-    shuffled, starts = _shuffles(own, sizes, first, last - first + 1)
+    key_of_client = fold(key, clients) if sampling == "pass" else fold(key, versions, clients)
+    shuffled, starts = _shuffles(key_of_client, sizes, first, last - first + 1)
 
     segment = np.minimum(number, last[:, None]) - first[:, None]
     begin = starts[:, None] + segment * sizes[:, None] + batch * batch_size
     counts = np.where(active, np.minimum(batch_size, sizes[:, None] - batch * batch_size), 0)
-    places = np.arange(batch_size)
-    inside = places < counts[:, :, None]
-    rows = shuffled[np.where(inside, begin[:, :, None] + places, 0)]
+    columns = np.arange(batch_size)
+    inside = columns < counts[:, :, None]
+    rows = shuffled[np.where(inside, begin[:, :, None] + columns, 0)]
     return Plan(np.where(inside, rows, 0) + offsets[:, None, None], counts, num_steps)
 
 
@@ -117,9 +117,9 @@ def _shuffles(
         lengths = sizes[client[low:high]]
         segment = np.repeat(np.arange(high - low), lengths)
         begin = ends[low] - lengths[0]
-        place = np.arange(begin, ends[high - 1]) - np.repeat(ends[low:high] - lengths, lengths)
-        bits = (fold(segment_key[low:high][segment], place) >> (64 - _HASH_BITS)) & (2**_HASH_BITS - 1)
-        packed = (segment << (_HASH_BITS + _POSITION_BITS)) | (bits << _POSITION_BITS) | place
+        position = np.arange(begin, ends[high - 1]) - np.repeat(ends[low:high] - lengths, lengths)
+        bits = (fold(segment_key[low:high][segment], position) >> (64 - _HASH_BITS)) & (2**_HASH_BITS - 1)
+        packed = (segment << (_HASH_BITS + _POSITION_BITS)) | (bits << _POSITION_BITS) | position
         packed.sort()
         shuffled[begin : ends[high - 1]] = packed & (2**_POSITION_BITS - 1)
     return shuffled, starts[:-1]

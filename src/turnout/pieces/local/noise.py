@@ -79,8 +79,8 @@ class _Begun(Correction):
         """Add the noise of the next step."""
         if not len(self.noisy):
             return gradient
-        own = fold(self.keys[: len(gradient)], self.step)
+        keys = fold(self.keys[: len(gradient)], self.step)
         self.step.add_(1)
-        chance = uniform(fold(own[:, None], self.noisy)) + 2.0**-54  # never 0, where a normal number is infinite
+        chance = uniform(fold(keys[:, None], self.noisy)) + 2.0**-54  # never 0, where a normal number is infinite
         noise = torch.special.ndtri(chance).to(gradient.dtype) * self.sigma
         return gradient.index_add(1, self.noisy, noise)

@@ -74,14 +74,16 @@ class PeriodicScaffold(Correction, name="periodic_scaffold"):
         def row(name: str) -> torch.Tensor:
             return lanes.of(to_device(memory[name], task.params.device))
 
-        own, mean = row("control"), task.shared["control"]
+        control, mean = row("control"), task.shared["control"]
         mean = lanes.of(mean) if mean.dim() > 1 else mean
         versions = torch.from_numpy(task.versions(len(memory["control"])) // self.period)[:, None]
-        period = lanes.of(to_device(versions, own.device))
+        period = lanes.of(to_device(versions, control.device))
         new = period != row("control_period")
-        held, before = own.where(new, row("control_held")), row("control_steps").masked_fill(new, 0)
-        drift = F.pad(mean - held, (0, task.params.shape[-1] - own.shape[1]))
-        return _InPeriod(own, drift, None, torch.zeros_like(own), own.new_zeros((len(own), 1)), held, period, before)
+        held, before = control.where(new, row("control_held")), row("control_steps").masked_fill(new, 0)
+        drift = F.pad(mean - held, (0, task.params.shape[-1] - control.shape[1]))
+        return _InPeriod(
+            control, drift, None, torch.zeros_like(control), control.new_zeros((len(control), 1)), held, period, before
+        )
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """As with control variates that are all zero; `begin` has the clients' own."""
@@ -93,7 +95,7 @@ class _InPeriod(Begun):
     """SCAFFOLD in one round of a period.
 
     Args:
-        held: c_k of this period, ``[B, P]``; `own` is what it will be in the next one.
+        held: c_k of this period, ``[B, P]``; `control` is what it will be in the next one.
         period: the number of the period, int64 ``[B, 1]``.
         before: local steps in it before this round, int64 ``[B, 1]``.
     """
@@ -105,7 +107,7 @@ class _InPeriod(Begun):
     def changes(self, delta: torch.Tensor) -> State:
         """Return the next c_k after the round minus before; zero for a client that did no step."""
         done = self.steps > 0
-        return {"control": ((self.total - self.steps * self.own) / (self.before + self.steps)).where(done, 0.0)}
+        return {"control": ((self.total - self.steps * self.control) / (self.before + self.steps)).where(done, 0.0)}
 
     def remembered(self, delta: torch.Tensor) -> State:
         """Return what stays with the clients."""

@@ -69,14 +69,14 @@ class Scaffold(Correction, name="scaffold"):
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """With the control variates of these clients."""
-        own, mean = lanes.of(to_device(memory["control"], task.params.device)), task.shared["control"]
+        control, mean = lanes.of(to_device(memory["control"], task.params.device)), task.shared["control"]
         mean = lanes.of(mean) if mean.dim() > 1 else mean
         now = None
         if self.option == "I" and task.phase != "prepare":
             assert clients.start is not None
-            now = lanes.of(clients.start.gradient)[:, : own.shape[1]]
-        drift = F.pad(mean - own, (0, task.params.shape[-1] - own.shape[1]))
-        return Begun(own, drift, now, torch.zeros_like(own), own.new_zeros((len(own), 1)))
+            now = lanes.of(clients.start.gradient)[:, : control.shape[1]]
+        drift = F.pad(mean - control, (0, task.params.shape[-1] - control.shape[1]))
+        return Begun(control, drift, now, torch.zeros_like(control), control.new_zeros((len(control), 1)))
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """As with control variates that are all zero; `begin` has the clients' own."""
@@ -88,14 +88,14 @@ class Begun(Correction):
     """SCAFFOLD in one round.
 
     Args:
-        own: c_k of the shared parameters, ``[B, P]``.
+        control: c_k of the shared parameters, ``[B, P]``.
         drift: ``c - c_k``, and zero for personal parameters, ``[B, P']``.
         now: what c_k will be, if that is known already; else the mean of the gradients to come.
         total: their sum so far, ``[B, P]``.
         steps: how many there were, ``[B, 1]``.
     """
 
-    own: torch.Tensor
+    control: torch.Tensor
     drift: torch.Tensor
     now: torch.Tensor | None
     total: torch.Tensor
@@ -112,6 +112,6 @@ class Begun(Correction):
     def changes(self, delta: torch.Tensor) -> State:
         """Return c_k after the round minus before; zero for a client that did no step."""
         if self.now is not None:
-            return {"control": self.now - self.own}
+            return {"control": self.now - self.control}
         done = self.steps > 0
-        return {"control": (self.total / self.steps - self.own).where(done, 0.0)}
+        return {"control": (self.total / self.steps - self.control).where(done, 0.0)}

@@ -181,7 +181,7 @@ class Solver(Local, ABC):
         products = self.batch_size * self.per_step * objective.layout.num_params
         parts = objective.threads.parts(descent.num_steps, products, single=objective.engine == "one_by_one")
         lanes = [Lanes(order[part], descent.num_steps[part]) for part in parts]
-        begun = [tuple(each.begin(task, memory, clients, some) for each in corrections) for some in lanes]
+        begun = [tuple(correction.begin(task, memory, clients, lane) for correction in corrections) for lane in lanes]
         delta, loss = self._descend(descent, state, parts, begun, clients)
         if self.sampling == "pass":
             memory["steps_done"] += torch.from_numpy(planned.num_steps)
@@ -217,14 +217,14 @@ class Solver(Local, ABC):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Take all steps, the parts side by side: how far each lane came, ``[B, P]``, and its mean loss, ``[B]``."""
         objective, shards, work = clients.objective, clients.shards, []
-        for part, own in zip(parts, begun, strict=True):
-            step = LocalStep(objective, clients.transforms, self._direction, own, self.update, self.accumulate)
+        for part, corrections in zip(parts, begun, strict=True):
+            step = LocalStep(objective, clients.transforms, self._direction, corrections, self.update, self.accumulate)
             work.append((descent.part(part, state, shards.x, shards.y, objective.engine == "one_by_one"), step))
         if objective.threads.is_split:
-            list(objective.threads.map(lambda each: each[0].run(each[1]), work))
+            list(objective.threads.map(lambda item: item[0].run(item[1]), work))
         else:
-            for each, step in work:
-                each.run(step)
+            for part, step in work:
+                part.run(step)
         number = to_device(np.maximum(descent.num_steps, 1), state.total.device, state.total.dtype)
         return state.params, state.total / number
 

@@ -62,8 +62,8 @@ class GradientTracking(Correction, name="gradient_tracking"):
 
     def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
         """Return the correction with the last gradients of these clients."""
-        own = lanes.of(to_device(memory["tracked"], task.params.device))
-        return _Tracking(own, own.clone())
+        tracked = lanes.of(to_device(memory["tracked"], task.params.device))
+        return _Tracking(tracked, tracked.clone())
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the gradient as it is; `begin` has the clients' own."""
@@ -80,18 +80,18 @@ class _Tracking(Correction):
     """`GradientTracking` in one round.
 
     Args:
-        own: G_k, ``[B, P]``.
+        tracked: G_k, ``[B, P]``.
         last: the gradient of the last step so far, ``[B, P]``; changed in place.
     """
 
-    own: torch.Tensor
+    tracked: torch.Tensor
     last: torch.Tensor
 
     def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return ``g - G_k``; keeps g."""
         self.last[: len(gradient)].copy_(gradient)
-        return gradient - self.own[: len(gradient)]
+        return gradient - self.tracked[: len(gradient)]
 
     def sent(self, delta: torch.Tensor) -> torch.Tensor:
         """Return ``G_k - g_K``."""
-        return self.own - self.last
+        return self.tracked - self.last

@@ -73,8 +73,8 @@ class Ditto(WholeModel, name="ditto"):
         """Return the update of every client's own model, ``[B, P]``."""
         way = tuple(correction for correction in corrections if not correction.of_objective)
         rows = {name: value.clone() for name, value in memory.items() if name != "personal"}
-        own = replace(task, params=self.serving(task.params, memory))
-        return local.train(own, rows, clients, (*way, _Near(self.proximal, task.params))).updates.gathered()
+        personal_task = replace(task, params=self.serving(task.params, memory))
+        return local.train(personal_task, rows, clients, (*way, _Near(self.proximal, task.params))).updates.gathered()
 
     def adapting(self, local: Local, steps: int) -> Local:
         """Return the rule by which a client that never trained makes a model of its own from the shared one."""

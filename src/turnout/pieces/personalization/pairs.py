@@ -85,13 +85,13 @@ class Mixture(_Pair, name="mixture"):
 
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
         """Return w, v and the share of each client, ``[B, 2 P + 1]``."""
-        own = to_device(memory["personal"], params.device)
-        return torch.cat([params.expand(len(own), -1), own], dim=1)
+        personal = to_device(memory["personal"], params.device)
+        return torch.cat([params.expand(len(personal), -1), personal], dim=1)
 
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
         """Return the mixture of each client, ``[B, P]``."""
-        own = to_device(memory["personal"], params.device)
-        return torch.lerp(params.expand(len(own), -1), own[:, :-1], own[:, -1:])
+        personal = to_device(memory["personal"], params.device)
+        return torch.lerp(params.expand(len(personal), -1), personal[:, :-1], personal[:, -1:])
 
 
 @dataclass(frozen=True)

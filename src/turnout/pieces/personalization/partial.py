@@ -78,8 +78,8 @@ class PartialModel(Personalization):
 
     def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
         """Return the model of each client, ``[B, P]``: what it received, ``[P_u]`` or ``[B, P_u]``, and its own part."""
-        own = to_device(memory["personal"], params.device)
-        return torch.cat([params.expand(len(own), -1), own], dim=1)
+        personal = to_device(memory["personal"], params.device)
+        return torch.cat([params.expand(len(personal), -1), personal], dim=1)
 
     serving = join
 
@@ -180,19 +180,19 @@ def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[s
 
 def _part(part: str, module: nn.Module, names: list[str]) -> set[str]:
     """Return the names that one kind or pattern matches; at least one, unless it is ``"none"``."""
-    found = set(names) if part == "all" else set(_matching(part, module, names))
-    if not found and part != "none":
+    matches = set(names) if part == "all" else set(_matching(part, module, names))
+    if not matches and part != "none":
         what = "it has no such layer" if part in KINDS else f"its parameters are {', '.join(names)}"
         raise ConfigurationError(f"personal parameters {part!r} match nothing of {type(module).__name__}: {what}")
-    return found
+    return matches
 
 
 def _matching(part: str, module: nn.Module, names: list[str]) -> Iterator[str]:
     """Yield the parameters of a kind, or whose names match a pattern."""
     if part in ("none", "head", "first", "norms"):
         layers = [(name, layer) for name, layer in module.named_modules() if _own(name, layer, names)]
-        some = {"none": [], "head": layers[-1:], "first": layers[:1]}.get(part)
-        for name, layer in [pair for pair in layers if isinstance(pair[1], _NORMS)] if some is None else some:
+        chosen = {"none": [], "head": layers[-1:], "first": layers[:1]}.get(part)
+        for name, layer in [pair for pair in layers if isinstance(pair[1], _NORMS)] if chosen is None else chosen:
             yield from _own(name, layer, names)
     else:
         yield from (name for name in names if fnmatchcase(name, part))
@@ -200,8 +200,8 @@ def _matching(part: str, module: nn.Module, names: list[str]) -> Iterator[str]:
 
 def _own(name: str, layer: nn.Module, names: list[str]) -> list[str]:
     """Return the trainable parameters of a layer itself, not of those inside it."""
-    own = (f"{name}.{own}" if name else own for own, _ in layer.named_parameters(recurse=False))
-    return [parameter for parameter in own if parameter in names]
+    full = (f"{name}.{inner}" if name else inner for inner, _ in layer.named_parameters(recurse=False))
+    return [parameter for parameter in full if parameter in names]
 
 
 def _rules_about_updates(algorithm: Slots) -> str:

@@ -48,7 +48,7 @@ class ByRecord(RecordingSelection):
         """Return the cohort, ascending, int64 ``[B]``."""
         if candidates.num_clients > _SMALL:
             there = candidates.available
-            new = replace(candidates, available=lambda some: there(some) & self.new(some, candidates.record))
+            new = replace(candidates, available=lambda clients: there(clients) & self.new(clients, candidates.record))
             cohort = first_available(new, self.cohort_size, candidates.num_clients // 8)
             if len(cohort) == self.cohort_size:
                 return np.sort(cohort)

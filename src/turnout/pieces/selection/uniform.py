@@ -66,15 +66,15 @@ def first_available(candidates: Candidates, size: int, most: int) -> np.ndarray:
     """
     num_clients = candidates.num_clients
     order = RandomOrder(stream("selection", candidates.seed, candidates.round), num_clients)
-    found = [np.empty(0, dtype=np.int64)]
+    chosen = [np.empty(0, dtype=np.int64)]
     num_asked, num_found, step = 0, 0, 2 * size
     while num_found < size and num_asked < min(most, num_clients):
-        asked = order.take(min(step, max(most - num_asked, 1)))
-        here = asked[candidates.available(asked)]
-        found.append(here)
-        num_asked, num_found = num_asked + len(asked), num_found + len(here)
+        clients = order.take(min(step, max(most - num_asked, 1)))
+        here = clients[candidates.available(clients)]
+        chosen.append(here)
+        num_asked, num_found = num_asked + len(clients), num_found + len(here)
         # Enough at the rate seen so far, with two standard deviations to spare: a further question costs more than
         # a longer one. How the order is cut does not change the cohort.
         missing = max(size - num_found, 0)
         step = math.ceil((missing + 2 * math.sqrt(missing)) * (num_asked + 1) / (num_found + 1))
-    return np.concatenate(found)[:size]
+    return np.concatenate(chosen)[:size]

@@ -76,15 +76,15 @@ class TwoCohorts(Selection, name="two_cohorts"):
 def uniform_draws(candidates: Candidates, size: int, purpose: str) -> np.ndarray:
     """`size` independent draws, uniform over those who are there, ascending; none if nobody is."""
     key, num_clients = stream(purpose, candidates.seed, candidates.round), candidates.num_clients
-    found, drawn, step = np.empty(0, dtype=np.int64), 0, 2 * size
-    while len(found) < size and drawn < 4 * num_clients:
+    present, drawn, step = np.empty(0, dtype=np.int64), 0, 2 * size
+    while len(present) < size and drawn < 4 * num_clients:
         clients = (uniform(fold(key, np.arange(drawn, drawn + step))) * num_clients).astype(np.int64)
-        found = np.concatenate([found, clients[candidates.available(clients)]])
+        present = np.concatenate([present, clients[candidates.available(clients)]])
         drawn, step = drawn + step, 2 * step
-    if len(found) < size:  # hardly anyone is there: ask everyone, and draw from those who are
-        present = candidates.everyone()
-        if not len(present):
-            return present
-        more = uniform(fold(key, np.arange(drawn, drawn + size))) * len(present)
-        found = np.concatenate([found, present[more.astype(np.int64)]])
-    return np.sort(found[:size])
+    if len(present) < size:  # hardly anyone is there: ask everyone, and draw from those who are
+        everyone = candidates.everyone()
+        if not len(everyone):
+            return everyone
+        more = uniform(fold(key, np.arange(drawn, drawn + size))) * len(everyone)
+        present = np.concatenate([present, everyone[more.astype(np.int64)]])
+    return np.sort(present[:size])

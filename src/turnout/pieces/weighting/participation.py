@@ -106,9 +106,9 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
             return weights, state
         weights, state = super().apply(weights, report, version, state, federation)
         clients = report.client
-        group, place, size = self._seats(clients)
+        group, seat, size = self._seats(clients)
         once = np.unique(clients, return_index=True)[1]  # who sent two reports in one round was there once
-        self._settle(state, group[once], np.broadcast_to(version * size + place, clients.shape)[once])
+        self._settle(state, group[once], np.broadcast_to(version * size + seat, clients.shape)[once])
         return weights, state
 
     def factors(self, report: Report, version: int, state: State, federation: Federation) -> Weights:
@@ -129,8 +129,8 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
         """Each client's group, its place among the members, and how many members there are."""
         if self.groups is None:
             return clients, 0, 1
-        group, place, size = self._seating
-        return group[clients], place[clients], size[clients]
+        group, seat, size = self._seating
+        return group[clients], seat[clients], size[clients]
 
     @cached_property
     def _seating(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -138,9 +138,9 @@ class Participation(Weighting, KnownInAdvance, name="participation"):
         groups = np.asarray(self.groups)
         sizes = np.bincount(groups)
         order = np.argsort(groups, kind="stable")
-        place = np.empty(len(groups), dtype=np.int64)
-        place[order] = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return groups, place, sizes[groups]
+        seat = np.empty(len(groups), dtype=np.int64)
+        seat[order] = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return groups, seat, sizes[groups]
 
     def _omega(self, state: State, group: np.ndarray, now: np.ndarray | int) -> np.ndarray:
         """Omega at the opportunity `now`, with the intervals that absence has cut off since ``last``."""
