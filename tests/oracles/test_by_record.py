@@ -102,7 +102,7 @@ def test_rates_settle_at_how_often_clients_take_part_and_weights_at_the_inverse(
         there = [0, 1] if t % 2 else [0, 2 + t // 2 % 2]
         factors = piece.factors(report(there), t, state, known)
         _, state = piece.apply(factors * 0 + 1, report(there), t, state, known)
-    rates = piece._rates.before(np.arange(4), 1000, state)
+    rates = piece.rate_before(np.arange(4), 1000, state)
     np.testing.assert_allclose(rates, [1.0, 0.5, 0.25, 0.25], atol=0.02)
 
 
