@@ -12,13 +12,12 @@ from turnout.simulation import Simulation
 
 from .recipes import (
     CLIENTS,
-    COVERING,
     DATA,
     LOCAL,
-    RECIPES,
     SOME,
     assert_same_bits,
     baseline,
+    covering,
     experiment,
     standard,
     trained,
@@ -33,12 +32,10 @@ LOCALS = {
     "uniform work": Sgd(lr=0.1, steps=None, epochs=UniformWork(1, 3), batch_size=16),
 }
 ENGINES = ("vectorised", "one_by_one")
-DIRECTIONS = {
-    repr((a.local, a.corrections, a.measurements, a.selection.measurements, a.personal)): name
-    for name, make in RECIPES.items()
-    for a in [make(LOCAL)]
-}.values()
-"""One recipe for every way to make local steps and measurements, which is all that is traced."""
+TRACED = covering("local", "corrections", "measurements", "selection", "personal")
+"""Recipes with every way to make local steps and measurements, which is all that is traced."""
+LANES = list(dict.fromkeys([*CLIENTS, *SOME]))
+"""Recipes with everything that clients do, and with every kind of sum at the server."""
 
 
 def relative(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -58,7 +55,7 @@ def test_vectorised_equals_one_by_one_for_every_local_rule(local):
     assert relative(one.state.params, other.state.params) < 1e-5
 
 
-@pytest.mark.parametrize("name", COVERING)
+@pytest.mark.parametrize("name", LANES)
 def test_lanes_change_no_bit(name):
     """Three at a time, or, of recipes that between them have everything, each client alone."""
     assert_same_bits(trained(standard(name), lanes=1 if name in SOME else 3), baseline(name))
@@ -106,7 +103,7 @@ def test_replayed_operations_give_the_same_bits(model, local, by_python, monkeyp
     assert_same_bits(trained(run), never)
 
 
-@pytest.mark.parametrize("name", DIRECTIONS)
+@pytest.mark.parametrize("name", TRACED)
 def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, by_python, monkeypatch):
     run = experiment(name, rounds=2, engine="vectorised")
     never = by_python(trained, run)
