@@ -12,8 +12,8 @@ import typer
 
 from turnout.cli import own
 from turnout.cli.console import console, say
-from turnout.cli.groups import RunsOptions
 from turnout.cli.options import Table
+from turnout.cli.runs_options import RunsOptions
 from turnout.cli.settings import Settings
 from turnout.comparison import RunsFailed, Stopped, is_finished
 from turnout.comparison.checks import check_experiments

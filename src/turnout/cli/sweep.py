@@ -13,7 +13,6 @@ import typer
 from turnout.cli import layers
 from turnout.cli.console import say, show
 from turnout.cli.dry_run import planned_of_all
-from turnout.cli.groups import SweepOptions
 from turnout.cli.options import Table
 from turnout.cli.print_config import sweep_file_of
 from turnout.cli.runs import (
@@ -26,6 +25,7 @@ from turnout.cli.runs import (
     write_page,
     write_tables,
 )
+from turnout.cli.runs_options import SweepOptions
 from turnout.cli.sections import as_table
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
@@ -243,15 +243,7 @@ def conclude(result: Sweep, folder: Path, report: bool) -> None:
         what = "trials" if isinstance(result, Search) else "points"
         title = f"{len(result.points)} {what} over {' and '.join(result.axes)}"
         write_page(folder, lambda path: write_sweep(result, path, title))
-    for name, point in result.best_for("algorithm").items() if "algorithm" in result.axes else ():
-        typer.echo(f"best of {name}: {assignments(result.points[point])}, {result.scores[point].text}")
-    if (metric := result.measure.metric or "").startswith("validation_"):
-        tested = Measure("final", metric.replace("validation", "test", 1))
-        records = [record for record in result.records[result.best_point] if has_column([record], str(tested.metric))]
-        if records:
-            mean = sum(map(tested.of, records)) / len(records)
-            typer.echo(f"{tested.title} of the best: {tested.number(mean)}")
-    typer.echo(f"best: {assignments(result.best)}")
+    _tell_best(result)
     if result.measure.metric == "test_accuracy" or (result.measure.metric is None and not result.is_validated):
         say(
             "chosen by test examples: with data.validation_fraction=0.1 and without --metric, choosing leaves the test "
@@ -263,3 +255,16 @@ def conclude(result: Sweep, folder: Path, report: bool) -> None:
     if isinstance(result, Search) and result.failures:
         name, why = next(iter(result.failures.items()))
         say(f"{counted(len(result.failures), 'trial')} failed and count as the worst: {name}, {why}", style="yellow")
+
+
+def _tell_best(result: Sweep) -> None:
+    """Print the best point, of each algorithm where there are several, and its test accuracy if validation chose it."""
+    for name, point in result.best_for("algorithm").items() if "algorithm" in result.axes else ():
+        typer.echo(f"best of {name}: {assignments(result.points[point])}, {result.scores[point].text}")
+    if (metric := result.measure.metric or "").startswith("validation_"):
+        tested = Measure("final", metric.replace("validation", "test", 1))
+        records = [record for record in result.records[result.best_point] if has_column([record], str(tested.metric))]
+        if records:
+            mean = sum(map(tested.of, records)) / len(records)
+            typer.echo(f"{tested.title} of the best: {tested.number(mean)}")
+    typer.echo(f"best: {assignments(result.best)}")

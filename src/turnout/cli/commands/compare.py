@@ -9,7 +9,8 @@ import typer
 
 from turnout.cli.command import argument, command, examples, option, options
 from turnout.cli.completion import names_of
-from turnout.cli.groups import OUTCOME, ExperimentOptions, PreviewOptions, RunsOptions, folder_option, seeds_option
+from turnout.cli.groups import OUTCOME, ExperimentOptions, PreviewOptions, folder_option, seeds_option
+from turnout.cli.runs_options import RunsOptions
 from turnout.core.checks import counted
 
 EPILOG = examples(

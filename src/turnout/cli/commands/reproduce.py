@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from turnout.cli.command import argument, command, examples, option, options
 from turnout.cli.console import show
-from turnout.cli.groups import SETTINGS, DeviceOption, RunsOptions, folder_option, layer, seeds_option
+from turnout.cli.groups import SETTINGS, DeviceOption, folder_option, layer, seeds_option
+from turnout.cli.runs_options import RunsOptions
 
 if TYPE_CHECKING:
     from turnout.comparison.run import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from turnout.cli.command import command, examples
-from turnout.cli.groups import SweepOptions
+from turnout.cli.runs_options import SweepOptions
 
 EPILOG = examples(
     """
