@@ -74,6 +74,9 @@ from ..tiny import SIZES, adapted, classification
 
 N = len(SIZES)
 DATA = classification(features=16, classes=16)
+DEVICE = os.environ.get("TURNOUT_TEST_DEVICE", "cpu")
+"""Where the runs of the laws compute."""
+
 RATES = (0.5, 0.3, 0.6, 0.2, 0.4, 0.3, 0.5, 0.1)
 """Of taking part; with seed 0 and seed 1 some of the first ten rounds are empty."""
 
@@ -290,7 +293,7 @@ COVERING = covering(*(field.name for field in fields(Algorithm) if field.name !=
 def experiment(name: str, *, local: Sgd = LOCAL, rounds: int = 10, **options: Any) -> Experiment:
     """Ten rounds of a recipe on eight clients who come and go."""
     population = Population(Bernoulli(rates=RATES), requirement=WarmUp(steps=10))
-    options = {"population": population, "model": models.Mlp(hidden=(16,)), **options}
+    options = {"device": DEVICE, "population": population, "model": models.Mlp(hidden=(16,)), **options}
     algorithm = RECIPES[name](local)
     if isinstance(algorithm.aggregation, LowRank):
         options["model"] = adapted()

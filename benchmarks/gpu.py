@@ -1,0 +1,276 @@
+"""Measure all that is to be known of a GPU, and write it as one JSON file, which docs/performance.md shows.
+
+python benchmarks/gpu.py --device cuda                        # writes benchmarks/gpu.json and the section of the page
+python benchmarks/gpu.py --device cpu --quick --out /tmp/gpu.json   # tiny sizes, to see that it ends
+
+Each measurement is a process of its own, so that one that fails leaves its reason in the file and not the others out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT, PAGE = ROOT / "benchmarks" / "gpu.json", ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- figures of a GPU, written by benchmarks/gpu.py -->", "<!-- end -->"
+NOT_RUN = "Not run yet: `sh scripts/gpu.sh` on a machine with an NVIDIA GPU writes this section."
+
+WORKLOADS, COHORTS = ("W1", "W2", "W3", "W4"), (25, 100, 250, 1000)
+WAYS: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
+    "plain": ({"TURNOUT_BACKEND": "plain"}, ()),
+    "cuda_graph": ({"TURNOUT_BACKEND": "cuda_graph"}, ()),
+    "bf16": ({"TURNOUT_BACKEND": "plain"}, ("--precision", "bf16")),
+}
+"""Environment and options of `turnout bench`, by what is compared."""
+
+TESTS = ("tests/engine", "tests/laws/test_engines.py", "tests/laws/test_bf16.py", "tests/laws/test_resume.py")
+"""Tests that compute on ``TURNOUT_TEST_DEVICE``, and those that need a GPU."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Name a measurement, and say which process makes it: its last line of output is JSON."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def measurements(device: str, quick: bool, num_devices: int) -> Iterator[Measurement]:
+    """Yield what is measured on a device.
+
+    Args:
+        device: ``"cuda"``, or ``"cpu"`` to try the script out.
+        quick: tiny sizes.
+        num_devices: of the machine; two processes are measured where there are two, and on a CPU.
+    """
+    own = ("benchmarks/gpu.py", "--device", device, *(["--quick"] if quick else []), "--only")
+    bench = ("-m", "turnout", "bench", "--device", device, "--no-rates", "--json")
+    python = sys.executable
+    yield Measurement("tests", (python, *own, "tests"))
+    for workload in WORKLOADS[1:2] if quick else WORKLOADS:
+        for cohort in (3, 30) if quick else COHORTS:
+            for way, (environment, options) in WAYS.items():
+                size = ("--rounds", "2" if quick else "60", "--cohort", str(cohort))
+                name = f"{workload} cohort {cohort} {way}"
+                yield Measurement(name, (python, *bench, workload, *size, *options), environment)
+    for name in ("cifar10_iid", "synchronizations"):
+        yield Measurement(name, (python, *own, name))
+    if device == "cpu" or num_devices > 1:
+        two = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *own, "rounds")
+        yield Measurement("one process", (python, *own, "rounds"))
+        yield Measurement("two processes", (python, *two))
+
+
+def made(measurement: Measurement, limit: float) -> dict[str, Any]:
+    """Return the figures of a measurement; under ``error`` why there are none."""
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", **measurement.environment}
+    try:
+        done = subprocess.run(
+            measurement.command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"not done after {limit:g} s"}
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        return {"error": said[-1] if said else f"exit code {done.returncode}"}
+    return json.loads(lines[-1])
+
+
+def tests(device: str, quick: bool) -> dict[str, Any]:
+    """Run the tests on the device."""
+    which = TESTS[2:3] if quick else TESTS
+    command = (sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *which)
+    more = ("-k", "lanes_change_no_bit and vectorised") if quick else ()
+    done = subprocess.run(
+        (*command, *more),
+        cwd=ROOT,
+        env=os.environ | {"TURNOUT_TEST_DEVICE": device},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    return {
+        "passed": done.returncode == 0,
+        "failed": [line for line in lines if line.startswith("FAILED")],
+        "summary": lines[-1:],
+    }
+
+
+def cifar10_iid(device: str, quick: bool) -> dict[str, Any]:
+    """Time the CIFAR10-IID job of pfl-research's benchmarks, on random images of that shape; the goal is 30 s.
+
+    1,000 clients of 50 images, 50 of them in each of 1,500 rounds, one epoch of minibatches of 10, a network of two
+    convolutions (32 and 64 channels) and a hidden layer of 128. No evaluation is timed.
+    """
+    from benchmarks.common import random_data
+
+    import turnout as to
+
+    clients, cohort, rounds = (6, 3, 3) if quick else (1000, 50, 1500)
+    model = to.models.Cnn(hidden=(4,), channels=2) if quick else to.models.Cnn(hidden=(128,), channels=(32, 64))
+    run = to.Experiment(
+        random_data(clients, 50, (3, 32, 32)),
+        model,
+        to.average_participating(
+            to.Sgd(lr=0.1, steps=None, epochs=1, batch_size=10), also=(to.selection.Uniform(cohort),)
+        ),
+        rounds=rounds,
+        device=device,
+    )
+    return {"rounds": rounds, "cohort": cohort, "seconds": sum(_seconds(run, rounds)), "goal_s": 30.0}
+
+
+def rounds(device: str, quick: bool) -> dict[str, Any] | None:
+    """Time rounds of W1's network in this process, or in all that torchrun has started, of which the first one tells."""
+    from benchmarks.common import random_data
+
+    import turnout as to
+    from turnout.distributed import collectives
+
+    number, cohort = (3, 4) if quick else (20, 100)
+    with collectives.started(device):
+        run = to.Experiment(
+            random_data(2 * cohort, 20, (3, 32, 32)),
+            to.models.Cnn(hidden=(4,), channels=2) if quick else to.models.Cnn.cifar10(),
+            to.average_participating(to.Sgd(lr=0.05, steps=2 if quick else 5), also=(to.selection.Uniform(cohort),)),
+            rounds=number,
+            device=device,
+        )
+        seconds, processes = sorted(_seconds(run, number)), collectives.world_size()
+        first = collectives.rank() == 0
+    return {"processes": processes, "round_s_median": seconds[len(seconds) // 2]} if first else None
+
+
+def synchronizations(device: str, quick: bool) -> dict[str, Any]:
+    """Count how often the host waits for the GPU in a round of W2, once steps are traced; on a CPU nothing can be counted."""
+    from benchmarks.common import random_data
+
+    import turnout as to
+    from turnout.simulation import Simulation
+
+    first = 2 if quick else 10
+    run = to.Experiment(
+        random_data(20, 20, (784,)),
+        to.models.Logistic(),
+        to.fedau(to.Sgd(lr=0.05, steps=20, batch_size=10), also=(to.selection.Uniform(10),)),
+        evaluate_every=10**9,
+        rounds=first + 5,
+        device=device,
+    )
+    simulation = Simulation(run)
+    for _ in range(first):
+        simulation.round()
+    if device == "cpu":
+        return {"of_a_round": None}
+    torch.cuda.set_sync_debug_mode("warn")
+    counts = []
+    for _ in range(4):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            simulation.round()
+        counts.append(sum("synchronizing" in str(each.message) for each in caught))
+    return {"of_a_round": sorted(counts)[len(counts) // 2]}
+
+
+def _seconds(run: Any, number: int) -> list[float]:
+    """Return the seconds of each round of an experiment but the last, which is evaluated."""
+    from turnout.engine.hardware import synchronise
+    from turnout.simulation import Simulation
+
+    simulation, device, seconds = Simulation(run), torch.device(run.device), []
+    for _ in range(number - 1):
+        begin = time.perf_counter()
+        simulation.round()
+        synchronise(device)
+        seconds.append(time.perf_counter() - begin)
+    return seconds
+
+
+OWN = {each.__name__: each for each in (tests, cifar10_iid, rounds, synchronizations)}
+"""Measurements that this file makes, by name."""
+
+
+def section(results: Mapping[str, Any] | None) -> str:
+    """Return the section of docs/performance.md: a table, or that nothing was run."""
+    if results is None:
+        return NOT_RUN
+    lines = [f"On {results['machine']['device']}, torch {results['machine']['torch']}. Client updates a second:", ""]
+    lines += [f"| workload | cohort | {' | '.join(WAYS)} |", f"|---|---:|{'---:|' * len(WAYS)}"]
+    figures = results["figures"]
+    for row in dict.fromkeys(name.rpartition(" ")[0] for name in figures if " cohort " in name):
+        workload, _, cohort = row.partition(" cohort ")
+        speeds = (figures.get(f"{row} {way}", {}).get("client_updates_per_s") for way in WAYS)
+        lines.append(f"| {workload} | {cohort} | {' | '.join('-' if s is None else f'{s:,.0f}' for s in speeds)} |")
+    lines.append("")
+    for workload in WORKLOADS:
+        pair = [figures.get(f"{workload} cohort {size} plain", {}).get("round_s_median") for size in (25, 250)]
+        if all(pair):
+            lines.append(
+                f"- Ten seeds of {workload} as lanes of one cohort take {pair[1] / pair[0]:.2f} of one seed's rounds."
+            )
+    lines += [f"- {name}: {_words(value)}" for name, value in figures.items() if " cohort " not in name]
+    return "\n".join(lines)
+
+
+def _words(value: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {each:.4g}" if isinstance(each, float) else f"{key} {each}" for key, each in value.items())
+
+
+def with_section(page: str, results: Mapping[str, Any] | None) -> str:
+    """Return the page with its section written anew."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{section(results)}\n{END}{after}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and write the file and, without ``--out``, the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds that one measurement may take")
+    parser.add_argument("--only", choices=OWN)
+    options = parser.parse_args(arguments)
+    if options.only:
+        if (figures := OWN[options.only](options.device, options.quick)) is not None:
+            print(json.dumps(figures))
+        return
+    on_gpu = options.device != "cpu"
+    if on_gpu and not torch.cuda.is_available():
+        parser.error("there is no GPU here: write --device cpu --quick to try the script out")
+    name = torch.cuda.get_device_name() if on_gpu else platform.processor() or platform.machine()
+    number = torch.cuda.device_count()
+    results: dict[str, Any] = {
+        "machine": {"device": name, "devices": number, "torch": torch.__version__, "quick": options.quick},
+        "figures": {},
+    }
+    out = options.out or OUT
+    for each in measurements(options.device, options.quick, number):
+        results["figures"][each.name] = figures = made(each, options.limit)
+        print(f"{each.name}: {figures.get('error') or 'done'}", flush=True)
+        out.write_text(
+            json.dumps(results, indent=1) + "\n", encoding="utf-8"
+        )  # after each: a machine may be taken away
+    if options.out is None:
+        PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""The script for a GPU names every measurement, keeps the reasons of those that fail, and writes the section of the page."""
+
+import json
+import sys
+
+import pytest
+import torch
+from benchmarks import gpu
+
+
+def test_the_page_shows_what_was_measured_or_that_nothing_was():
+    results = json.loads(gpu.OUT.read_text(encoding="utf-8")) if gpu.OUT.exists() else None
+    page = gpu.PAGE.read_text(encoding="utf-8")
+    assert gpu.BEGIN in page
+    assert gpu.with_section(page, results) == page
+
+
+def test_a_table_is_made_of_the_figures():
+    figures = {
+        "tests": {"passed": True},
+        "W2 cohort 25 plain": {"client_updates_per_s": 1234.5, "round_s_median": 0.1},
+        "W2 cohort 25 cuda_graph": {"error": "no room"},
+        "W2 cohort 250 plain": {"client_updates_per_s": 5000.0, "round_s_median": 0.25},
+    }
+    text = gpu.section({"machine": {"device": "a GPU", "torch": "9.9"}, "figures": figures})
+    assert "| W2 | 25 | 1,234 | - | - |" in text
+    assert "Ten seeds of W2 as lanes of one cohort take 2.50 of one seed's rounds." in text
+    assert "- tests: passed True" in text
+
+
+def test_all_cohorts_ways_and_processes_are_measured():
+    names = [each.name for each in gpu.measurements("cuda", quick=False, num_devices=2)]
+    assert len([name for name in names if " cohort " in name]) == 4 * 4 * 3
+    assert {"tests", "cifar10_iid", "synchronizations", "two processes"} < set(names)
+    assert "two processes" not in {each.name for each in gpu.measurements("cuda", quick=False, num_devices=1)}
+    commands = {each.name: each for each in gpu.measurements("cuda", quick=False, num_devices=1)}
+    assert commands["W1 cohort 25 cuda_graph"].environment == {"TURNOUT_BACKEND": "cuda_graph"}
+    assert commands["W1 cohort 25 bf16"].command[-2:] == ("--precision", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("code", "figures"),
+    [
+        ("print('noise'); print('{\"a\": 1}')", {"a": 1}),
+        ("raise ValueError('no kernel')", {"error": "ValueError: no kernel"}),
+        ("raise SystemExit(3)", {"error": "exit code 3"}),
+        ("import time; time.sleep(60)", {"error": "not done after 0.5 s"}),
+    ],
+)
+def test_a_measurement_that_fails_leaves_its_reason(code, figures):
+    assert (
+        gpu.made(gpu.Measurement("x", (sys.executable, "-S", "-c", code)), limit=0.5 if "sleep" in code else 20)
+        == figures
+    )
+
+
+@pytest.mark.parametrize("name", ["cifar10_iid", "rounds", "synchronizations"])
+def test_measurements_run_on_a_processor_at_tiny_sizes(name, capsys):
+    gpu.main(["--device", "cpu", "--quick", "--only", name])
+    figures = json.loads(capsys.readouterr().out)
+    assert figures.get("seconds", figures.get("round_s_median", 1)) > 0
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_machine_without_a_gpu_is_told_how_to_try_the_script(capsys):
+    with pytest.raises(SystemExit):
+        gpu.main(["--device", "cuda"])
+    assert "write --device cpu --quick" in capsys.readouterr().err
