@@ -13,6 +13,10 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 def fedex_lora(local: Solver | None = None, *, also: tuple[Piece, ...] = ()) -> Algorithm:
     """FedEx-LoRA: averaged factors, and a residual in the frozen weights by which the average of the updates is exact.
 
+    Example:
+        >>> fedex_lora()
+        Algorithm('fedex_lora': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> FedexLora() -> ServerSgd())
+
     Reference: Singhal, Ponkshe and Vepakomma, "FedEx-LoRA: exact aggregation for federated and efficient fine-tuning of large
     language models", ACL 2025.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.pieces.aggregation import FlexLora
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
-from turnout.pieces.guard import TruncatedRank
+from turnout.pieces.guard.truncated_rank import of_ranks
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -19,8 +19,13 @@ def flexlora(
     Args:
         ranks: of clients, see `TruncatedRank`; None has all of them train the model's rank.
 
+    Example:
+        >>> flexlora()
+        Algorithm('flexlora': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> FlexLora() -> ServerSgd())
+
     Reference: Bai et al., "Federated fine-tuning of large language models under heterogeneous tasks and client
     resources", NeurIPS 2024.
     """
-    own = () if ranks is None else (TruncatedRank(ranks),)
-    return compose(local or Sgd(), *own, ByExamples(), DivideBySum(), FlexLora(), also=also, name="flexlora")
+    return compose(
+        local or Sgd(), *of_ranks(ranks), ByExamples(), DivideBySum(), FlexLora(), also=also, name="flexlora"
+    )

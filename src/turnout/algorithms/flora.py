@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.pieces.aggregation import Flora
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
-from turnout.pieces.guard import TruncatedRank
+from turnout.pieces.guard.truncated_rank import of_ranks
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -19,8 +19,11 @@ def flora(
     Args:
         ranks: of clients, see `TruncatedRank`; None has all of them train the model's rank.
 
+    Example:
+        >>> flora()
+        Algorithm('flora': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> Flora() -> ServerSgd())
+
     Reference: Wang et al., "FLoRA: federated fine-tuning large language models with heterogeneous low-rank adaptations",
     NeurIPS 2024.
     """
-    own = () if ranks is None else (TruncatedRank(ranks),)
-    return compose(local or Sgd(), *own, ByExamples(), DivideBySum(), Flora(), also=also, name="flora")
+    return compose(local or Sgd(), *of_ranks(ranks), ByExamples(), DivideBySum(), Flora(), also=also, name="flora")

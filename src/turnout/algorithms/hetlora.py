@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.pieces.aggregation import HetLora
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
-from turnout.pieces.guard import TruncatedRank
+from turnout.pieces.guard.truncated_rank import of_ranks
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.weighting import DivideByParticipants
 
@@ -19,7 +19,10 @@ def hetlora(
     Args:
         ranks: of clients, see `TruncatedRank`; None has all of them train the model's rank.
 
+    Example:
+        >>> hetlora()
+        Algorithm('hetlora': AllAvailable() -> Sgd() -> DivideByParticipants() -> HetLora() -> ServerSgd())
+
     Reference: Cho et al., "Heterogeneous LoRA for federated fine-tuning of on-device foundation models", EMNLP 2024.
     """
-    own = () if ranks is None else (TruncatedRank(ranks),)
-    return compose(local or Sgd(), *own, DivideByParticipants(), HetLora(), also=also, name="hetlora")
+    return compose(local or Sgd(), *of_ranks(ranks), DivideByParticipants(), HetLora(), also=also, name="hetlora")

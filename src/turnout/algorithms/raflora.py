@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnout.algorithms.compose import compose
 from turnout.pieces.aggregation import RaFlora
 from turnout.pieces.base import ALGORITHMS, Algorithm, Piece
-from turnout.pieces.guard import TruncatedRank
+from turnout.pieces.guard.truncated_rank import of_ranks
 from turnout.pieces.local import Sgd, Solver
 from turnout.pieces.weighting import ByExamples, DivideBySum
 
@@ -19,8 +19,11 @@ def raflora(
     Args:
         ranks: of clients, see `TruncatedRank`; None has all of them train the model's rank.
 
+    Example:
+        >>> raflora()
+        Algorithm('raflora': AllAvailable() -> Sgd() -> ByExamples() -> DivideBySum() -> RaFlora() -> ServerSgd())
+
     Reference: Wu, Hu, Min and Wang, "Preventing rank collapse in federated low-rank adaptation with client
     heterogeneity", 2026.
     """
-    own = () if ranks is None else (TruncatedRank(ranks),)
-    return compose(local or Sgd(), *own, ByExamples(), DivideBySum(), RaFlora(), also=also, name="raflora")
+    return compose(local or Sgd(), *of_ranks(ranks), ByExamples(), DivideBySum(), RaFlora(), also=also, name="raflora")

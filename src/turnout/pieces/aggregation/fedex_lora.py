@@ -20,6 +20,15 @@ class FedexLora(LowRank, name="fedex_lora"):
     and receive R beside them: m k numbers a layer. The paper sends what is new of R as factors of rank (n + 1) r, which
     suffices where every client takes part in every round; who was away lacks earlier ones, so R is sent whole here.
 
+    Example:
+        The factors 1 and 3 average to 2, and their products to 5, which the layer gets by a residual:
+
+        >>> import torch
+        >>> factors, one = torch.tensor([[[1.0]], [[3.0]]]), torch.ones(1, 1)
+        >>> both = Factors(factors, factors, one, one, ranks=torch.tensor([1, 1]), key=1)
+        >>> FedexLora().merge(torch.tensor([0.5, 0.5]), both)
+        Merged(up=tensor([[2.]]), down=tensor([[2.]]), product=tensor([[5.]]))
+
     Reference: Singhal, Ponkshe and Vepakomma, "FedEx-LoRA: exact aggregation for federated and efficient fine-tuning of large
     language models", ACL 2025 (arXiv 2410.09432).
     """

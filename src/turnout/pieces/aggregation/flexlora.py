@@ -21,6 +21,15 @@ class FlexLora(LowRank, name="flexlora"):
     which is exact where the average has rank r or less, and the nearest matrix of rank r otherwise. A client of a smaller
     rank q takes the first q columns of B and rows of A, which is the nearest matrix of rank q.
 
+    Example:
+        The average of the products 1 and 9 is 5, which the factors make up:
+
+        >>> import torch
+        >>> factors, one = torch.tensor([[[1.0]], [[3.0]]]), torch.ones(1, 1)
+        >>> both = Factors(factors, factors, one, one, ranks=torch.tensor([1, 1]), key=1)
+        >>> FlexLora().merge(torch.tensor([0.5, 0.5]), both)
+        Merged(up=tensor([[5.]]), down=tensor([[1.]]), product=None)
+
     Reference: Bai et al., "Federated fine-tuning of large language models under heterogeneous tasks and client resources",
     NeurIPS 2024 (arXiv 2402.11505).
     """

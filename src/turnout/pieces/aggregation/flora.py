@@ -24,6 +24,15 @@ class Flora(LowRank, name="flora"):
     ranks go together. The paper sends the stack, of rank ``sum_i r_i``, to all clients in every round; who was away lacks
     earlier ones, so R is sent whole here, m k numbers a layer.
 
+    Example:
+        The average of the products 1 and 9 goes into the layer, and B begins at zero:
+
+        >>> import torch
+        >>> factors, one = torch.tensor([[[1.0]], [[3.0]]]), torch.ones(1, 1)
+        >>> both = Factors(factors, factors, one, one, ranks=torch.tensor([1, 1]), key=1)
+        >>> Flora().merge(torch.tensor([0.5, 0.5]), both)
+        Merged(up=tensor([[0.]]), down=tensor([[-0.3237]], dtype=torch.float64), product=tensor([[5.]]))
+
     Reference: Wang et al., "FLoRA: federated fine-tuning large language models with heterogeneous low-rank adaptations",
     NeurIPS 2024 (arXiv 2409.05976).
     """

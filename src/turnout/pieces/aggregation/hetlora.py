@@ -21,6 +21,15 @@ class HetLora(LowRank, name="hetlora"):
     The average is not exact. Where all products are of one size it is FedIT's. Ranks stay as they are: the paper's pruning
     of ranks in training is left out.
 
+    Example:
+        A client whose product is 9 times as large counts 9 times as much:
+
+        >>> import torch
+        >>> factors, one = torch.tensor([[[1.0]], [[3.0]]]), torch.ones(1, 1)
+        >>> both = Factors(factors, factors, one, one, ranks=torch.tensor([1, 1]), key=1)
+        >>> HetLora().merge(torch.tensor([0.5, 0.5]), both)
+        Merged(up=tensor([[2.8000]]), down=tensor([[2.8000]]), product=None)
+
     Reference: Cho et al., "Heterogeneous LoRA for federated fine-tuning of on-device foundation models", EMNLP 2024 (arXiv
     2401.06432).
     """

@@ -23,6 +23,15 @@ class RaFlora(LowRank, name="raflora"):
     one by one is weighing the paper's partitions, in which all columns have the same clients. A column that no client of the
     round has stays as it is. Of equal ranks it is FlexLoRA.
 
+    Example:
+        Where all have the same rank it is the average of the products, 5:
+
+        >>> import torch
+        >>> factors, one = torch.tensor([[[1.0]], [[3.0]]]), torch.ones(1, 1)
+        >>> both = Factors(factors, factors, one, one, ranks=torch.tensor([1, 1]), key=1)
+        >>> RaFlora().merge(torch.tensor([0.5, 0.5]), both)
+        Merged(up=tensor([[5.]]), down=tensor([[1.]]), product=None)
+
     Reference: Wu, Hu, Min and Wang, "Preventing rank collapse in federated low-rank adaptation with client heterogeneity",
     2026 (arXiv 2602.13486).
     """

@@ -73,3 +73,8 @@ class TruncatedRank(Guard, name="truncated_rank"):
             return report
         ranks = to_device(torch.from_numpy(self.of(clients)), report.delta.device)
         return replace(report, seen=report.seen | {"rank": ranks})
+
+
+def of_ranks(ranks: tuple[int, ...] | None) -> tuple[TruncatedRank, ...]:
+    """Return the guard by which clients train adapters of these ranks; None has all of them train the model's rank."""
+    return () if ranks is None else (TruncatedRank(ranks),)
