@@ -43,8 +43,8 @@ $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[docs]'
 	touch $@
 
-test: style     ## everything CI runs: style, and then types and tests side by side
-	$(MAKE) --no-print-directory --jobs 2 types tests
+test: $(READY)  ## everything CI runs: style beside types, and the tests as soon as style is right
+	$(MAKE) --no-print-directory --jobs 2 style types tests
 
 check: style types platforms  ## style and types alone, also as Windows and macOS have the standard library
 
