@@ -117,6 +117,7 @@ def check(
     """
     first = experiments(plan, seeds[0])
     check_experiments({name: partial(_same, experiment) for name, experiment in first.items()}, metric, target)
+    # Later seeds are built only where a folder holds a run, which must not be another one.
     for seed in seeds:
         begun = {name: each for name, each in plan.items() if (run_folder(folder, name, seed) / "config.json").exists()}
         for name, experiment in experiments(begun, seed).items():

@@ -93,7 +93,7 @@ def on_command_line(message: str) -> str:
     """
     message = _RESUME.sub(r"\1", message)
     subject, section = _SUBJECT.match(message), message.partition(":")[0]
-    advice = message.find("rite ")
+    advice = message.find("rite ")  # of "write" and "Write": only what follows is advice, and no value that was given
     parts, at = [], 0
     for begin, end in [*_expressions(message), (len(message), len(message))]:
         if begin >= at:

@@ -45,6 +45,7 @@ def in_executor(worker: Worker, executor: Executor, resources: Resources, folder
     stop = folder / WORKERS / f"stop-{uuid.uuid4().hex[:8]}"
     try:
         while jobs or not worker.is_done:
+            # Jobs on other machines hear of Ctrl-C by a file, the one thing that all of them see.
             if stopped.is_set() and not stop.exists():
                 worker.leave()
                 stop.touch()
@@ -55,6 +56,7 @@ def in_executor(worker: Worker, executor: Executor, resources: Resources, folder
                 jobs[executor.submit(_job, cloudpickle.dumps(runs), resources.threads, str(folder), str(stop))] = runs
             for job in wait(list(jobs), timeout=0.5, return_when=FIRST_COMPLETED).done:
                 for run, update in zip(jobs[job], _updates(job, jobs[job]), strict=True):
+                    # Nobody stopped it, so its job was preempted or killed: it goes on from its checkpoint in another one.
                     again = update.status == "stopped" and not stopped.is_set() and attempts[run] + 1 < _ATTEMPTS
                     attempts[run] += 1
                     worker.tell(run, replace(update, status="elsewhere") if again else _said(update, stopped.is_set()))

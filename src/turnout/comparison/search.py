@@ -53,6 +53,7 @@ def search(
     _check_same(study, make)
     left = max(num_trials - len(study.points), 0)
     with display(left * len(study.seeds), progress) as tell:
+        # Other workers may run the same batch: `perform_all` shares its runs, and `_tell` skips what another has told.
         while batch := _with(study, lambda: study.next(num_trials)):
             failures: dict[str, str] = {}
             try:

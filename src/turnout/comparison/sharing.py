@@ -77,6 +77,8 @@ class Worker:
     def next(self) -> Run | None:
         """Take the next run that no other process is at or has finished meanwhile; None where there is none now."""
         for run in list(self._left):
+            # A hint, not a claim: two workers may both see a free folder. `perform` takes the lock; the one that comes too
+            # late reports the run as "elsewhere", which puts it back into the queue (`tell`).
             if storage.in_use(run.folder):
                 continue
             self._left.remove(run)
@@ -98,7 +100,7 @@ class Worker:
             self._running[str(update)] = update
         else:
             self._running.pop(str(update), None)
-            if update.status == "elsewhere":
+            if update.status == "elsewhere":  # it may still fail or be killed there, so it is asked for again later
                 self._left.append(run)
             else:
                 self._ended[run] = update

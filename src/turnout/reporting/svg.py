@@ -44,6 +44,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     from matplotlib import rc_context
 
     panels = [axes for axes in figure.axes if any(_is_series(artist) for artist in (*axes.lines, *axes.collections))]
+    # Ids are the only marks that matplotlib passes on to SVG; `_mark` turns them into attributes.
     for i, axes in enumerate(panels):
         axes.set_gid(f"{_PANEL}{i}")
     buffer = io.StringIO()
