@@ -51,8 +51,8 @@ def _application(name: str, text: str, epilog: str) -> typer.Typer:
 app = _application("turnout", "Federated learning for clients who come and go.", EPILOG)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(asked_for: bool) -> None:
+    if asked_for:
         typer.echo(f"turnout {__version__}")
         raise typer.Exit
 

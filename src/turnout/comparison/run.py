@@ -130,7 +130,7 @@ class _Watch(Callback):
 
     def __init__(self, run: Run, tell: Listener, asked_to_stop: Callable[[], bool]) -> None:
         self.run, self.tell, self.asked_to_stop = run, tell, asked_to_stop
-        self.last, self.told, self.notes = Update(run.label, run.seed, "running"), 0.0, Notes()
+        self.last, self.last_told, self.notes = Update(run.label, run.seed, "running"), 0.0, Notes()
 
     def on_start(self, config: Mapping[str, Any], folder: Path | None) -> None:
         """Note how far it is to go."""
@@ -140,8 +140,8 @@ class _Watch(Callback):
     def on_round(self, row: Mapping[str, Any]) -> None:
         """Tell how far it is; stop if asked to."""
         self.last = replace(self.last, done=row["round"], note=self.notes(row))
-        if time.monotonic() - self.told > _PAUSE:
+        if time.monotonic() - self.last_told > _PAUSE:
             self.tell(self.last)
-            self.told = time.monotonic()
+            self.last_told = time.monotonic()
         if self.asked_to_stop():
             raise Interrupted(f"stopped after round {self.last.done} of {self.last.rounds}, all saved")

@@ -152,7 +152,7 @@ def _load(since: tuple[float, process.Usage], rounds: int) -> dict[str, Any]:
     """Return the processor time since the end of the first round."""
     begin, before = since
     seconds, now = time.perf_counter() - begin, process.Usage.now()
-    used, share, faults = now.own - before.own, None, None
+    used, share, faults = now.process - before.process, None, None
     if now.machine is not None and before.machine is not None:
         share = round(max(0.0, now.machine - before.machine - used) / (seconds * (os.cpu_count() or 1)), 3)
     if now.faults is not None and before.faults is not None:

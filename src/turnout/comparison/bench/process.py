@@ -30,25 +30,25 @@ class Usage:
     """Processor seconds and pages so far.
 
     Attributes:
-        own: of this process and those it started.
+        process: of this process and those it started.
         machine: of everything on the machine; None where the system does not say.
         faults: pages that this process was given without reading them from a disk; None where the system does not say.
     """
 
-    own: float
+    process: float
     machine: float | None
     faults: int | None
 
     @classmethod
     def now(cls) -> Usage:
         """Return the usage so far."""
-        own = sum(os.times()[:4]) + sum(_cpu_seconds(pid) for pid in _family() if pid != os.getpid())
+        process_seconds = sum(os.times()[:4]) + sum(_cpu_seconds(pid) for pid in _family() if pid != os.getpid())
         try:
             user, nice, system, _, _, *interrupts = map(int, (_PROC / "stat").read_text().split("\n")[0].split()[1:9])
         except OSError:
-            return cls(own, None, None)
+            return cls(process_seconds, None, None)
         busy = user + nice + system + sum(interrupts)
-        return cls(own, busy / _ticks(), int(_fields("self")[7]))
+        return cls(process_seconds, busy / _ticks(), int(_fields("self")[7]))
 
 
 def peaks() -> list[float]:
