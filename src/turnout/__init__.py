@@ -125,6 +125,7 @@ __all__ = [
     "feddyn",
     "fedex_lora",
     "fedexp",
+    "fedfa",
     "fedlaavg",
     "fednova",
     "fednu",

@@ -128,6 +128,7 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "fedstaleweight": ALGORITHMS["fedstaleweight"],
     "fedbuff": lambda local: ALGORITHMS["fedbuff"](local, discount="polynomial"),
     "fedasync": ALGORITHMS["fedasync"],
+    "fedfa": lambda local: ALGORITHMS["fedfa"](local, window=2),
     "ca2fl": ALGORITHMS["ca2fl"],
     "ace": ALGORITHMS["ace"],
     "aced": lambda local: ALGORITHMS["aced"](local, tau=3),
@@ -236,7 +237,16 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     ),
 }
 
-PLAIN = ("area", "fedex_lora", "flora", "flexlora", "hetlora", "raflora", "fedex_lora with fedau's weights, clipped")
+PLAIN = (
+    "area",
+    "fedfa",
+    "fedex_lora",
+    "flora",
+    "flexlora",
+    "hetlora",
+    "raflora",
+    "fedex_lora with fedau's weights, clipped",
+)
 """Recipes that have no other server step than x + u."""
 
 LOCAL = Sgd(lr=0.3, steps=3, batch_size=16)

@@ -36,6 +36,7 @@ OF_RECIPES = (
         "fedvarp",
         "kept_models",
         "mifa",
+        "recent_models",
         "weighted_models",
         "weighted_sum",
     ),
@@ -48,7 +49,7 @@ REFUSED = {
     "aggregation": {
         "is what it is by": {
             *("fedvarp", "mifa", "fedlaavg", "fedstale", "fedawe", "fedasync", "ca2fl", "ace", "aced", "area"),
-            *("feddyn", "focus"),
+            *("feddyn", "focus", "fedfa"),
             *LOW_RANK,
         },
         "the server also adds up control variates": {"scaffold", "scaffold_p", "amplified_scaffold"},
@@ -64,6 +65,7 @@ REFUSED = {
         "has a size of its own": {"fedasync", "fedavg_p", "focus"},
         "and only the step": {"area"},
         "says what the factors are after the step": LOW_RANK,
+        "says what the model is after the step": {"fedfa"},
     },
     "fedexp": {
         "has another direction than their mean": {
@@ -76,7 +78,7 @@ REFUSED = {
 
 def reason(name, slot, piece):
     """Why a recipe is refused a piece, as far as the table says; None if it is not."""
-    if name in ("area", *LOW_RANK) and piece == "sgd":
+    if name in ("area", "fedfa", *LOW_RANK) and piece == "sgd":
         return None
     tables = [REFUSED[slot], REFUSED["fedexp"] if piece == "fedexp" else {}]
     return next((why for table in tables for why, names in table.items() if name in names), None)

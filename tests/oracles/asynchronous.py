@@ -67,6 +67,22 @@ def mixed(s):
     return step
 
 
+def window(K):
+    """FedFa: the mean of the last K models, here as their distances from the present one."""
+    behind = []
+
+    def step(buffer):
+        behind.append(sum(start + D for _, _, D, start in buffer) / len(buffer))
+        if len(behind) < K:
+            return 0.0 * behind[-1]
+        del behind[:-K]
+        u = sum(behind) / K
+        behind[:] = [model - u for model in behind]
+        return u
+
+    return step
+
+
 def polynomial(a):
     return lambda tau: 1 / (1 + tau) ** a
 
@@ -79,7 +95,7 @@ def hinge(slope, grace):
     return lambda tau: 1.0 if tau <= grace else 1 / (slope * (tau - grace) + 1)
 
 
-METHODS = {"fedstaleweight": fair, "fedbuff": discounted, "fedasync": mixed}
+METHODS = {"fedstaleweight": fair, "fedbuff": discounted, "fedasync": mixed, "fedfa": window}
 
 
 def buffers(N, P, steps, size, seed):

@@ -9,14 +9,14 @@ import numpy as np
 
 
 def fedex_lora(clients, residual, scaling):
-    """FedEx-LoRA, equations 11 to 14: means of the factors, and the residual that goes into the frozen weights."""
+    """FedEx-LoRA: means of the factors, and the residual that goes into the frozen weights."""
     up, down = (np.sum([w * pair[i] for w, *pair in clients], axis=0) for i in (0, 1))
     ideal = np.sum([w * b @ a for w, b, a in clients], axis=0)
     return up, down, residual + scaling * (ideal - up @ down)
 
 
 def flora(clients, residual, scaling):
-    """FLoRA, equations 4 to 6: stacked factors, those of A weighted, go into the frozen weights."""
+    """FLoRA, as its authors' code: stacked factors, those of A weighted, go into the frozen weights."""
     up = np.concatenate([b for _, b, _ in clients], axis=1)
     down = np.concatenate([w * a for w, _, a in clients], axis=0)
     return residual + scaling * up @ down

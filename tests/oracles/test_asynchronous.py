@@ -15,7 +15,7 @@ from turnout.population.speed.groups import Group
 from turnout.protocol.pace import Buffered
 from turnout.simulation import Simulation
 
-from .asynchronous import constant, discounted, exponential, fair, hinge, mixed, polynomial
+from .asynchronous import constant, discounted, exponential, fair, hinge, mixed, polynomial, window
 from .cached import METHODS, ace, aced, area, ca2fl, fadas
 from .rules import local_sgd, softmax_gradient
 from .shuffles import client_key, endless
@@ -34,6 +34,8 @@ CASES = {
     "fedasync": ({}, lambda: mixed(polynomial(0.5))),
     "fedasync, constant": ({"discount": "constant", "alpha": 0.3}, lambda: mixed(constant)),
     "fedasync, hinge": ({"discount": "hinge"}, lambda: mixed(hinge(10.0, 4))),
+    "fedfa": ({"window": 3}, lambda: window(3)),
+    "fedfa, which is a client's model": ({"window": 1}, lambda: window(1)),
 }
 
 

@@ -11,7 +11,7 @@ from turnout.pieces.base.server_step import server_step
 from turnout.pieces.server_optimizer.sgd import ServerSgd
 
 from ..tiny import federation, report
-from .asynchronous import METHODS, buffers, constant, discounted, exponential, fair, hinge, mixed, polynomial
+from .asynchronous import METHODS, buffers, constant, discounted, exponential, fair, hinge, mixed, polynomial, window
 
 N, P, STEPS = 6, 3, 40
 
@@ -36,6 +36,7 @@ CASES = {
     "fedasync": ({}, lambda: mixed(polynomial(0.5))),
     "fedasync constant": ({"discount": "constant"}, lambda: mixed(constant)),
     "fedasync hinge": ({"discount": "hinge"}, lambda: mixed(hinge(10.0, 4))),
+    "fedfa": ({"window": 3}, lambda: window(3)),
 }
 
 

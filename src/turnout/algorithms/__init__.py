@@ -27,6 +27,7 @@ from turnout.algorithms.fedbuff import fedbuff
 from turnout.algorithms.feddyn import feddyn
 from turnout.algorithms.fedex_lora import fedex_lora
 from turnout.algorithms.fedexp import fedexp
+from turnout.algorithms.fedfa import fedfa
 from turnout.algorithms.fedlaavg import fedlaavg
 from turnout.algorithms.fednova import fednova
 from turnout.algorithms.fednu import fednu
@@ -89,6 +90,7 @@ __all__ = [
     "feddyn",
     "fedex_lora",
     "fedexp",
+    "fedfa",
     "fedlaavg",
     "fednova",
     "fednu",

@@ -12,12 +12,12 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 
 @ALGORITHMS.register
 def flexlora(
-    local: Solver | None = None, *, ranks: tuple[int, ...] | None = None, also: tuple[Piece, ...] = ()
+    local: Solver | None = None, *, ranks: tuple[int, ...] | str | None = None, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
     """FlexLoRA: the average of the updates is cut to the rank of each client by its singular values.
 
     Args:
-        ranks: of clients, see `TruncatedRank`; None has all of them train the model's rank.
+        ranks: of clients, or the path of a table of them, see `TruncatedRank`; None has all of them train the model's rank.
 
     Example:
         >>> flexlora()

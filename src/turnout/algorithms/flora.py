@@ -12,12 +12,12 @@ from turnout.pieces.weighting import ByExamples, DivideBySum
 
 @ALGORITHMS.register
 def flora(
-    local: Solver | None = None, *, ranks: tuple[int, ...] | None = None, also: tuple[Piece, ...] = ()
+    local: Solver | None = None, *, ranks: tuple[int, ...] | str | None = None, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
     """FLoRA: the adapters of a round, stacked, go into the frozen weights, and the next round begins with new ones.
 
     Args:
-        ranks: of clients, see `TruncatedRank`; None has all of them train the model's rank.
+        ranks: of clients, or the path of a table of them, see `TruncatedRank`; None has all of them train the model's rank.
 
     Example:
         >>> flora()

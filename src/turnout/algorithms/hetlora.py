@@ -12,12 +12,12 @@ from turnout.pieces.weighting import DivideByParticipants
 
 @ALGORITHMS.register
 def hetlora(
-    local: Solver | None = None, *, ranks: tuple[int, ...] | None = None, also: tuple[Piece, ...] = ()
+    local: Solver | None = None, *, ranks: tuple[int, ...] | str | None = None, also: tuple[Piece, ...] = ()
 ) -> Algorithm:
     """HetLoRA: factors of unequal ranks are padded with zeros and averaged by the size of their products.
 
     Args:
-        ranks: of clients, see `TruncatedRank`; None has all of them train the model's rank.
+        ranks: of clients, or the path of a table of them, see `TruncatedRank`; None has all of them train the model's rank.
 
     Example:
         >>> hetlora()

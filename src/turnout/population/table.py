@@ -41,7 +41,9 @@ def load(path: str, what: str, needed: tuple[str, ...], optional: tuple[str, ...
     return table
 
 
-def read_table(path: str, what: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, list[Any]]:
+def read_table(
+    path: str, what: str, needed: tuple[str, ...], optional: tuple[str, ...] | None = ()
+) -> dict[str, list[Any]]:
     """Return the cells of a file by column, None where one is empty.
 
     Raises:

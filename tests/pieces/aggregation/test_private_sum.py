@@ -342,6 +342,7 @@ REFUSED = {
     "is what it is by TrackedSum": {"focus"},
     "is what it is by (Fed|Flora|Flex|Het|RaF)": LOW_RANK,
     "is what it is by WeightedModels": {"fedasync"},
+    "is what it is by RecentModels": {"fedfa"},
     "the server adds up without noise": {"scaffold", "scaffold_p", "amplified_scaffold"},
     "makes a client's weight of what other clients hold": {
         *("folb", "folb_heterogeneous", "fednova", "mw_fed"),

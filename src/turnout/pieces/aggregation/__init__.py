@@ -21,6 +21,7 @@ from turnout.pieces.aggregation.mixing import Bucketing, NearestNeighbours
 from turnout.pieces.aggregation.models import WeightedModels
 from turnout.pieces.aggregation.private_sum import PrivateSum
 from turnout.pieces.aggregation.raflora import RaFlora
+from turnout.pieces.aggregation.recent_models import RecentModels
 from turnout.pieces.aggregation.secure_sum import SecureSum
 from turnout.pieces.aggregation.tracked_sum import TrackedSum
 from turnout.pieces.aggregation.trimmed_mean import TrimmedMean
@@ -48,6 +49,7 @@ __all__ = [
     "NearestNeighbours",
     "PrivateSum",
     "RaFlora",
+    "RecentModels",
     "SecureSum",
     "TrackedSum",
     "TrimmedMean",

@@ -12,7 +12,7 @@ from turnout.pieces.base import Weights
 class FedexLora(LowRank, name="fedex_lora"):
     """Average the factors, and add to the frozen weights by how much their product differs from the average product.
 
-    Of an adapter ``W + R + s B A``, where R is zero at first (equations 11 to 14 of the paper, for weights w that sum to 1)::
+    Of an adapter ``W + R + s B A``, where R is zero at first (for weights w that sum to 1)::
 
         B <- sum_i w_i B_i        A <- sum_i w_i A_i        R <- R + s (sum_i w_i B_i A_i - B A)
 

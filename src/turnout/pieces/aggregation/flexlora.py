@@ -14,7 +14,7 @@ from turnout.pieces.base import Weights
 class FlexLora(LowRank, name="flexlora"):
     """Average the products, and take the factors of the average from its singular value decomposition.
 
-    For an adapter of rank r (Algorithm 1 of the paper, for weights w that sum to 1)::
+    For an adapter of rank r (for weights w that sum to 1)::
 
         U S V' = sum_i w_i B_i A_i        B <- U_r S_r        A <- V_r'
 

@@ -16,13 +16,14 @@ from turnout.pieces.base import Weights
 class Flora(LowRank, name="flora"):
     """Merge the stacked adapters of a round into the frozen weights, and begin the next round with new ones.
 
-    Of an adapter ``W + R + s B A``, where R is zero at first (equations 4 to 6 of the paper)::
+    Of an adapter ``W + R + s B A``, where R is zero at first::
 
         [w_1 B_1, w_2 B_2, ...] [A_1; A_2; ...] = sum_i w_i B_i A_i        R <- R + s sum_i w_i B_i A_i        B <- 0
 
-    and A is drawn anew, uniform on ``(-1/sqrt(k), 1/sqrt(k))`` as `peft` has it, by (seed, version). Stacked factors of any
-    ranks go together. The paper sends the stack, of rank ``sum_i r_i``, to all clients in every round; who was away lacks
-    earlier ones, so R is sent whole here, m k numbers a layer.
+    and A is drawn anew, uniform on ``(-1/sqrt(k), 1/sqrt(k))`` as `peft` has it, by (seed, version). Stacked factors of
+    any ranks go together. The authors' code weighs A and leaves B as it is, which is the same product. The paper sends
+    the stack, of rank ``sum_i r_i``, to all clients in every round; who was away lacks earlier ones, so R is sent whole
+    here, m k numbers a layer.
 
     Example:
         The average of the products 1 and 9 goes into the layer, and B begins at zero:

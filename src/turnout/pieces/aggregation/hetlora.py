@@ -14,7 +14,7 @@ from turnout.pieces.base import Weights
 class HetLora(LowRank, name="hetlora"):
     """Average factors that are padded with zeros to one rank, by weights in proportion to ``|B_i A_i|``.
 
-    For each adapter (section 4.2 of the paper; with the weights w of the algorithm beside, which its authors have equal)::
+    For each adapter (sparsity-weighted aggregation; with the weights w beside, which its authors have equal)::
 
         v_i = w_i |B_i A_i|_F / sum_j w_j |B_j A_j|_F        B <- sum_i v_i B_i        A <- sum_i v_i A_i
 

@@ -20,7 +20,8 @@ class RaFlora(LowRank, name="raflora"):
         U S V' = sum_j sum_{i: r_i > j} v_ij b_ij a_ij        v_ij = w_i sum_k w_k / sum_{k: r_k > j} w_k
 
     where FlexLoRA has v_ij = w_i, so that ranks few clients have shrink from round to round (rank collapse). Weighing columns
-    one by one is weighing the paper's partitions, in which all columns have the same clients. A column that no client of the
+    one by one is weighing the paper's partitions, in which all columns have the same clients. The weights within a partition
+    are our reading of its summary, "weighted by its effective client contributions". A column that no client of the
     round has stays as it is. Of equal ranks it is FlexLoRA.
 
     Example:

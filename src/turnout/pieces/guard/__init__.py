@@ -10,7 +10,7 @@ from turnout.pieces.guard.qsgd import Qsgd
 from turnout.pieces.guard.random_k import RandomK
 from turnout.pieces.guard.sign import Sign
 from turnout.pieces.guard.top_k import TopK
-from turnout.pieces.guard.truncated_rank import TruncatedRank
+from turnout.pieces.guard.truncated_rank import TruncatedRank, ranks_from_table
 
 __all__ = [
     "BFloat16",
@@ -23,6 +23,7 @@ __all__ = [
     "Sign",
     "TopK",
     "TruncatedRank",
+    "ranks_from_table",
 ]
 
 __getattr__ = lookup(__name__)

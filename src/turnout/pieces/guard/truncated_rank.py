@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, refuse
+from turnout.core.checks import ConfigurationError, DataError, refuse
 from turnout.core.device import to_device
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Guard
+from turnout.population.table import numbers, read_table
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,13 @@ class TruncatedRank(Guard, name="truncated_rank"):
     `HetLora`, `RaFlora` and `FedexLora` know what a client has sent. Messages are as long as without it.
 
     Args:
-        ranks: one for all clients, one for each, or some that clients have in turns.
+        ranks: one for all clients, one for each, or some that clients have in turns; or the path of a CSV or Parquet file
+            with the columns ``client`` and ``rank``, one row for each client. `ranks_from_table` reads other columns, such
+            as the kinds of clients' devices.
 
     Raises:
         ConfigurationError: for ranks below 1 or above that of the model, and for a model without adapters.
+        DataError: for a file that cannot be read, and for clients without a row or with several.
 
     Example:
         Ranks by how many examples clients have:
@@ -40,9 +45,11 @@ class TruncatedRank(Guard, name="truncated_rank"):
 
     gives = ("rank",)
 
-    ranks: tuple[int, ...] = (4, 8)
+    ranks: tuple[int, ...] | str = (4, 8)
 
     def __post_init__(self) -> None:
+        if isinstance(self.ranks, str):
+            object.__setattr__(self, "ranks", ranks_from_table(self.ranks))
         whole = all(isinstance(rank, int) and not isinstance(rank, bool) and rank > 0 for rank in self.ranks)
         if not self.ranks or not whole:
             raise refuse("ranks", given=self.ranks, needed="whole numbers from 1 on")
@@ -75,6 +82,39 @@ class TruncatedRank(Guard, name="truncated_rank"):
         return replace(report, seen=report.seen | {"rank": ranks})
 
 
-def of_ranks(ranks: tuple[int, ...] | None) -> tuple[TruncatedRank, ...]:
+def ranks_from_table(path: str, column: str = "rank", ranks: Mapping[str, int] | None = None) -> tuple[int, ...]:
+    r"""Read the rank of each client from a table with the columns ``client`` and `column`, clients numbered from 0.
+
+    Args:
+        path: of a CSV or Parquet file.
+        column: that holds the rank, or the kind of a client's device.
+        ranks: the rank of each kind; None where the column holds ranks.
+
+    Raises:
+        DataError: for a file that cannot be read, clients that are not 0 to N - 1, each once, and a kind without a rank.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "devices.csv"
+        >>> _ = file.write_text("client,device\n1,laptop\n0,phone\n")
+        >>> ranks_from_table(str(file), "device", {"phone": 2, "laptop": 8})
+        (2, 8)
+    """
+    what = f"ranks {path}"
+    columns = read_table(path, "ranks", ("client", column), None)
+    clients = numbers(columns["client"], "client", what, whole=True).astype(np.int64)
+    order = np.argsort(clients, kind="stable")
+    if not len(order) or (clients[order] != np.arange(len(order))).any():
+        raise DataError(f"{what}: needed one row for each client, numbered from 0 to N - 1")
+    cells = columns[column]
+    if ranks is not None:
+        if missing := sorted({str(cell) for cell in cells} - {*ranks}):
+            raise DataError(f"{what}: column {column!r} has {', '.join(missing)}, needed one of {', '.join(ranks)}")
+        cells = [ranks[str(cell)] for cell in cells]
+    values = numbers(cells, column, what, whole=True)
+    return tuple(int(values[row]) for row in order)
+
+
+def of_ranks(ranks: tuple[int, ...] | str | None) -> tuple[TruncatedRank, ...]:
     """Return the guard by which clients train adapters of these ranks; None has all of them train the model's rank."""
     return () if ranks is None else (TruncatedRank(ranks),)
