@@ -16,7 +16,6 @@ def table(folder, text):
 def test_ranks_come_from_a_column_in_the_order_of_clients(tmp_path):
     path = table(tmp_path, "client,rank,city\n2,8,Bonn\n0,2,Ulm\n1,4,Ulm\n")
     assert ranks_from_table(path) == (2, 4, 8)
-    assert TruncatedRank(path) == TruncatedRank((2, 4, 8))
     assert ALGORITHMS["flexlora"](ranks=path) == ALGORITHMS["flexlora"](ranks=(2, 4, 8))
 
 

@@ -25,13 +25,11 @@ class TruncatedRank(Guard, name="truncated_rank"):
     `HetLora`, `RaFlora` and `FedexLora` know what a client has sent. Messages are as long as without it.
 
     Args:
-        ranks: one for all clients, one for each, or some that clients have in turns; or the path of a CSV or Parquet file
-            with the columns ``client`` and ``rank``, one row for each client. `ranks_from_table` reads other columns, such
-            as the kinds of clients' devices.
+        ranks: one for all clients, one for each, or some that clients have in turns. `ranks_from_table` reads them from a file, as do recipes
+            that are given its path.
 
     Raises:
         ConfigurationError: for ranks below 1 or above that of the model, and for a model without adapters.
-        DataError: for a file that cannot be read, and for clients without a row or with several.
 
     Example:
         Ranks by how many examples clients have:
@@ -45,11 +43,9 @@ class TruncatedRank(Guard, name="truncated_rank"):
 
     gives = ("rank",)
 
-    ranks: tuple[int, ...] | str = (4, 8)
+    ranks: tuple[int, ...] = (4, 8)
 
     def __post_init__(self) -> None:
-        if isinstance(self.ranks, str):
-            object.__setattr__(self, "ranks", ranks_from_table(self.ranks))
         whole = all(isinstance(rank, int) and not isinstance(rank, bool) and rank > 0 for rank in self.ranks)
         if not self.ranks or not whole:
             raise refuse("ranks", given=self.ranks, needed="whole numbers from 1 on")
@@ -116,5 +112,10 @@ def ranks_from_table(path: str, column: str = "rank", ranks: Mapping[str, int] |
 
 
 def of_ranks(ranks: tuple[int, ...] | str | None) -> tuple[TruncatedRank, ...]:
-    """Return the guard by which clients train adapters of these ranks; None has all of them train the model's rank."""
+    """Return the guard by which clients train adapters of these ranks, or of those in a table with the columns client and rank.
+
+    None has all of them train the model's rank.
+    """
+    if isinstance(ranks, str):
+        ranks = ranks_from_table(ranks)
     return () if ranks is None else (TruncatedRank(ranks),)
