@@ -25,7 +25,7 @@ class TruncatedRank(Guard, name="truncated_rank"):
     `HetLora`, `RaFlora` and `FedexLora` know what a client has sent. Messages are as long as without it.
 
     Args:
-        ranks: one for all clients, one for each, or some that clients have in turns. `ranks_from_table` reads them from a file, as do recipes
+            `ranks_from_table` reads them from a file, as do recipes that are given its path.
             that are given its path.
 
     Raises:
@@ -112,7 +112,7 @@ def ranks_from_table(path: str, column: str = "rank", ranks: Mapping[str, int] |
 
 
 def of_ranks(ranks: tuple[int, ...] | str | None) -> tuple[TruncatedRank, ...]:
-    """Return the guard by which clients train adapters of these ranks, or of those in a table with the columns client and rank.
+    """Return the guard for these ranks, or for those of a table with the columns client and rank.
 
     None has all of them train the model's rank.
     """
