@@ -25,8 +25,8 @@ class TruncatedRank(Guard, name="truncated_rank"):
     `HetLora`, `RaFlora` and `FedexLora` know what a client has sent. Messages are as long as without it.
 
     Args:
-        ranks: one for all clients, one for each, or some that clients have in turns. `ranks_from_table` reads them from a file, as
-            do recipes that are given its path.
+        ranks: one for all clients, one for each, or some that clients have in turns. `ranks_from_table` reads them from a
+            file, as do recipes that are given its path.
 
     Raises:
         ConfigurationError: for ranks below 1 or above that of the model, and for a model without adapters.
