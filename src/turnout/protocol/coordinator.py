@@ -142,11 +142,15 @@ class Coordinator:
         if self._mixes:
             again = self._trained.of_batch(clients, versions, turn)
         groups = tuple(action.groups) if isinstance(action, Step) else (action.group,)
-        group_of = None
-        if self.attendances and groups != (0,) and phase == "train":
-            owner = {client: group for group in groups for client in self.attendances[group].used()}
-            group_of = np.array([owner[client] for client in clients.tolist()], dtype=np.int64)
+        group_of = self._group_of(groups, clients) if phase == "train" else None
         return Batch(phase, self.state.version, tasks, clients, versions, turn, again, streams, groups, group_of)
+
+    def _group_of(self, groups: Sequence[int], clients: np.ndarray) -> np.ndarray | None:
+        """Return the group of each client, int64 ``[B]``; None where groups have no sums of their own."""
+        if not self.attendances or tuple(groups) == (0,):
+            return None
+        owner = {client: group for group in groups for client in self.attendances[group].used()}
+        return np.array([owner[client] for client in clients.tolist()], dtype=np.int64)
 
     def present_batch(self, clients: np.ndarray, phase: Phase) -> Batch:
         """Return a batch of different clients, ascending, who do a task that nobody gave them, from the present model."""
