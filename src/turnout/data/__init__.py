@@ -17,6 +17,7 @@ from turnout.data.idx import fashion_mnist, mnist
 from turnout.data.images import ImageFolder
 from turnout.data.instructions import from_instructions, instructions
 from turnout.data.leaf import leaf_characters, leaf_images, read_leaf_json
+from turnout.data.parquet import ParquetClients
 from turnout.data.partition import (
     ById,
     ClassesPerClient,
@@ -67,6 +68,7 @@ __all__ = [
     "LabelClusters",
     "LabelGroups",
     "Normalise",
+    "ParquetClients",
     "Partition",
     "Posterize",
     "PowerLaw",

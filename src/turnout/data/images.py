@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,25 @@ class ImageFolder:
 
     def _decoded(self, path: Path) -> np.ndarray:
         """Return an image as uint8 ``[C, size, size]``."""
-        image: Any = imported("PIL.Image", "reading images", "pillow", "Pillow")
-        try:
-            with image.open(path) as file:
-                pixels = np.asarray(
-                    file.convert(self._mode).resize((self._size, self._size), image.Resampling.BILINEAR)
-                )
-        except (OSError, ValueError, SyntaxError) as error:
-            raise DataError(f"{path} cannot be decoded ({error}): replace or delete it") from error
-        return pixels[None].copy() if pixels.ndim == 2 else pixels.transpose(2, 0, 1).copy()
+        return decoded(path, self._size, self._mode, str(path))
+
+
+def decoded(file: Path | BytesIO, size: int, mode: str, name: str) -> np.ndarray:
+    """Return an encoded image as uint8 ``[C, size, size]``.
+
+    Args:
+        file: with the image.
+        size: height and width to which it is scaled.
+        mode: ``"RGB"``, or ``"L"`` for grey.
+        name: what the error calls the image.
+
+    Raises:
+        DataError: where it cannot be decoded.
+    """
+    image: Any = imported("PIL.Image", "reading images", "pillow", "Pillow")
+    try:
+        with image.open(file) as opened:
+            pixels = np.asarray(opened.convert(mode).resize((size, size), image.Resampling.BILINEAR))
+    except (OSError, ValueError, SyntaxError) as error:
+        raise DataError(f"{name} cannot be decoded ({error}): replace or delete it") from error
+    return pixels[None].copy() if pixels.ndim == 2 else pixels.transpose(2, 0, 1).copy()

@@ -1,0 +1,184 @@
+"""Clients in Parquet files, read a client at a time: for tables and encoded images that do not fit into memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from turnout.core.checks import ConfigurationError, DataError, count
+from turnout.data.images import decoded
+
+
+class _Stretch(NamedTuple):
+    """Rows of one client in one row group of one file."""
+
+    file: int
+    group: int
+    start: int
+    stop: int
+
+
+class ParquetClients:
+    """Clients whose rows lie in Parquet files, for `turnout.data.store`, which writes them one by one.
+
+    Iterating yields inputs and targets of each client, in the order of the files. Only the row groups that hold a client are
+    read, and of them the columns that are used; the next client is read in a thread while one is used. The rows of a client
+    lie together, as in a table that was sorted by client.
+
+    Args:
+        path: a file, or a folder of ``.parquet`` files, which are read in the order of their names.
+        client: the column with the client of each row.
+        label: the column with the targets: whole numbers or text are classes, other numbers are to be predicted.
+        inputs: the column of encoded images (bytes, or a struct with a field ``bytes``) or of lists of numbers of one length;
+            or the columns of numbers of a table.
+        size: height and width to which images are scaled; needed for these alone.
+        colours: of images, 3, or 1 for grey.
+        classes: texts of the labels, in the order of their numbers; needed for text alone.
+
+    Attributes:
+        clients: their names, in order.
+
+    Raises:
+        ConfigurationError: for images without a size, or labels of text without classes.
+        DataError: for a column that is missing, a client whose rows lie apart, or, in iterating, what cannot be read.
+
+    Example:
+        >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
+        >>> table = pa.table({"user": ["a", "a", "b"], "x": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], "y": [0, 1, 1]})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pq.write_table(table, f"{folder}/part.parquet")
+        ...     [x.tolist() for x, _ in ParquetClients(folder, client="user", label="y", inputs="x")]
+        [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]]]
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        client: str,
+        label: str,
+        inputs: str | Sequence[str],
+        size: int | None = None,
+        colours: int = 3,
+        classes: Sequence[str] | None = None,
+    ) -> None:
+        root = Path(path)
+        paths = sorted(root.glob("*.parquet")) if root.is_dir() else [root]
+        if not paths or not all(part.is_file() for part in paths):
+            raise DataError(f"{root} holds no Parquet files")
+        if colours not in (1, 3):
+            raise ConfigurationError(f"colours: got {colours}, needed 3, or 1 for grey")
+        self._label, self._inputs = label, [inputs] if isinstance(inputs, str) else list(inputs)
+        self._paths, self._files = paths, [_opened(part) for part in paths]
+        schema = self._files[0].schema_arrow
+        if missing := [name for name in (client, label, *self._inputs) if name not in schema.names]:
+            raise DataError(f"{paths[0]} has no column {missing[0]!r}; it has {', '.join(schema.names)}")
+        kind = schema.field(self._inputs[0]).type
+        self._images = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_struct(kind)
+        if self._images and size is None:
+            raise ConfigurationError(f"size: column {self._inputs[0]!r} holds encoded images: write size=32")
+        if size is not None:
+            count("size", size)
+        self._size, self._mode = size or 0, "RGB" if colours == 3 else "L"
+        of_label = schema.field(label).type
+        text = any(test(of_label) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary))
+        if text and classes is None:
+            raise ConfigurationError(f"classes: column {label!r} holds text: write classes=('cat', 'dog')")
+        self._classes = None if classes is None else {name: i for i, name in enumerate(classes)}
+        self._stretches = self._found(client)
+        self.clients = tuple(self._stretches)
+        # Clients of one row group follow each other, so that the last group serves several of them.
+        self._group = lru_cache(maxsize=1)(self._read)
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        with ThreadPoolExecutor(1) as pool:
+            coming = None
+            for name in self.clients:
+                ready, coming = coming, pool.submit(self._client, name)
+                if ready is not None:
+                    yield ready.result()
+            if coming is not None:
+                yield coming.result()
+
+    def _found(self, column: str) -> dict[str, list[_Stretch]]:
+        """Return where the rows of each client are, from the column of clients alone."""
+        stretches: dict[str, list[_Stretch]] = {}
+        last = None
+        for number, file in enumerate(self._files):
+            for group in range(file.num_row_groups):
+                names = np.asarray(file.read_row_group(group, columns=[column])[column].to_pylist(), dtype=object)
+                bounds = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
+                for start, stop in pairwise(bounds if len(names) else ()):
+                    name = str(names[start])
+                    if name != last and name in stretches:
+                        raise DataError(f"{self._paths[number]}: rows of client {name!r} lie apart: sort by {column!r}")
+                    stretches.setdefault(name, []).append(_Stretch(number, group, start, stop))
+                    last = name
+        if not stretches:
+            raise DataError(f"{self._paths[0]} has no rows")
+        return stretches
+
+    def _read(self, file: int, group: int) -> pa.Table:
+        """Return one row group, of the columns that are used."""
+        try:
+            return self._files[file].read_row_group(group, columns=[*self._inputs, self._label])
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(f"{self._paths[file]}: row group {group} cannot be read ({error})") from error
+
+    def _client(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return inputs and targets of a client."""
+        parts = [
+            self._group(file, group).slice(start, stop - start) for file, group, start, stop in self._stretches[name]
+        ]
+        table = pa.concat_tables(parts)
+        return torch.from_numpy(self._decoded(table, name)), torch.from_numpy(self._targets(table, name))
+
+    def _decoded(self, table: pa.Table, client: str) -> np.ndarray:
+        """Return inputs ``[n, ...]``."""
+        values = table[self._inputs[0]]
+        if self._images:
+            encoded: list[Any] = [each["bytes"] if isinstance(each, dict) else each for each in values.to_pylist()]
+            name = f"image {{}} of client {client!r}"
+            files = [(BytesIO(each or b""), name.format(i)) for i, each in enumerate(encoded)]
+            return np.stack([decoded(file, self._size, self._mode, name) for file, name in files])
+        if len(self._inputs) > 1 or not pa.types.is_nested(values.type):
+            columns = [table[name].to_numpy() for name in self._inputs]
+            return np.stack(columns, axis=1).astype(np.float32)
+        rows = values.to_pylist()
+        if len({len(row) for row in rows}) > 1:
+            raise DataError(f"{self._inputs[0]}: client {client!r} has lists of several lengths, needed one")
+        inner = values.type.value_type
+        return np.array(rows, dtype=np.float32 if pa.types.is_floating(inner) else inner.to_pandas_dtype())
+
+    def _targets(self, table: pa.Table, client: str) -> np.ndarray:
+        """Return labels int64 ``[n]``, or float32 numbers to predict."""
+        values = table[self._label].to_pylist()
+        if self._classes is None:
+            array = np.asarray(values)
+            return array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+        if unknown := [value for value in values if value not in self._classes]:
+            names = ", ".join(self._classes)
+            raise DataError(f"{self._label}: client {client!r} has {unknown[0]!r}, which is none of {names}")
+        return np.array([self._classes[value] for value in values], dtype=np.int64)
+
+
+def _opened(path: Path) -> pq.ParquetFile:
+    """Return a Parquet file, of which nothing but its schema is read."""
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path} is no Parquet file ({error})") from error

@@ -1,0 +1,120 @@
+"""Parquet files become federations, a client at a time, by reading the row groups that hold it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import turnout as to
+from turnout.core.checks import ConfigurationError, DataError
+from turnout.data import ParquetClients
+
+X = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
+Y = np.arange(30) % 3
+WHO = np.repeat(["ann", "bob", "cyd", "dan"], [5, 13, 2, 10])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Two files of row groups of four rows, over whose borders clients go."""
+    whole = pa.table(
+        {"who": WHO, "x": list(X), "y": Y, "text": [f"c{y}" for y in Y], **dict(zip("abcd", X.T, strict=True))}
+    )
+    (tmp_path / "table").mkdir()
+    pq.write_table(whole.slice(0, 11), tmp_path / "table/1.parquet", row_group_size=4)
+    pq.write_table(whole.slice(11), tmp_path / "table/2.parquet", row_group_size=4)
+    return tmp_path / "table"
+
+
+@pytest.mark.parametrize(
+    "options", [{"inputs": "x", "label": "y"}, {"inputs": list("abcd"), "label": "text", "classes": ("c0", "c1", "c2")}]
+)
+def test_clients_are_those_of_the_whole_table(table: Path, options) -> None:
+    clients = ParquetClients(table, client="who", **options)
+    assert (len(clients), clients.clients) == (4, ("ann", "bob", "cyd", "dan"))
+    for name, (x, y) in zip(clients.clients, clients, strict=True):
+        assert torch.equal(x, torch.from_numpy(X[name == WHO]))
+        assert y.tolist() == Y[name == WHO].tolist()
+
+
+def test_a_stored_table_trains_to_the_same_bits_as_in_memory(table: Path, tmp_path: Path) -> None:
+    clients = ParquetClients(table, client="who", label="y", inputs="x")
+    to.data.store(tmp_path / "store", {"train": clients}, client_names=clients.clients)
+    stored = to.data.stored(tmp_path / "store")
+    memory = to.data.from_arrays(X, Y, client_ids=WHO).split(test_fraction=0.0)
+    one, two = (
+        to.Experiment(data=data, model=to.models.Logistic(), rounds=3).run().state_dict() for data in (stored, memory)
+    )
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_one_row_group_is_in_memory_for_the_clients_that_share_it(table: Path, monkeypatch) -> None:
+    clients, read = ParquetClients(table, client="who", label="y", inputs="x"), []
+    original = pq.ParquetFile.read_row_group
+
+    def watched(self, group: int, columns: list[str]) -> pa.Table:
+        read.append((group, tuple(columns)))
+        return original(self, group, columns=columns)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", watched)
+    next(iter(clients))
+    assert len(read) <= 5  # of ann and, ahead, of bob; of eight
+    read.clear()
+    list(clients)
+    assert {columns for _, columns in read} == {("x", "y")}
+    assert len(read) <= 8
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_encoded_images_are_decoded(tmp_path: Path, nested: bool) -> None:
+    image = pytest.importorskip("PIL.Image", reason="images need Pillow: pip install pillow")
+
+    def encoded(shade: int) -> bytes:
+        file = io.BytesIO()
+        image.new("RGB", (6, 6), (shade, 0, 0)).save(file, "png")
+        return file.getvalue()
+
+    shades = [10, 20, 30]
+    cells = [{"bytes": encoded(shade), "path": ""} if nested else encoded(shade) for shade in shades]
+    pq.write_table(pa.table({"who": ["a", "a", "b"], "image": cells, "label": [0, 1, 1]}), tmp_path / "i.parquet")
+    with pytest.raises(ConfigurationError, match=r"size: column 'image' holds encoded images: write size=32"):
+        ParquetClients(tmp_path / "i.parquet", client="who", label="label", inputs="image")
+    clients = list(ParquetClients(tmp_path / "i.parquet", client="who", label="label", inputs="image", size=4))
+    assert [tuple(x.shape) for x, _ in clients] == [(2, 3, 4, 4), (1, 3, 4, 4)]
+    assert [shade for x, _ in clients for shade in x[:, 0, 0, 0].tolist()] == shades
+    pq.write_table(pa.table({"who": ["a"], "image": [b"no image"], "label": [0]}), tmp_path / "i.parquet")
+    with pytest.raises(DataError, match=r"image 0 of client 'a' cannot be decoded"):
+        list(ParquetClients(tmp_path / "i.parquet", client="who", label="label", inputs="image", size=4))
+
+
+def test_what_cannot_be_read_is_refused(table: Path, tmp_path: Path) -> None:
+    options = {"client": "who", "label": "y", "inputs": "x"}
+    with pytest.raises(DataError, match="holds no Parquet files"):
+        ParquetClients(tmp_path / "nowhere", **options)
+    with pytest.raises(DataError, match=r"has no column 'z'; it has who, x, y"):
+        ParquetClients(table, **options | {"inputs": "z"})
+    with pytest.raises(ConfigurationError, match=r"classes: column 'text' holds text"):
+        ParquetClients(table, **options | {"label": "text"})
+    with pytest.raises(ConfigurationError, match="colours: got 2"):
+        ParquetClients(table, **options, colours=2)
+    with pytest.raises(DataError, match=r"text: client 'ann' has 'c2', which is none of c0, c1"):
+        list(ParquetClients(table, **options | {"label": "text"}, classes=("c0", "c1")))
+    (tmp_path / "bad.parquet").write_bytes(b"nothing")
+    with pytest.raises(DataError, match=r"bad.parquet is no Parquet file"):
+        ParquetClients(tmp_path / "bad.parquet", **options)
+    apart = pa.table({"who": ["a", "b", "a"], "x": [[1.0]] * 3, "y": [0, 0, 0]})
+    pq.write_table(apart, tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match="rows of client 'a' lie apart: sort by 'who'"):
+        ParquetClients(tmp_path / "bad.parquet", **options)
+    pq.write_table(pa.table({"who": ["a", "a"], "x": [[1.0], [1.0, 2.0]], "y": [0, 0]}), tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match="client 'a' has lists of several lengths"):
+        list(ParquetClients(tmp_path / "bad.parquet", **options))
+    pq.write_table(apart.slice(0, 0), tmp_path / "bad.parquet")
+    with pytest.raises(DataError, match="has no rows"):
+        ParquetClients(tmp_path / "bad.parquet", **options)
