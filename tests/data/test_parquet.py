@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -94,7 +95,7 @@ def test_encoded_images_are_decoded(tmp_path: Path, nested: bool) -> None:
 
 
 def test_what_cannot_be_read_is_refused(table: Path, tmp_path: Path) -> None:
-    options = {"client": "who", "label": "y", "inputs": "x"}
+    options: dict[str, Any] = {"client": "who", "label": "y", "inputs": "x"}
     with pytest.raises(DataError, match="holds no Parquet files"):
         ParquetClients(tmp_path / "nowhere", **options)
     with pytest.raises(DataError, match=r"has no column 'z'; it has who, x, y"):
