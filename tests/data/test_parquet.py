@@ -36,7 +36,7 @@ def table(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "options", [{"inputs": "x", "label": "y"}, {"inputs": list("abcd"), "label": "text", "classes": ("c0", "c1", "c2")}]
 )
-def test_clients_are_those_of_the_whole_table(table: Path, options) -> None:
+def test_clients_are_those_of_the_whole_table(table: Path, options: dict[str, Any]) -> None:
     clients = ParquetClients(table, client="who", **options)
     assert (len(clients), clients.clients) == (4, ("ann", "bob", "cyd", "dan"))
     for name, (x, y) in zip(clients.clients, clients, strict=True):
@@ -99,13 +99,13 @@ def test_what_cannot_be_read_is_refused(table: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no Parquet files"):
         ParquetClients(tmp_path / "nowhere", **options)
     with pytest.raises(DataError, match=r"has no column 'z'; it has who, x, y"):
-        ParquetClients(table, **options | {"inputs": "z"})
+        ParquetClients(table, **dict(options, inputs="z"))
     with pytest.raises(ConfigurationError, match=r"classes: column 'text' holds text"):
-        ParquetClients(table, **options | {"label": "text"})
+        ParquetClients(table, **dict(options, label="text"))
     with pytest.raises(ConfigurationError, match="colours: got 2"):
         ParquetClients(table, **options, colours=2)
     with pytest.raises(DataError, match=r"text: client 'ann' has 'c2', which is none of c0, c1"):
-        list(ParquetClients(table, **options | {"label": "text"}, classes=("c0", "c1")))
+        list(ParquetClients(table, **dict(options, label="text"), classes=("c0", "c1")))
     (tmp_path / "bad.parquet").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"bad.parquet is no Parquet file"):
         ParquetClients(tmp_path / "bad.parquet", **options)
