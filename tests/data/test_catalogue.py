@@ -5,7 +5,7 @@ import pytest
 from turnout.core.checks import ConfigurationError, DataError
 from turnout.data.catalogue import SOURCES, describe, inventory, load
 from turnout.data.cifar import CIFAR10
-from turnout.data.registry import REMOTE
+from turnout.data.directory import REMOTE
 
 
 def test_names_load_with_options_of_their_function():

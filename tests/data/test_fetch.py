@@ -15,9 +15,8 @@ pytest.importorskip("pooch")
 pytest.importorskip("requests")
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.catalogue import _PLACES
+from turnout.data.directory import PLACES, REMOTE, RemoteFile
 from turnout.data.fetch import ResumingDownloader, fetch
-from turnout.data.registry import REMOTE, RemoteFile
 
 fetch_module = importlib.import_module("turnout.data.fetch")  # the package has a function of this name
 CONTENT = bytes(range(256)) * 2000
@@ -266,13 +265,13 @@ def test_without_the_libraries_it_says_what_to_install(monkeypatch, tmp_path):
         fetch("mnist", tmp_path)
 
 
-@pytest.mark.parametrize("name", [name for name in _PLACES if name in REMOTE])
+@pytest.mark.parametrize("name", [name for name in PLACES if name in REMOTE])
 def test_what_is_fetched_is_found_by_its_loader(name, tmp_path):
     for file in REMOTE[name]:
         for path in [path for path, _ in file.members] or [file.path]:
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).touch()
-    assert all(place.find(tmp_path) for place in _PLACES[name])
+    assert all(place.find(tmp_path) for place in PLACES[name])
 
 
 @pytest.mark.parametrize("name", REMOTE)

@@ -10,8 +10,12 @@ import torch
 
 from turnout.core.checks import ConfigurationError, count
 from turnout.data.digits import digits
-from turnout.data.idx import mnist
+from turnout.data.directory import declare
+from turnout.data.idx import MNIST, mnist
 from turnout.data.source import SOURCES, Source
+
+declare("digits_binary", elsewhere="inside scikit-learn: pip install 'turnout[digits]'")
+declare("mnist_binary", MNIST, elsewhere="turnout data fetch mnist")
 
 
 @SOURCES.register

@@ -8,29 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from turnout.core.checks import ConfigurationError, known_name, nearest
-from turnout.data.cifar import CIFAR10
 from turnout.data.digits import scikit_learn
-from turnout.data.directory import Place
-from turnout.data.emnist import EMNIST
-from turnout.data.femnist import FEMNIST
-from turnout.data.idx import FASHION_MNIST, MNIST
-from turnout.data.qmnist import QMNIST
-from turnout.data.registry import ELSEWHERE
-from turnout.data.sent140 import SENT140
-from turnout.data.shakespeare import SHAKESPEARE
+from turnout.data.directory import ELSEWHERE, PLACES
 from turnout.data.source import SOURCES, Source
-
-_PLACES: dict[str, tuple[Place, ...]] = {
-    "mnist": (MNIST,),
-    "fashion_mnist": (FASHION_MNIST,),
-    "emnist": (EMNIST,),
-    "mnist_by_writer": (MNIST, QMNIST),
-    "mnist_binary": (MNIST,),
-    "cifar10": (CIFAR10,),
-    "shakespeare": (SHAKESPEARE,),
-    "femnist": (FEMNIST,),
-    "sent140": (SENT140,),
-}
 
 
 class Entry(NamedTuple):
@@ -76,7 +56,7 @@ def inventory(directory: str | os.PathLike[str] | None = None) -> list[Entry]:
     """Every named data set, and the folder where its (first) files were found; reads no data."""
     entries = []
     for name in SOURCES:
-        folders = [place.find(directory) for place in _PLACES.get(name, ())]
+        folders = [place.find(directory) for place in PLACES.get(name, ())]
         found = folders[0] if folders and None not in folders else None
         if name in ("digits", "digits_binary"):
             found = scikit_learn()

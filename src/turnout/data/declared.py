@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import count, known_name, refuse
+from turnout.data.directory import declare
 from turnout.data.federated import FederatedData, Shards
 from turnout.data.source import SOURCES
 
@@ -13,6 +14,8 @@ _EXAMPLES = 128
 """Of zeros: as many as the largest minibatch with which a model is tried."""
 
 _TYPES = {"float32": torch.float32, "float64": torch.float64, "int64": torch.int64}
+
+declare("declared", elsewhere="with clients: data.inputs=SHAPE data.classes=C say what a server needs")
 
 
 @SOURCES.register

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
+from turnout.data.directory import declare
 from turnout.data.reading import UNPACKING_ERRORS
 from turnout.data.source import SOURCES, Source
 
@@ -20,6 +21,9 @@ def scikit_learn() -> Path | None:
     """Where scikit-learn is; None if it is not installed. It is not imported, which takes longer than a hundred rounds."""
     spec = importlib.util.find_spec("sklearn")
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+declare("digits", elsewhere="inside scikit-learn: pip install 'turnout[digits]'")
 
 
 @SOURCES.register

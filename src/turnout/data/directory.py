@@ -15,6 +15,31 @@ def data_directory(directory: str | os.PathLike[str] | None = None) -> Path:
 
 
 @dataclass(frozen=True)
+class RemoteFile:
+    """A file to download.
+
+    Attributes:
+        path: where it goes, relative to the data directory.
+        url: where it comes from.
+        checksum: its SHA-256, or ``"md5:..."``.
+        members: for an archive, tar or zip: (path in the archive and in the data directory, MD5) of each file to take out
+            of it. Without an MD5 a file that is there counts as right.
+        inside: the folder of the members in the archive, where it is another one than here.
+    """
+
+    path: str
+    url: str
+    checksum: str
+    members: tuple[tuple[str, str], ...] = ()
+    inside: str = ""
+
+
+def files_at(folder: str, base: str, checksums: dict[str, str]) -> tuple[RemoteFile, ...]:
+    """Return files that lie in one folder, here and there, with their SHA-256."""
+    return tuple(RemoteFile(f"{folder}/{name}", base + name, checksum) for name, checksum in checksums.items())
+
+
+@dataclass(frozen=True)
 class Place:
     """Where the files of one data set may lie.
 
@@ -78,6 +103,33 @@ class Place:
         return DataError(
             f"{path}: found {found}, expected {expected}. Replace it: `turnout data fetch {self.name} --force`"
         )
+
+
+PLACES: dict[str, tuple[Place, ...]] = {}
+"""Where the files of each data set lie, by name."""
+
+REMOTE: dict[str, tuple[RemoteFile, ...]] = {}
+"""Files of each data set that ``turnout data fetch`` can download, by name."""
+
+ELSEWHERE: dict[str, str] = {}
+"""Where data sets come from that cannot be downloaded here, by name."""
+
+
+def declare(name: str, *places: Place, remote: tuple[RemoteFile, ...] = (), elsewhere: str | None = None) -> None:
+    """Declare the files of a data set, beside the function that reads them.
+
+    Args:
+        name: of the data set.
+        places: where its files may lie.
+        remote: what can be downloaded.
+        elsewhere: where it comes from otherwise, in a few words.
+    """
+    if places:
+        PLACES[name] = places
+    if remote:
+        REMOTE[name] = remote
+    if elsewhere is not None:
+        ELSEWHERE[name] = elsewhere
 
 
 def _listed(names: list[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from turnout.data.directory import Place
+from turnout.data.directory import Place, declare
 from turnout.data.leaf import leaf_images, train_and_test
 from turnout.data.source import SOURCES, Source
 
@@ -15,6 +15,8 @@ FEMNIST = Place(
     bare=(".", "data"),
     remedy="Run LEAF's data/femnist/preprocess.sh and put its folders train and test there",
 )
+
+declare("femnist", FEMNIST, elsewhere="written by LEAF's data/femnist/preprocess.sh")
 
 
 @SOURCES.register

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from turnout.core.checks import ConfigurationError, DataError, known_name
-from turnout.data.directory import data_directory
-from turnout.data.registry import ELSEWHERE, REMOTE, RemoteFile
+from turnout.data.directory import ELSEWHERE, REMOTE, RemoteFile, data_directory
 
 RETRIES = 2
 """How often a download that broke off is taken up again before it is given up (for now)."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from turnout.core.checks import ConfigurationError, DataError, refuse
 from turnout.core.extras import imported
+from turnout.data.directory import declare
 from turnout.data.reading import read_table_file
 from turnout.data.source import SOURCES, Source
 from turnout.data.targets import IGNORED
@@ -19,6 +20,8 @@ Record = Mapping[str, Any]
 TEMPLATE = "### Instruction:\n{instruction}\n\n### Response:\n"
 BYTES = "bytes"
 """The tokenizer of a source by name that has no files: the bytes of a text in UTF-8, 0 after the answer."""
+
+declare("instructions", elsewhere="a file of your own: data.path=FILE data.client=FIELD")
 
 
 @SOURCES.register

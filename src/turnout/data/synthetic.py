@@ -7,11 +7,15 @@ import torch
 
 from turnout.core.checks import count, not_negative
 from turnout.core.random import generator
+from turnout.data.directory import declare
 from turnout.data.source import SOURCES, Source
 
 _DIMENSION, _NUM_CLASSES = 60, 10
 _DEVIATIONS = np.arange(1, _DIMENSION + 1, dtype=np.float64) ** -0.6
 """Square root of the diagonal of Sigma, Sigma_jj = j^-1.2."""
+
+declare("synthetic", elsewhere="drawn when it is used")
+declare("synthetic_iid", elsewhere="drawn when it is used")
 
 
 @SOURCES.register

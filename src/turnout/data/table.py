@@ -16,6 +16,7 @@ import torch
 from turnout.core.checks import LARGEST_COUNT, ConfigurationError, DataError, known_name, refuse
 from turnout.data.arrays import number_clients
 from turnout.data.columns import Columns, Transform, Transformed, numbers
+from turnout.data.directory import declare
 from turnout.data.reading import checked_table, read_table_file
 from turnout.data.source import SOURCES, Source
 
@@ -23,6 +24,8 @@ Missing = Literal["refuse", "drop", "fill"]
 
 MISSING: tuple[Missing, ...] = ("refuse", "drop", "fill")
 """What becomes of missing values: an error, rows left out, or features filled in."""
+
+declare("table", elsewhere="a file of your own: data.path=FILE data.label=COLUMN data.client=COLUMN")
 
 
 @SOURCES.register
