@@ -13,7 +13,7 @@ import torch
 import turnout as to
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.client.session import JoinError
-from turnout.deployment.server import store
+from turnout.deployment.server import files, store
 from turnout.deployment.server.enrolment import Enrolment
 from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.process import Options, Server
@@ -302,7 +302,7 @@ def test_bans_between_kills(folder, monkeypatch):
     """The server is killed at every operation on its disk around changes of clients and codes: each is done once, or not."""
     reaper = Reaper(1)
     for name, function in (("sync", lambda _: None), ("move", os.replace)):
-        monkeypatch.setattr(store, name, reaper.around("server", function))
+        monkeypatch.setattr(files, name, reaper.around("server", function))
     monkeypatch.setattr(store.Store, "commit", reaper.around("server", store.Store.commit))
     deployed = World(PART, folder, checkpoint_every=0.0)
     changes = [(1, "ban", "a"), (2, "ban", "b"), (1, "unban", ""), (5, "remove", ""), (1, "ban", "c"), (6, "name", "x")]

@@ -54,10 +54,10 @@ def test_what_is_sent_is_the_code(world, guard):
         np.testing.assert_array_equal(ours, theirs)
     counted = simulation.history.column("bytes_up")[1][0] / 8
     assert set(sizes) == {sizes[0]}
-    names = int.from_bytes(next(deployed.host.store.reports.iterdir()).read_bytes()[:8], "little")
+    names = int.from_bytes(next(deployed.host.store.files.reports.iterdir()).read_bytes()[:8], "little")
     assert 0 < sizes[0] - names <= counted + 8
     assert sizes[0] < deployed.setting.reports["train"].size_limit < sizes[0] + 4096
-    model = next(deployed.host.store.models.iterdir()).stat().st_size
+    model = next(deployed.host.store.files.models.iterdir()).stat().st_size
     element = 2 if isinstance(guard, BFloat16) else 4
     assert model < 2 * element * len(deployed.setting.initial) + 1024
 

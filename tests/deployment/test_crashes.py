@@ -13,7 +13,7 @@ from turnout import Population, compose
 from turnout.deployment.client import state
 from turnout.deployment.client.join import Connection, send
 from turnout.deployment.client.session import Answer, Call, Sleep, Work
-from turnout.deployment.server import store
+from turnout.deployment.server import files, store
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.process import Options, Server
 from turnout.deployment.server.replay import replay
@@ -74,8 +74,8 @@ class Reaper:
 def reaper(monkeypatch):
     """Everything that a process does to its disk can be the last thing that it does."""
     found = Reaper(0)
-    monkeypatch.setattr(store, "sync", found.around("server", nothing))
-    monkeypatch.setattr(store, "move", found.around("server", os.replace))
+    monkeypatch.setattr(files, "sync", found.around("server", nothing))
+    monkeypatch.setattr(files, "move", found.around("server", os.replace))
     monkeypatch.setattr(store.Store, "commit", found.around("server", store.Store.commit))
     monkeypatch.setattr(checkpoint, "save", found.around("server", checkpoint.save))
     monkeypatch.setattr(state, "sync", found.around("client", nothing))

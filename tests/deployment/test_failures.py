@@ -14,6 +14,7 @@ from turnout import Experiment, Population, fedau
 from turnout.cli.commands.serve import norm_bound, task_seconds
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged
 from turnout.deployment.server import driver as drivers
+from turnout.deployment.server import files
 from turnout.deployment.server import reports as reading
 from turnout.deployment.server import store as stores
 from turnout.deployment.server.happening import Happening
@@ -226,8 +227,8 @@ class Full:
 
 
 WRITES = {
-    "files": (stores, "sync"),
-    "names": (stores, "move"),
+    "files": (files, "sync"),
+    "names": (files, "move"),
     "model": (stores.Path, "write_bytes"),
     "digests": (checkpoint.storage, "_write"),
 }
@@ -289,7 +290,7 @@ def test_a_server_that_is_told_to_stop_waits_no_longer(world):
         service._wait(OSError("full"))
     deployed.host.store.wait = stores._refuse
     with pytest.raises(StoreUnavailable, match=r"cannot be written: .*Free some space"):
-        deployed.host.store.until_done(lambda: stores.sync(deployed.folder / "nothing"))
+        deployed.host.store.until_done(lambda: files.sync(deployed.folder / "nothing"))
 
 
 def test_a_last_checkpoint_that_is_missing_is_told(folder, monkeypatch):
@@ -358,7 +359,7 @@ def test_a_lost_report_drops_its_task(world):
         deployed.round()
     assert deployed.host.driver.version == 2
     names = [entry.digest for entry in deployed.host.store.entries() if entry.kind == "report"]
-    missing, damaged = (deployed.host.store.report(name) for name in (names[0], names[3]))
+    missing, damaged = (deployed.host.store.files.report(name) for name in (names[0], names[3]))
     body = missing.read_bytes()
     missing.unlink()
     damaged.write_bytes(b"damaged")
@@ -384,7 +385,7 @@ def test_without_any_report_a_server_does_not_start(world):
     deployed = world(RUN)
     deployed.round()
     deployed.round()
-    for path in deployed.host.store.reports.iterdir():
+    for path in deployed.host.store.files.reports.iterdir():
         path.unlink()
     with pytest.raises(CheckpointError, match="cannot be read"):
         deployed.restart()
@@ -492,7 +493,7 @@ def test_a_late_report_does_not_take_the_place_of_a_new_task(world):
     deployed = at_work(world(Experiment(**{**vars(RUN), "pace": Rounds(deadline=30.0)})))
     host, late = deployed.host, deployed.homes[0]
     old, body = host.driver.task_of(0), waiting(late)
-    path = host.store.incoming / f"0-{old.task}-late.part"
+    path = host.store.files.incoming / f"0-{old.task}-late.part"
     path.write_bytes(body)
     for home in deployed.homes[1:]:
         home.step(host)

@@ -212,7 +212,7 @@ def test_reports_that_were_not_asked_for(folder, what):
         assert answer.status == 422
         assert re.search(why, answer.table()["reason"])
         assert world.host.service.state_of(0, task).body == {"state": "dropped", "reason": "died"}
-        assert not list(world.host.store.incoming.iterdir())
+        assert not list(world.host.store.files.incoming.iterdir())
     finally:
         world.close()
 
@@ -224,7 +224,7 @@ def test_sizes_are_refused_before_the_body_is_read(deployed):
     assert put(deployed, 0, task, b"x", content_length="999999999").status == 413
     assert put(deployed, 0, task, b"x" * 100, upload_length="50").status == 413
     assert deployed.host.send("POST", "/v1/checkin", b"[" * 20_000, auth(deployed, 0)).status == 413
-    assert not list(deployed.host.store.incoming.glob("0-*"))
+    assert not list(deployed.host.store.files.incoming.glob("0-*"))
 
 
 def auth(world, client):

@@ -42,7 +42,7 @@ def kept(deployed):
     with store.engine.begin() as connection:
         tasks = connection.execute(sa.select(sa.func.count()).select_from(TASKS)).scalar()
     rows = sum(entry.kind not in ("start", "restart") for entry in store.entries())
-    return len(list(store.reports.iterdir())), rows, tasks, len(anchors(deployed.folder))
+    return len(list(store.files.reports.iterdir())), rows, tasks, len(anchors(deployed.folder))
 
 
 @pytest.mark.parametrize("restarts", [False, True])

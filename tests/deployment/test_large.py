@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from turnout.deployment.server import app, store
+from turnout.deployment.server import app, files
 from turnout.deployment.server.replay import replay
 from turnout.deployment.wire.format import WireError, decode, encode, manifest
 from turnout.simulation import Simulation
@@ -15,7 +15,7 @@ from .test_hostile import put, task_of, waiting
 @pytest.fixture
 def mapped(monkeypatch):
     """Every report counts as large."""
-    for module in (app, store):
+    for module in (app, files):
         monkeypatch.setattr(module, "LARGE", 0)
 
 
@@ -42,7 +42,7 @@ def test_bad_ones_are_refused_and_damaged_ones_dropped(world):
     for home in deployed.homes[1:7]:
         home.step(deployed.host)
     digest = next(entry.digest for entry in deployed.host.store.entries() if entry.kind == "report")
-    deployed.host.store.report(digest).write_bytes(b"damaged")
+    deployed.host.store.files.report(digest).write_bytes(b"damaged")
     deployed.homes[7].step(deployed.host)
     assert deployed.host.driver.version == 1
     assert deployed.host.driver.ledger.dropped["unusable"] == 1

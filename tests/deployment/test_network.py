@@ -174,7 +174,7 @@ def test_a_model_that_goes_during_a_download(folder, monkeypatch):
         http.headers["authorization"] = f"Bearer {'t' * 40}"
         http.post("/v1/enrol", json={"protocol": 2})
         task = http.post("/v1/checkin", json={"wait": 5}).json()["task"]
-        path, opened = made.store.model(task["model"]), []
+        path, opened = made.store.files.model(task["model"]), []
 
         def deleted(path, *arguments):
             opened.append(path)

@@ -150,11 +150,11 @@ def test_noise_follows_from_every_message_of_the_round(world, monkeypatch):
 
     monkeypatch.setattr(Noise, "after", spied)
     deployed = world(run(rounds=1)).run()
-    bodies = [path.read_bytes() for path in deployed.host.store.reports.iterdir()]
+    bodies = [path.read_bytes() for path in deployed.host.store.files.reports.iterdir()]
     kinds = [next(iter(read_manifest(body))) for body in bodies]
     assert len(bodies) == 4 * 8
     assert kinds.count("masked") == 8
-    assert set(seen[0]) == {path.stem for path in deployed.host.store.reports.iterdir()}
+    assert set(seen[0]) == {path.stem for path in deployed.host.store.files.reports.iterdir()}
 
 
 @pytest.mark.usefixtures("same_noise")

@@ -147,7 +147,7 @@ def test_a_server_step_never_sees_an_update(world, monkeypatch):
         assert all(value.numel() == len(reports) for value in reports.seen.values())
         with pytest.raises(ConfigurationError, match="one or all of them"):
             reports.updates.gathered()
-    bodies = [path.read_bytes() for path in deployed.host.store.reports.iterdir()]
+    bodies = [path.read_bytes() for path in deployed.host.store.files.reports.iterdir()]
     long = [body for body in bodies if "masked" in read_manifest(body)]
     others = [spec for body in bodies if body not in long for spec in read_manifest(body).values()]
     assert all(spec.dtype in ("U8", "I64", "F32", "F64") and np.prod(spec.shape) < 8 * 130 for spec in others)

@@ -112,7 +112,7 @@ def test_two_uploads_in_every_order(folder, at_once):
         assert torch.equal(world.host.driver.params, simulation.state.params)
         world.host.service.finish()
         assert replay(world.setting, world.folder).same is True
-        assert not list(world.host.store.incoming.iterdir())
+        assert not list(world.host.store.files.incoming.iterdir())
     finally:
         world.close()
 
@@ -132,7 +132,7 @@ def test_another_report_at_once(folder, order):
         assert damaged.status == 409
         assert sorted(answers(world.host, *both.values())) == [201, 409]
         taken = world.host.service.state_of(0, 0).body["digest"]
-        assert digest(world.host.store.report(taken).read_bytes()) == taken
+        assert digest(world.host.store.files.report(taken).read_bytes()) == taken
         world.restart()
         assert world.host.service.state_of(0, 0).body == {"state": "taken", "digest": taken}
     finally:
@@ -153,7 +153,7 @@ def test_a_retry_while_the_first_waits_for_the_journal(folder):
         damaged.send(len(body))
         assert (retry.status, damaged.status) == (400, 409)
         assert answers(world.host, first) == [201]
-        assert world.host.store.report(digest(body)).read_bytes() == body
+        assert world.host.store.files.report(digest(body)).read_bytes() == body
     finally:
         world.close()
 
@@ -180,7 +180,7 @@ def test_resume_from_an_upload_that_goes_on(folder):
         resumed = upload(world, 1, offset=50)
         resumed.send(len(body))
         assert answers(world.host, resumed) == [201]
-        assert not list(world.host.store.incoming.iterdir())
+        assert not list(world.host.store.files.incoming.iterdir())
     finally:
         world.close()
 
@@ -195,7 +195,7 @@ def test_uploads_at_once_are_counted(folder):
         for each in four:
             each.send(5)
             each.cut()
-        assert len(list(world.host.store.incoming.glob("0-*"))) == 1
+        assert len(list(world.host.store.files.incoming.glob("0-*"))) == 1
     finally:
         world.close()
 
@@ -209,11 +209,11 @@ def test_a_report_that_changes_before_it_is_committed(folder):
             sent, other = upload(world, 0), upload(world, honest)
             sent.send(10**6)
             other.send(10**6)
-            (path,) = world.host.store.incoming.glob("0-*")
+            (path,) = world.host.store.files.incoming.glob("0-*")
             change(path)
             assert answers(world.host, sent, other) == [409, 201]
             assert b'"offset":0' in sent.body
-            assert not list(world.host.store.incoming.glob("0-*"))
+            assert not list(world.host.store.files.incoming.glob("0-*"))
         world.run()
         assert world.host.driver.version == RUN.rounds
     finally:

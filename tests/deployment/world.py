@@ -5,7 +5,7 @@ import json
 import random
 from pathlib import Path
 
-from turnout.deployment.client.session import Answer, Call, Client, Manners, Sleep, Work
+from turnout.deployment.client.session import Answer, Call, Client, Manners, Sleep, Transfer, Work
 from turnout.deployment.client.state import ClientFolder, ClientState
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server.app import Http
@@ -50,7 +50,7 @@ class Host:
 
     def __init__(self, setting, folder, clock=None, **options):
         self.setting, self.folder, self.clock = setting, Path(folder), clock or Clock()
-        self.store = Store(self.folder, options.pop("database", None))
+        self.store = Store(self.folder, options.pop("database", None), options.pop("store", None))
         self.loop = asyncio.new_event_loop()
         try:
             self.driver = Driver(setting, self.store, Ledger(self.folder, setting))
@@ -127,6 +127,10 @@ class Host:
         """One request of an administrator."""
         return self.send(method, f"/v1/admin/{path}", json.dumps(body).encode(), {"authorization": f"Bearer {token}"})
 
+    def transfer(self, call: Call):
+        """A request to an object store, where a test has one."""
+        raise AssertionError(call.path)
+
     def call(self, call: Call):
         content, headers = call.content
         return self.send(call.method, call.path, content, headers)
@@ -157,6 +161,8 @@ class Home:
         match self.action:
             case Call() as call:
                 result = host.call(call)
+            case Transfer(call=call):
+                result = host.transfer(call)
             case Work(function=function):
                 result = function()
         try:
@@ -180,7 +186,8 @@ class Home:
     @property
     def has_report(self):
         """Whether a report is to be sent next."""
-        return isinstance(self.action, Call) and self.action.method == "PUT"
+        call = self.action.call if isinstance(self.action, Transfer) else self.action
+        return isinstance(call, Call) and call.method == "PUT"
 
 
 class World:

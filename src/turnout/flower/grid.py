@@ -197,7 +197,7 @@ class GridServer(Writer):
         """Queue a report for the journal; raise `WireError` where it cannot be used."""
         task, body = sent.task, self._replies.body(sent.task, sent.model, sent.replies)
         self.driver.setting.reports[task.phase].read(body, sent.client, task.version, task.repeat)
-        part = self.store.incoming / f"{sent.client}-{task.task}-flower"
+        part = self.store.files.incoming / f"{sent.client}-{task.task}-flower"
         part.write_bytes(body)
         if task.phase == "train":
             self._metrics[task.task] = metrics_of(sent.replies["train"])

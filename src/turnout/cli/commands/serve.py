@@ -51,6 +51,9 @@ class ServeOptions(ThreadsOption, LogOption):
     key: Path | None = option("Its key.", "FILE", panel=NETWORK)
     client_ca: Path | None = option("Take only clients with a certificate that this one signed.", "FILE", panel=NETWORK)
     database: str | None = option("PostgreSQL in place of SQLite.", "URL", panel=OUTCOME)
+    store: str | None = option(
+        "Object store for models and reports, which clients reach directly; s3://BUCKET/PREFIX.", "URL", panel=OUTCOME
+    )
     min_clients: int | None = option(
         "Clients who are there before training begins (default: a cohort).", "N", panel=CLIENTS
     )
@@ -128,7 +131,7 @@ class ServeOptions(ThreadsOption, LogOption):
 
 
 _AS_THEY_ARE = (
-    "host", "port", "database", "max_clients", "enrolment", "certificate", "key", "client_ca", "rate", "linger",
+    "host", "port", "database", "store", "max_clients", "enrolment", "certificate", "key", "client_ca", "rate", "linger",
     "keep_reports", "max_empty_steps", "page", "enrolments_per_address",
 )  # fmt: skip
 """Options that a server has under the same name."""

@@ -18,7 +18,7 @@ import httpx2
 from turnout.core.checks import ConfigurationError, TurnoutError, positive
 from turnout.core.display import printable
 from turnout.core.signals import Flag
-from turnout.deployment.client.session import RUN, Answer, Call, Client, JoinError, Sleep, Work
+from turnout.deployment.client.session import RUN, Answer, Call, Client, JoinError, Sleep, Transfer, Work
 from turnout.deployment.wire.format import PROTOCOL
 
 
@@ -202,7 +202,7 @@ class Joined:
             JoinError: where the server does not want this client.
             ServerSilent: where it has not answered for too long.
         """
-        with self._connection.client() as http:
+        with self._connection.client() as http, httpx2.Client(timeout=self._connection.timeout, headers=PLAIN) as other:
             session, result = self._client.session(), None
             while True:
                 try:
@@ -217,8 +217,8 @@ class Joined:
                         send(http, leave)
                     return "stopped"
                 self._notice(action)
-                result = self._do(http, action)
-                if isinstance(result, Answer):
+                result = self._transfer(other, action) if isinstance(action, Transfer) else self._do(http, action)
+                if isinstance(action, Call):
                     self._heard(result)
 
     def _heard(self, answer: Answer) -> None:
@@ -227,6 +227,18 @@ class Joined:
         self._silent_since = None if answer.status else self._silent_since or now
         if self._silent_since is not None and now - self._silent_since >= self._patience:
             raise ServerSilent(f"{self._connection.url} has not answered for {now - self._silent_since:.0f} seconds")
+
+    def _transfer(self, http: httpx2.Client, transfer: Transfer) -> Answer:
+        """Exchange something with an object store, which the server's certificate and token are not for."""
+        call = transfer.call
+        if self._connection.url.startswith("https:") and not call.path.startswith("https:"):
+            return Answer(0)  # what TLS protects on its way to the server is not sent without
+        self._sent(call, self._client)
+        with _beating(self._connection, transfer.heartbeat, transfer.every):
+            try:
+                return send(http, call, None if _delivers(transfer) else self._stopped)
+            except JoinError as error:  # of the store alone: the server takes it, too
+                return Answer(0, headers={"error": str(error)})
 
     def _do(self, http: httpx2.Client, action: Any) -> Any:
         """Do what the client wants, and return what came of it."""
@@ -245,7 +257,8 @@ class Joined:
 
 def _delivers(action: Any) -> bool:
     """Return whether this sends a report, which a client finishes before it goes."""
-    return isinstance(action, Call) and action.method == "PUT"
+    call = action.call if isinstance(action, Transfer) else action
+    return isinstance(call, Call) and call.method == "PUT"
 
 
 class Incoming:
@@ -274,7 +287,9 @@ class Incoming:
             httpx2.ReadTimeout: where it takes too long.
         """
         if len(self._body) + len(piece) > self._call.most:
-            raise JoinError(f"the server's answer to {self._call.path} has more than {self._call.most:,} bytes")
+            raise JoinError(
+                f"the server's answer to {self._call.path.partition('?')[0]} has more than {self._call.most:,} bytes"
+            )
         self._body += piece
         if time.monotonic() > self._until or (self._stopped is not None and self._stopped.is_set()):
             raise httpx2.ReadTimeout("the answer takes too long")
@@ -291,7 +306,7 @@ class Incoming:
             raise JoinError(
                 f"there is no server at {error.request.url.host} that trusts and can be trusted: {untrusted}"
             )
-        if self._status in (200, 206) and self._call.path.startswith("/v1/models/"):
+        if self._status in (200, 206) and self._call.resumes:
             return Answer(self._status, bytes(self._body), self._headers)
         return Answer(0, headers={"error": printable(error or type(error).__name__, 200), "kind": type(error).__name__})
 

@@ -84,14 +84,15 @@ class SentLog:
             Unlogged: where the line cannot be written: do not send the request.
         """
         content = call.content[0]
-        entry: dict[str, Any] = {"path": call.path, "bytes": len(content), "digest": digest(content)}
-        match (call.method, call.path.rpartition("/")[2]):
-            case ("PUT", "report"):
+        path = call.path.partition("?")[0]  # the query of a link is a secret
+        entry: dict[str, Any] = {"path": path, "bytes": len(content), "digest": digest(content)}
+        match (call.method, path.rpartition("/")[2]):
+            case ("PUT", _) if content:  # to the server, or to an object store
                 pending, number = client.state.pending, client.state.client
                 assert pending is not None
                 assert number is not None
                 entry = {"what": "report"} | entry | self._report(pending, number)
-                entry |= {"offset": int(call.headers["upload-offset"])}
+                entry |= {"offset": int(call.headers.get("upload-offset", 0))}
             case ("POST", "fail"):
                 assert client.task is not None
                 assert call.json is not None

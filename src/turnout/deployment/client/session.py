@@ -26,6 +26,8 @@ MOST_JSON = 16 << 20
 """Bytes of an answer that is no model: a secure sum among 10,000 clients needs 5 MB."""
 MOST_SECONDS = 3600.0
 """The longest that a client waits because a server says so."""
+_UPLOADS = 5  # attempts to upload a report to an object store, before it is sent to the server
+_LINK = re.compile(r"https?://[!-~]{1,4000}")
 RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The name of a run, which is also that of a folder."""
 
@@ -39,10 +41,11 @@ class Call:
     """A request to the server.
 
     Attributes:
-        method, path: of HTTP.
+        method, path: of HTTP; in place of a path, a link to another server.
         json: a body of plain values; None is none.
         body: a body of bytes; None is none.
         headers: beside the token and the type of the body.
+        resumes: whether an answer that is cut short is of use.
         most: bytes of the answer that are read; a longer one is none.
         seconds: that the answer may take from its first byte to its last.
     """
@@ -52,6 +55,7 @@ class Call:
     json: Mapping[str, Any] | None = None
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    resumes: bool = False
     most: int = MOST_JSON
     seconds: float = 120.0
 
@@ -116,9 +120,30 @@ class Work:
     every: float
 
 
-Action = Call | Sleep | Work
+@dataclass(frozen=True)
+class Transfer:
+    """Exchange a model or a report with an object store, and send heartbeats meanwhile.
+
+    Attributes:
+        call: the request; it carries no token.
+        heartbeat, every: as for `Work`.
+    """
+
+    call: Call
+    heartbeat: Call
+    every: float
+
+
+Action = Call | Sleep | Work | Transfer
 Session = Generator[Action, Any, str]
 """Yields what is to be done; is sent an `Answer`, nothing, or what was computed. Returns why it is over."""
+
+
+def links(table: Mapping[str, Any]) -> dict[str, str]:
+    """Return the links to an object store in an answer of the server."""
+    store = table.get("store")
+    entries = store.items() if isinstance(store, dict) else ()
+    return {name: link for name, link in entries if isinstance(link, str) and _LINK.fullmatch(link)}
 
 
 class Trainer(Protocol):
@@ -190,6 +215,7 @@ class Client:
         self._model: tuple[str, State] = ("", {})
         self.task: Assignment | None = None  # the last that was given
         self.done = 0
+        self._links: dict[str, str] = {}  # of the last task, to an object store
 
     def session(self) -> Session:
         """Enrol, then work until the run is over.
@@ -208,7 +234,7 @@ class Client:
             if answer.get("over"):
                 return printable(answer["over"], 200)
             if isinstance(answer.get("task"), dict):
-                task, attempt = Assignment.read(answer["task"]), 0
+                task, attempt, self._links = Assignment.read(answer["task"]), 0, links(answer)
                 if (yield from self._do(task)):
                     after = -1
                 elif self.manners.comes_back:
@@ -256,16 +282,19 @@ class Client:
         if task.phase == "train" and not self.trainer.content(task.version, model, memory):
             yield from self._give_up(task, "left")
             return False
-        beat = Call("POST", f"/v1/tasks/{task.task}/heartbeat", {}, headers=self._token)
         client = self.state.client
         assert client is not None
-        every = min(max(task.heartbeat, 0.1), MOST_SECONDS)
-        result = yield Work(lambda: self.trainer.do(client, task, model, memory), beat, every)
+        result = yield Work(lambda: self.trainer.do(client, task, model, memory), *self._heartbeat(task))
         if result is None:
             yield from self._give_up(task, "died")
         else:
             self.state.hold(Pending(task, *result))
         return True
+
+    def _heartbeat(self, task: Assignment) -> tuple[Call, float]:
+        """Return the sign of life on a task, and the seconds between two of them."""
+        call = Call("POST", f"/v1/tasks/{task.task}/heartbeat", {}, headers=self._token)
+        return call, min(max(task.heartbeat, 0.1), MOST_SECONDS)
 
     def _give_up(self, task: Assignment, reason: str) -> Generator[Action, Any, None]:
         """Tell the server that a task will not be done."""
@@ -285,8 +314,12 @@ class Client:
             got = got if len(got) < task.size else b""  # damaged: once more from the start
             headers = {"range": f"bytes={len(got)}-"} if got else {}
             slow = 120.0 + task.size / 50_000  # what is not there by then is asked for from where it ended
-            call = Call("GET", f"/v1/models/{task.model}", headers=headers, most=task.size, seconds=slow)
-            answer = yield from self._once(call)
+            link = self._links.pop("model", None) if not got else None  # once; the server has the model, too
+            path = link or f"/v1/models/{task.model}"
+            call = Call("GET", path, headers=headers, resumes=True, most=task.size, seconds=slow)
+            answer = (yield Transfer(call, *self._heartbeat(task))) if link else (yield from self._once(call))
+            if link is not None and answer.status != 200:
+                continue
             if answer.status == 404:
                 return None
             if answer.status in (200, 206):
@@ -299,11 +332,13 @@ class Client:
 
     def _deliver(self, pending: Pending) -> Generator[Action, Any, None]:
         """Send a report until the server has said what became of it."""
-        path, offset, attempt = f"/v1/tasks/{pending.task.task}", 0, 0
+        path, attempt, length = f"/v1/tasks/{pending.task.task}", 0, len(pending.body)
+        uploaded = yield from self._upload(pending)
+        offset = length if uploaded else 0
         value = base64.b64encode(bytes.fromhex(pending.digest)).decode()
         headers = {
             "repr-digest": f"sha-256=:{value}:",
-            "upload-length": str(len(pending.body)),
+            "upload-length": str(length),
             "task-fingerprint": pending.task.fingerprint,
         }
         while True:
@@ -317,7 +352,7 @@ class Client:
                 self.done += 1
                 return
             if answer.status == 409 and "offset" in table:
-                before, offset = offset, self._offset(table, pending)
+                before, offset, uploaded = 0 if uploaded else offset, self._offset(table, pending), False
                 if offset > before:
                     continue
                 attempt += 1
@@ -330,7 +365,24 @@ class Client:
             attempt += 1
             yield Sleep(max(self._pause(attempt), answer.retry_after))
             table = (yield from self._ask(Call("GET", path))).table()
-            offset = self._offset(table, pending)
+            offset = length if uploaded else self._offset(table, pending)
+
+    def _upload(self, pending: Pending) -> Generator[Action, Any, bool]:
+        """Upload a report to the object store of the run; return False where it is to be sent to the server."""
+        state = Call("GET", f"/v1/tasks/{pending.task.task}")
+        if self.task != pending.task:  # of an earlier process
+            self._links = links((yield from self._ask(state)).table())
+        for attempt in range(1, _UPLOADS + 1):
+            if (link := self._links.get("report")) is None:
+                return False
+            call = Call("PUT", link, body=pending.body, seconds=120.0)
+            answer = yield Transfer(call, *self._heartbeat(pending.task))
+            if 200 <= answer.status < 300:
+                return True
+            log.info("upload failed", extra={"task": pending.task.task, "status": answer.status})
+            yield Sleep(self._pause(attempt))
+            self._links = links((yield from self._ask(state)).table())  # the link may have expired
+        return False
 
     @staticmethod
     def _offset(table: Mapping[str, Any], pending: Pending) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, positive
 from turnout.deployment.client.join import PLAIN, Connection, Incoming
-from turnout.deployment.client.session import Answer, Call, Client, Manners, Sleep, Work
+from turnout.deployment.client.session import Answer, Call, Client, Manners, Sleep, Transfer, Work
 from turnout.deployment.client.state import ClientState
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.population.availability import BoundAvailability
@@ -210,6 +210,8 @@ class _Swimmer:
                 answer = await self._send(action)
                 self._swarm.tally.reports += action.method == "PUT" and answer.status == 201
                 return answer
+            case Transfer(call=call):
+                return await self._send(call)
             case Sleep(seconds=seconds):
                 await asyncio.sleep(seconds)
                 return None

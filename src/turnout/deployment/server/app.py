@@ -190,6 +190,8 @@ class Http:
             work = await self._work_within(client, wait, after)
         if work is None:
             work = {"come_back": self.service.come_back(client, len(self._waiting))}
+        elif "task" in work:
+            work = work | self._links(client, work["task"]["task"])
         return JSONResponse(work)
 
     async def _work_within(self, client: int, wait: float, after: int) -> dict[str, Any] | None:
@@ -201,6 +203,15 @@ class Http:
                 work = self.service.work_of(client, 0.0, after)
         return work
 
+    def _links(self, client: int, task: int) -> dict[str, Any]:
+        """Return the field of an answer with the links of an open task, where the run has an object store."""
+        files, assignment = self.service.store.files, self.service.open(client, task)
+        if not files.takes_uploads or assignment is None:
+            return {}
+        limit = self.service.driver.setting.expected(assignment).size_limit
+        links = files.links(client, task, assignment.model, assignment.size, limit)
+        return {"store": links} if links else {}
+
     async def _leave(self, request: Request) -> Response:
         await self._answered(self.service.leave(self._gate.client(request)))
         return JSONResponse({})
@@ -208,7 +219,7 @@ class Http:
     async def _model(self, request: Request) -> Response:
         self._gate.client(request)
         digest = request.path_params["digest"]
-        path = self.service.store.model(digest)
+        path = self.service.store.files.model(digest)
         if not DIGEST.fullmatch(digest) or not path.is_file():
             raise Refused(404, "there is no such model, or no longer")
         return download(request, path, digest)
@@ -228,6 +239,7 @@ class Http:
         verdict = self.service.state_of(client, task)
         if verdict.body["state"] == "open":
             verdict.body["offset"] = self._uploads.offset(client, task)
+            verdict.body.update(self._links(client, task))
         return answer_with(verdict)
 
     async def _heartbeat(self, request: Request) -> Response:
@@ -255,6 +267,8 @@ class Http:
                 file.unlink(missing_ok=True)
                 await self._answered(self.service.fail(client, task, "died"))
                 raise Refused(422, str(error)) from None
+            if (files := self.service.store.files).takes_uploads:
+                await asyncio.to_thread(files.admit, file, digest)  # before the journal names it
             return answer_with(await self._answered(self.service.report(client, task, digest, file)))
 
     async def _status(self, request: Request) -> Response:

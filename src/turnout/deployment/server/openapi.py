@@ -39,6 +39,8 @@ _FREE: Schema = {"type": "object"}
 _PRINTABLE = _nullable(_text(maxLength=100, pattern=r"^( |[^\p{C}\p{Z}])*$"))
 _STATES = {"enum": ["open", "taken", "dropped"]}
 
+_LINKS = _object(model=_text(maxLength=4096), report=_text(maxLength=4096))
+
 _ASSIGNMENT = _object(
     "task version phase repeat model size heartbeat told fingerprint",
     task=_whole(0, _BIG),
@@ -97,7 +99,7 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Work": {
         "oneOf": [
-            _object("task", task=_ASSIGNMENT),
+            _object("task", task=_ASSIGNMENT, store=_LINKS),
             _object(
                 "come_back",
                 come_back={"type": "array", "items": {**_NUMBER, "minimum": 0}, "minItems": 2, "maxItems": 2},
@@ -105,7 +107,7 @@ SCHEMAS: dict[str, Schema] = {
             _object("over", over=_text(), model=_nullable(_DIGEST)),
         ]
     },
-    "TaskState": _object("state", state=_STATES, digest=_DIGEST, reason=_text(), offset=_whole(0, _BIG)),
+    "TaskState": _object("state", state=_STATES, digest=_DIGEST, reason=_text(), offset=_whole(0, _BIG), store=_LINKS),
     "Fail": _object(reason=_PRINTABLE),
     "Clients": _object(
         "clients next version",

@@ -47,6 +47,8 @@ class Options:
     Attributes:
         host, port: where it listens; port 0 is any that is free.
         database: URL of a PostgreSQL database; None is a SQLite file in the folder.
+        store: URL of an object store for models and reports, such as ``s3://BUCKET/PREFIX``; None is the folder, or where
+            the run in it has them.
         min_clients: so many are there before the first task is given.
         max_clients: no more are enrolled; None is as many as fit.
         enrolment: ``"open"`` for anyone, ``"codes"`` for those who have a one-time code.
@@ -69,6 +71,7 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 8470
     database: str | None = None
+    store: str | None = None
     min_clients: int = 1
     max_clients: int | None = None
     enrolment: str = "open"
@@ -130,7 +133,7 @@ class Server:
         self._lock = contextlib.ExitStack()
         self._lock.enter_context(storage.locked(folder))
         try:
-            self.store = Store(folder, self.options.database)
+            self.store = Store(folder, self.options.database, self.options.store)
             self.store.claim()
             self.driver = Driver(self.setting, self.store, Ledger(folder, self.setting))
             last = recover(self.driver, self.store, folder)

@@ -55,8 +55,8 @@ class Publication:
             self.finite = all(is_finite(value) for value in tensors.values() if value.is_floating_point())
             body = encode(tensors)
             last = self.last = Published(version, params, shared, digest(body), len(body))
-            self._store.write_model(last.digest, body)
-            self._store.keep_models({last.digest, *needed})
+            self._store.files.write_model(last.digest, body)
+            self._store.files.keep_models({last.digest, *needed})
         if last.version != version:  # of a step that changed nothing
             last = self.last = last._replace(version=version)
         return last

@@ -60,10 +60,7 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
         noted.note(driver.version, driver.noise)
         driver.stepped = lambda at: store.until_done(lambda: noted.note(at.version, at.noise))
     store.commit([], outcomes=outcomes)
-    held = {str(task.task) for client in driver.present() for task in driver.tasks_of(client)}
-    for part in store.incoming.iterdir():
-        if held.isdisjoint(part.name.split("-")[1:2]):
-            part.unlink()
+    store.files.clear_incoming({str(task.task) for client in driver.present() for task in driver.tasks_of(client)})
     return last
 
 

@@ -25,32 +25,6 @@ from turnout.record import checkpoint
 _OF_THE_PACE = ("taken", "late", OVER)  # outcomes that a simulation of the same pace has by itself
 
 
-class Recorded(Store):
-    """The journal and files of a run that are read alone."""
-
-    def __init__(self, folder: Path, url: str | None = None) -> None:
-        if url is None and not (folder / SQLITE).exists():
-            raise CheckpointError(f"{folder} holds no {SQLITE}: give the folder of a run that `turnout serve` made")
-        super().__init__(folder, url)
-
-    def write_model(self, digest: str, body: bytes) -> Path:
-        """Write nothing."""
-        del body
-        return self.model(digest)
-
-    def keep_models(self, digests: set[str]) -> None:
-        """Delete nothing."""
-
-    def note_lost(self, task: int, reason: str) -> None:
-        """Refuse to go on without a report that the server has used.
-
-        Raises:
-            CheckpointError: always.
-        """
-        del task
-        raise CheckpointError(reason)
-
-
 @dataclass
 class Visits:
     """Who was there when, and how long tasks took, as a journal has it.
@@ -132,7 +106,9 @@ def replay(setting: Setting, folder: Path, database: str | None = None, whole: b
     Raises:
         CheckpointError: for a folder without journal, or where reports are missing.
     """
-    store = Recorded(folder, database)
+    if database is None and not (folder / SQLITE).exists():
+        raise CheckpointError(f"{folder} holds no {SQLITE}: give the folder of a run that `turnout serve` made")
+    store = Store(folder, database, read_only=True)
     try:
         driver, visits, first, last = Driver(setting, store), Visits(), None, 0.0
         driver.stepped, driver.surveyed = (

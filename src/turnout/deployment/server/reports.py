@@ -10,8 +10,9 @@ import numpy as np
 
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Report
+from turnout.deployment.server.files import ReportLost
 from turnout.deployment.server.setting import RunSetting
-from turnout.deployment.server.store import ReportLost, Store
+from turnout.deployment.server.store import Store
 from turnout.protocol.batch import Batch
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.streaming import ReportBuffer, StreamingSum
@@ -43,8 +44,7 @@ class Reports:
 
     def forget(self, tasks: Sequence[int]) -> None:
         """Forget the reports on tasks that have ended."""
-        for task in tasks:
-            self.bodies.pop(task, None)
+        self._store.files.release([self.bodies.pop(task) for task in tasks if task in self.bodies])
 
     def body(self, task: int, name: str) -> bytes:
         """Read the report on a task; see `content`."""
@@ -67,7 +67,7 @@ class Reports:
         if task in self._lost:
             raise ReportLost(f"the report on task {task} was lost before")
         try:
-            return maps(name) or self._store.read_report(name)
+            return maps(name) or self._store.files.read_report(name)
         except ReportLost as error:
             self._store.note_lost(task, str(error))
             self._lost.add(task)
@@ -87,7 +87,7 @@ class Reports:
         repeats = np.zeros(len(batch)) if batch.repeat_index is None else batch.repeat_index
         for task, client, version, repeat in zip(batch.tasks, batch.clients, batch.versions, repeats, strict=True):
             with _blaming(int(task)):
-                body = self.content(int(task), self.bodies[int(task)], self._store.report_file)
+                body = self.content(int(task), self.bodies[int(task)], self._store.files.report_file)
                 reports.add(expected.read(body, int(client), int(version), int(repeat), checked=True))
         return reports.reports()
 

@@ -1,4 +1,4 @@
-"""What a server keeps: a journal of all that happened, the clients, and models and reports as files by digest.
+"""What a server keeps: a journal of all that happened, and the clients; models and reports are `Files` beside it.
 
 The journal is a database's table (SQLite in the run's folder, or PostgreSQL by URL). What happened is applied only after it
 is in the journal, and answered only after it is applied, so whoever was answered can rely on it. Everything that waits is
@@ -7,13 +7,9 @@ written together: the files are brought to the disk side by side, and their entr
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import secrets
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +18,6 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from turnout.core.checks import CheckpointError, ConfigurationError
-from turnout.core.system import move, sync
 from turnout.deployment.server.claim import Claim
 from turnout.deployment.server.database import (
     CLIENTS,
@@ -38,13 +33,13 @@ from turnout.deployment.server.database import (
     first_line,
     upsert_of,
 )
-from turnout.deployment.wire.format import LARGE
+from turnout.deployment.server.files import Files
 from turnout.protocol.survey import FIRST_TASK
 
 SQLITE = "journal.sqlite"
 _BEGINS = "begins"  # the fact that says from which entry on the journal is whole
+_OBJECTS = "objects"  # the fact that gives the URL of an object store; empty without one
 _LOST = "lost "  # begins the fact that says why the report of a task was lost
-_WRITERS = 16  # files that are brought to the disk at a time: the disk does them together
 
 
 @dataclass(frozen=True)
@@ -83,39 +78,56 @@ class Outcome:
     digest: str | None = None
 
 
-class ReportLost(CheckpointError):
-    """A report that the journal speaks of is missing or damaged."""
-
-
 class Store:
-    """The journal and files of one run.
+    """The journal of one run, and its files.
 
     Args:
         folder: the run's folder.
         url: of a PostgreSQL database, ``postgresql://...``; None is a SQLite file in the folder.
+        objects: URL of an object store that holds models and reports; None is where the run has them.
+        read_only: whether models and reports are only read.
 
     Attributes:
+        files: models and reports.
         wait: called with the error when a write in the middle of an entry has failed; it returns when the write is to be
             tried again. By default it raises `StoreUnavailable`.
 
     Raises:
-        ConfigurationError: for a database that cannot be used.
+        ConfigurationError: for a database or an object store that cannot be used.
     """
 
-    def __init__(self, folder: Path, url: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, url: str | None = None, objects: str | None = None, read_only: bool = False
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.folder, self.wait = folder, _refuse
-        self.models, self.reports, self.incoming = folder / "models", folder / "reports", folder / "incoming"
-        for path in (self.models, self.reports, self.incoming):
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.engine = engine_of(f"sqlite:///{folder / SQLITE}" if url is None else url)
         self._claim: Claim | None = None
-        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="sync")
         try:
             METADATA.create_all(self.engine)
         except exc.SQLAlchemyError as error:
             raise ConfigurationError(f"the database cannot be used: {first_line(error)}") from None
-        self._files = [folder] if url is not None else [folder, folder / SQLITE]
-        self._inodes = [_inode(path) for path in self._files]
+        self._paths = [folder] if url is not None else [folder, folder / SQLITE]
+        self._inodes = [_inode(path) for path in self._paths]
+        self.files = self._opened(objects, read_only)
+
+    def _opened(self, url: str | None, read_only: bool) -> Files:
+        """Return where the models and reports of this run are; the place never changes once the journal has begun.
+
+        Raises:
+            ConfigurationError: for another object store than the run has.
+        """
+        begun = next(self.entries(), None) is not None
+        noted = self.fact(_OBJECTS, None if read_only else "" if begun else url or "")
+        if url is not None and url != noted:
+            raise ConfigurationError(
+                f"store: got {url}, but this run has its models and reports in {noted or self.folder}: leave --store out"
+            )
+        if not noted:
+            return Files(self.folder, self.until_done, read_only)
+        from turnout.deployment.server.objects import Objects
+
+        return Objects(self.folder, self.until_done, noted, read_only)
 
     def claim(self) -> None:
         """Take the journal over, as `Claim` says.
@@ -135,7 +147,7 @@ class Store:
         Raises:
             StoreLost: where it, or the journal in it, was removed or replaced.
         """
-        for path, inode in zip(self._files, self._inodes, strict=True):
+        for path, inode in zip(self._paths, self._inodes, strict=True):
             if _inode(path) != inode:
                 raise StoreLost(
                     f"{path} was removed or replaced while the server ran: restore {self.folder} from a copy"
@@ -145,7 +157,7 @@ class Store:
         """Let go of files and connections."""
         if self._claim is not None:
             self._claim.close()
-        self._pool.shutdown()
+        self.files.close()
         self.engine.dispose()
 
     def fact(self, name: str, value: str | None = None) -> str | None:
@@ -185,13 +197,13 @@ class Store:
             return dict(connection.execute(sa.select(CODES.c.code, CODES.c.client)).all())
 
     def commit(
-        self, entries: Sequence[Entry], arrived: Sequence[tuple[Path, Path]] = (), outcomes: Sequence[Outcome] = ()
+        self, entries: Sequence[Entry], arrived: Sequence[tuple[Path, str]] = (), outcomes: Sequence[Outcome] = ()
     ) -> None:
         """Bring a group of entries to the disk, with the files that they speak of.
 
         Args:
             entries: what happened, numbers ascending.
-            arrived: files that were written, and where they belong.
+            arrived: files of reports, and their digests.
             outcomes: what became of tasks by earlier entries.
 
         Raises:
@@ -202,7 +214,7 @@ class Store:
         if self._claim is not None:
             self._claim.hold()
         try:
-            self._bring(arrived)
+            self.files.bring(arrived)
             with self._transaction() as connection:
                 if self._claim is not None:
                     self._claim.verify(connection)
@@ -242,32 +254,6 @@ class Store:
         with self._transaction() as connection:
             return dict(connection.execute(query.group_by(TASKS.c.client)).all())
 
-    def model(self, digest: str) -> Path:
-        """Return where the model of this digest is."""
-        return self.models / f"{digest}.safetensors"
-
-    def report(self, digest: str) -> Path:
-        """Return where the report of this digest is."""
-        return self.reports / f"{digest}.safetensors"
-
-    def write_model(self, digest: str, body: bytes) -> Path:
-        """Write a model, unless it is there."""
-        path = self.model(digest)
-
-        def write() -> None:
-            if not path.exists():
-                part = path.with_suffix(".part")
-                part.write_bytes(body)
-                sync(part)
-                move(part, path)
-
-        self.until_done(write)
-        return path
-
-    def keep_models(self, digests: set[str]) -> None:
-        """Delete all models but these."""
-        _delete_all_but(self.models, digests)
-
     def keep_reports(self, after: int, digests: Iterable[str]) -> None:
         """Delete all reports but these, and those that the journal speaks of behind the entry number `after`.
 
@@ -275,7 +261,7 @@ class Store:
             StoreUnavailable: where the journal cannot be read now.
         """
         needed = {*digests, *(entry.digest for entry in self.entries(after) if entry.kind == "report")}
-        _delete_all_but(self.reports, needed)
+        self.files.keep_reports(needed)
 
     def compact(self, before: int) -> None:
         """Delete the journal before an entry, and what became of all tasks but the last ones of each client.
@@ -297,37 +283,6 @@ class Store:
             connection.execute(JOURNAL.delete().where(old))
             connection.execute(TASKS.delete().where(TASKS.c.task.not_in(last)))
 
-    def read_report(self, digest: str) -> bytes:
-        """Read a report and verify its digest.
-
-        Raises:
-            ReportLost: where it is missing or damaged.
-        """
-        path = self.report(digest)
-        try:
-            body = path.read_bytes()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # of the process, not of the file
-                raise
-            raise ReportLost(f"the journal speaks of {path}, which cannot be read: {error}") from error
-        if hashlib.sha256(body).hexdigest() != digest:
-            raise _damaged(path)
-        return body
-
-    def report_file(self, digest: str) -> Path | None:
-        """Return the file of a large report, and verify its digest; None of one that is to be read.
-
-        Raises:
-            ReportLost: where it is damaged.
-        """
-        path = self.report(digest)
-        with suppress(FileNotFoundError):
-            if path.stat().st_size >= LARGE:
-                if self.damaged([(path, digest)]):
-                    raise _damaged(path)
-                return path
-        return None
-
     def lost(self) -> set[int]:
         """Return the tasks whose report was missing or damaged when it was needed."""
         with self._transaction() as connection:
@@ -338,9 +293,9 @@ class Store:
         """Note that the report of a task was not used, so that whoever applies the journal again leaves it out, too.
 
         Raises:
-            CheckpointError: where the folder of reports is empty: only a copy helps then.
+            CheckpointError: where no report is left, or nothing is written: only a copy helps then.
         """
-        if not any(self.reports.iterdir()):
+        if self.files.read_only or not self.files.has_reports():
             raise CheckpointError(reason)
         self.until_done(lambda: self.fact(f"{_LOST}{task}", reason))
 
@@ -353,29 +308,6 @@ class Store:
             except (OSError, CheckpointError) as error:
                 self.check()
                 self.wait(error)
-
-    def damaged(self, reports: Sequence[tuple[Path, str]]) -> set[Path]:
-        """Return which of these files, of reports by digest, hold something else; files that were brought are looked up."""
-
-        def differs(report: tuple[Path, str]) -> bool:
-            path, digest = report
-            try:
-                with (path if path.exists() else self.report(digest)).open("rb") as file:
-                    return hashlib.file_digest(file, "sha256").hexdigest() != digest
-            except FileNotFoundError:
-                return True
-
-        results = self._pool.map(differs, reports)
-        return {path for (path, _), differs in zip(reports, results, strict=True) if differs}
-
-    def _bring(self, arrived: Sequence[tuple[Path, Path]]) -> None:
-        """Bring files to the disk and put them where they belong."""
-        waiting = [(part, path) for part, path in arrived if part.exists()]  # some may be there from an earlier attempt
-        list(self._pool.map(sync, [part for part, _ in waiting]))
-        for part, path in waiting:
-            move(part, path)
-        for directory in {path.parent for _, path in waiting}:
-            sync(directory)
 
     def _transaction(self) -> Transaction:
         return Transaction(self.engine)
@@ -408,20 +340,10 @@ def _tabulate(connection: sa.Connection, entry: Entry) -> None:
             connection.execute(CODES.delete().where(free, only))
 
 
-def _damaged(path: Path) -> ReportLost:
-    return ReportLost(f"the journal speaks of {path}, which is damaged: its digest is another one")
-
-
 def _refuse(error: Exception) -> None:
+    if isinstance(error, StoreUnavailable):
+        raise error
     raise StoreUnavailable(f"the folder of the run cannot be written: {error}. Free some space") from error
-
-
-def _delete_all_but(folder: Path, names: Container[str]) -> None:
-    """Delete files; one that cannot be deleted now is left for the next time."""
-    with suppress(OSError):
-        for path in folder.iterdir():
-            if path.stem not in names:
-                path.unlink(missing_ok=True)
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -22,6 +22,7 @@ from turnout.deployment.server.service import Service
 from turnout.deployment.server.verdicts import Refused
 
 _AT_ONCE = 4  # uploads of one client: a proxy may retry while the server still works on the first attempt
+_ATTEMPTS = 32  # to read an upload of one task from an object store
 _SLOW = "the report comes too slowly: send what is missing later"
 _NAME = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-([0-9a-f]{64})-[0-9a-f]{16}\.part")
 
@@ -87,7 +88,8 @@ class Uploads:
 
     def __init__(self, service: Service, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self._service, self._limits, self._clock = service, limits, clock
-        self._folder = service.store.incoming
+        self._files, self._folder = service.store.files, service.store.files.incoming
+        self._attempts: dict[int, tuple[int, int]] = {}  # by client: a task, and how often its upload was read
         self._parts: dict[int, list[Part]] = {}
         self._progress: dict[int, tuple[int, Progress]] = {}  # by client: a task, and all attempts to report on it
         for path in self._folder.iterdir():
@@ -107,6 +109,10 @@ class Uploads:
             Refused: for a report that is too large, too slow, does not go on where the last attempt ended, or was damaged.
         """
         offset, length = _announced(request, limit)
+        if self._files.takes_uploads and offset == length:
+            async with self._uploaded(client, task, digest, length) as path:
+                yield path
+            return
         part, source = self._begin(client, task, digest, offset)
         whole = False
         try:
@@ -124,6 +130,25 @@ class Uploads:
             yield part.path
         finally:
             self._end(client, part, whole)
+
+    @asynccontextmanager
+    async def _uploaded(self, client: int, task: int, digest: str, length: int) -> AsyncIterator[Path]:
+        """Take a report that the client has uploaded to the object store; the upload is deleted afterwards.
+
+        Raises:
+            Refused: where there is no such upload, or it was damaged too often: each attempt has the server read all of it.
+        """
+        before, attempts = self._attempts.get(client, (task, 0))
+        attempts = attempts + 1 if before == task else 1
+        self._attempts[client] = task, attempts
+        if attempts > _ATTEMPTS:
+            raise Refused(429, "the report was damaged too often: send it to the server itself", seconds=60.0)
+        self._service.heard(client)
+        path = await asyncio.to_thread(self._files.receive, client, task, digest, length)
+        try:
+            yield path
+        finally:
+            await asyncio.to_thread(self._files.discard, path, client, task)
 
     def _begin(self, client: int, task: int, digest: str, offset: int) -> tuple[Part, Part | None]:
         """Create the file of an attempt; return it, and the earlier attempt from which its first bytes are copied.

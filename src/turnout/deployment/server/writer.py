@@ -203,7 +203,7 @@ class Writer(ABC):
             for waiting in batch
             if waiting.file is not None and waiting.digest is not None
         ]
-        damaged = self.store.damaged(reports)
+        damaged = self.store.files.damaged(reports)
         for waiting in batch:
             if waiting.file in damaged:
                 log.error("report damaged", extra={"client": waiting.client, "task": waiting.task})
@@ -248,9 +248,7 @@ class Writer(ABC):
             for number, waiting in enumerate(admitted, self._number + 1)
         ]
         arrived = [
-            (waiting.file, self.store.report(waiting.digest))
-            for waiting in admitted
-            if waiting.file is not None and waiting.digest
+            (waiting.file, waiting.digest) for waiting in admitted if waiting.file is not None and waiting.digest
         ]
         outcomes = list(self._outcomes)
         try:

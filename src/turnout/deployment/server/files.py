@@ -1,0 +1,191 @@
+"""Models and reports of a run as files, named by their digest."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Callable, Container, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from turnout.core.checks import CheckpointError
+from turnout.core.system import move, sync
+from turnout.deployment.wire.format import LARGE
+
+_WRITERS = 16  # files that are synced at a time: the disk combines them
+
+
+class ReportLost(CheckpointError):
+    """A report that the journal names is missing or damaged."""
+
+
+class Files:
+    """The models and reports of a run, in its folder.
+
+    `turnout.deployment.server.objects.Objects` has them in an object store.
+
+    Args:
+        folder: of the run.
+        until_done: calls a function again until it succeeds; see `turnout.deployment.server.store.Store.until_done`.
+        read_only: whether nothing is written or deleted.
+
+    Attributes:
+        models, reports: folders of files that are never changed.
+        incoming: the folder of uploads under way.
+    """
+
+    takes_uploads = False
+    """Whether clients may send reports past the server."""
+
+    def __init__(
+        self, folder: Path, until_done: Callable[[Callable[[], object]], None], read_only: bool = False
+    ) -> None:
+        self.models, self.reports, self.incoming = folder / "models", folder / "reports", folder / "incoming"
+        for path in (self.models, self.reports, self.incoming):
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._until_done, self.read_only = until_done, read_only
+        self._pool = ThreadPoolExecutor(_WRITERS, thread_name_prefix="sync")
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown()
+
+    def model(self, digest: str) -> Path:
+        """Return the path of a model."""
+        return self.models / f"{digest}.safetensors"
+
+    def report(self, digest: str) -> Path:
+        """Return the path of a report."""
+        return self.reports / f"{digest}.safetensors"
+
+    def write_model(self, digest: str, body: bytes) -> None:
+        """Write a model, unless it exists."""
+        path = self.model(digest)
+
+        def write() -> None:
+            if not path.exists():
+                part = path.with_suffix(".part")
+                part.write_bytes(body)
+                sync(part)
+                move(part, path)
+
+        if not self.read_only:
+            self._until_done(write)
+
+    def keep_models(self, digests: Container[str]) -> None:
+        """Delete all models but these."""
+        if not self.read_only:
+            _delete_all_but(self.models, digests)
+
+    def keep_reports(self, digests: Container[str]) -> None:
+        """Delete all reports but these."""
+        _delete_all_but(self.reports, digests)
+
+    def has_reports(self) -> bool:
+        """Return whether there is any report."""
+        return any(self.reports.iterdir())
+
+    def read_report(self, digest: str) -> bytes:
+        """Read a report and verify its digest.
+
+        Raises:
+            ReportLost: where it is missing or damaged.
+        """
+        path = self._fetched(digest)
+        try:
+            body = path.read_bytes()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # of the process, not of the file
+                raise
+            raise ReportLost(f"the journal speaks of {path}, which cannot be read: {error}") from error
+        if hashlib.sha256(body).hexdigest() != digest:
+            raise _damaged(path)
+        return body
+
+    def report_file(self, digest: str) -> Path | None:
+        """Return the file of a large report after verifying its digest; None for a small one.
+
+        Raises:
+            ReportLost: where it is damaged.
+        """
+        path = self._fetched(digest)
+        with suppress(FileNotFoundError):
+            if path.stat().st_size >= LARGE:
+                if self.damaged([(path, digest)]):
+                    raise _damaged(path)
+                return path
+        return None
+
+    def damaged(self, reports: Sequence[tuple[Path, str]]) -> set[Path]:
+        """Return which files of reports differ from their digest; one that `bring` has moved is looked up there."""
+
+        def differs(report: tuple[Path, str]) -> bool:
+            path, digest = report
+            try:
+                with (path if path.exists() else self.report(digest)).open("rb") as file:
+                    return hashlib.file_digest(file, "sha256").hexdigest() != digest
+            except FileNotFoundError:
+                return True
+
+        results = self._pool.map(differs, reports)
+        return {path for (path, _), differs in zip(reports, results, strict=True) if differs}
+
+    def bring(self, arrived: Iterable[tuple[Path, str]]) -> None:
+        """Sync files of reports to the disk and move them to the path of their digest."""
+        paths = [(part, self.report(digest)) for part, digest in arrived]
+        waiting = [(part, path) for part, path in paths if part.exists()]  # an earlier attempt may have moved some
+        list(self._pool.map(sync, [part for part, _ in waiting]))
+        for part, path in waiting:
+            move(part, path)
+        for directory in {path.parent for _, path in waiting}:
+            sync(directory)
+
+    def clear_incoming(self, tasks: Container[str]) -> None:
+        """Delete uploads but those for these tasks."""
+        for part in self.incoming.iterdir():
+            if task_of_upload(part.name) not in tasks:
+                part.unlink()
+
+    def links(self, client: int, task: int, model: str, size: int, limit: int) -> dict[str, str]:
+        """Return links by which a client gets a model and sends a report past the server; none for files."""
+        del client, task, model, size, limit
+        return {}
+
+    def receive(self, client: int, task: int, digest: str, length: int) -> Path:
+        """Take an upload that was not sent to the server; there is none for files."""
+        raise NotImplementedError
+
+    def admit(self, part: Path, digest: str) -> None:
+        """Take note of a report that has been checked, and is about to be in the journal."""
+
+    def discard(self, part: Path, client: int, task: int) -> None:
+        """Delete what is left of an upload."""
+
+    def release(self, digests: Iterable[str]) -> None:
+        """Take note that the next steps read these reports no more."""
+
+    def _fetched(self, digest: str) -> Path:
+        """Return the path of a report that is about to be read."""
+        return self.report(digest)
+
+
+def task_of_upload(name: str) -> str:
+    """Return the task of an upload, by its name.
+
+    >>> task_of_upload("3-17-digest-nonce.part"), task_of_upload("3-17"), task_of_upload("other")
+    ('17', '17', '')
+    """
+    return "".join(name.split("-")[1:2])
+
+
+def _damaged(path: Path) -> ReportLost:
+    return ReportLost(f"the journal speaks of {path}, which is damaged: its digest is another one")
+
+
+def _delete_all_but(folder: Path, digests: Container[str]) -> None:
+    """Delete files; one that cannot be deleted now is left for the next time."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.stem not in digests:
+                path.unlink(missing_ok=True)

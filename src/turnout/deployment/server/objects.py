@@ -1,0 +1,204 @@
+"""Models and reports of a run in an object store, which clients reach by presigned links."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.system import move
+from turnout.deployment.server.database import StoreUnavailable, first_line
+from turnout.deployment.server.files import Files, task_of_upload
+from turnout.deployment.server.verdicts import Refused
+
+try:
+    import obstore
+    from obstore import exceptions
+    from obstore.store import from_url
+except ModuleNotFoundError as error:
+    raise ConfigurationError("an object store needs obstore: pip install 'turnout[store]'") from error
+
+DIRECT = 256 * 1024
+"""Bytes from which on a client gets links: a smaller body costs less than further requests."""
+_LIFETIME = timedelta(hours=1)  # of a link; a client that needs a later one asks for the state of its task
+_INCOMING, _CHECKING, _MODELS, _REPORTS = "incoming", "checking", "models", "reports"
+
+
+class Objects(Files):
+    """The models and reports of a run in an object store; its folder holds copies of those in use.
+
+    An upload has three names. ``incoming/CLIENT-TASK`` is what the client's link writes to, also after its lease has
+    ended. ``checking/...`` is a copy to which no link leads: what is checked cannot change any more. A report that has
+    passed is copied to ``reports/DIGEST.safetensors`` before the journal names it, so a server that dies in between
+    leaves an object that nothing refers to, and loses none.
+
+    Args:
+        folder, until_done, read_only: as for `Files`.
+        url: of the store, such as ``s3://BUCKET/PREFIX``. Credentials come from the environment.
+
+    Raises:
+        ConfigurationError: for a store that cannot be used, or that has no presigned links.
+    """
+
+    takes_uploads = True
+
+    def __init__(
+        self, folder: Path, until_done: Callable[[Callable[[], object]], None], url: str, read_only: bool = False
+    ) -> None:
+        try:
+            self._objects: Any = from_url(url)
+            self.link("GET", "probe")
+            if not read_only:
+                obstore.put(self._objects, "probe", b"")
+        except (exceptions.BaseError, OSError, ValueError, TypeError) as error:
+            raise ConfigurationError(f"store: {url} cannot be used: {first_line(error)}") from None
+        super().__init__(folder, until_done, read_only)
+
+    def link(self, method: str, name: str) -> str:
+        """Return a presigned link: whoever has it can do one thing with one object for an hour."""
+        return obstore.sign(self._objects, method, name, _LIFETIME)  # type: ignore[arg-type]
+
+    def links(self, client: int, task: int, model: str, size: int, limit: int) -> dict[str, str]:
+        """Return the links of a task: to its model of so many bytes, and for its report of at most `limit`."""
+        links = {"model": self.link("GET", f"{_MODELS}/{model}.safetensors")} if model and size >= DIRECT else {}
+        return links | ({"report": self.link("PUT", _upload(client, task))} if limit >= DIRECT else {})
+
+    def write_model(self, digest: str, body: bytes) -> None:
+        """Write a model to the folder and to the store, unless it exists."""
+        super().write_model(digest, body)
+        if not self.read_only:
+            self._until_done(lambda: self._put(f"{_MODELS}/{digest}.safetensors", body))
+
+    def keep_models(self, digests: Container[str]) -> None:
+        """Delete all models but these."""
+        super().keep_models(digests)
+        if not self.read_only:
+            self._delete(_MODELS, lambda name: Path(name).stem not in digests)
+
+    def keep_reports(self, digests: Container[str]) -> None:
+        """Delete all reports but these."""
+        super().keep_reports(digests)
+        self._delete(_REPORTS, lambda name: Path(name).stem not in digests)
+
+    def has_reports(self) -> bool:
+        """Return whether there is any report."""
+        answers = [super().has_reports()]
+
+        def look() -> None:
+            with _available():
+                answers.append(any(obstore.list(self._objects, _REPORTS)))
+
+        if not any(answers):
+            self._until_done(look)
+        return any(answers)
+
+    def receive(self, client: int, task: int, digest: str, length: int) -> Path:
+        """Take a client's upload out of its reach, and return a copy in the folder, whose digest is verified.
+
+        Raises:
+            Refused: where there is no upload, or another one than was announced.
+            StoreUnavailable: where the store does not answer now.
+        """
+        part = self.incoming / f"{client}-{task}-{digest}-{secrets.token_hex(8)}.part"
+        checking = f"{_CHECKING}/{part.name}"
+        try:
+            with _available():
+                obstore.copy(self._objects, _upload(client, task), checking)
+                size = obstore.head(self._objects, checking)["size"]
+                if size != length:  # looked at first, so that nobody can have the server read what is too large
+                    raise Refused(409, f"the upload has {size:,} bytes, and {length:,} were announced", offset=0)
+                if self._read(checking, part) != digest:
+                    raise Refused(409, "the report was damaged on its way", offset=0)
+        except BaseException as error:
+            part.unlink(missing_ok=True)
+            self._forget(checking)
+            if isinstance(error, FileNotFoundError):
+                raise Refused(409, "there is no upload of this report", offset=0) from None
+            raise
+        return part
+
+    def admit(self, part: Path, digest: str) -> None:
+        """Put a report that has been checked where the journal will look for it.
+
+        Raises:
+            StoreUnavailable: where the store does not answer now.
+        """
+        with _available():
+            try:
+                obstore.copy(self._objects, f"{_CHECKING}/{part.name}", f"{_REPORTS}/{digest}.safetensors")
+            except FileNotFoundError:  # it came through the server
+                obstore.put(self._objects, f"{_REPORTS}/{digest}.safetensors", part)
+
+    def discard(self, part: Path, client: int, task: int) -> None:
+        """Delete what is left of an upload; what cannot be deleted now is deleted at the next start."""
+        self._forget(f"{_CHECKING}/{part.name}", _upload(client, task))
+
+    def clear_incoming(self, tasks: Container[str]) -> None:
+        """Delete uploads but those for these tasks."""
+        super().clear_incoming(tasks)
+        self._delete(_CHECKING, lambda _: True)
+        self._delete(_INCOMING, lambda name: task_of_upload(Path(name).name) not in tasks)
+
+    def release(self, digests: Iterable[str]) -> None:
+        """Delete the copies of reports that the next steps read no more."""
+        for digest in digests:
+            self.report(digest).unlink(missing_ok=True)
+
+    def _fetched(self, digest: str) -> Path:
+        """Return the path of a report, copied from the store where the folder has none."""
+        path = self.report(digest)
+
+        def fetch() -> None:
+            part = path.with_suffix(".part")
+            with suppress(FileNotFoundError), _available():
+                self._read(f"{_REPORTS}/{path.name}", part)
+                move(part, path)
+
+        if not path.exists():
+            self._until_done(fetch)
+        return path
+
+    def _put(self, name: str, body: bytes) -> None:
+        with _available():
+            try:
+                obstore.head(self._objects, name)
+            except FileNotFoundError:
+                obstore.put(self._objects, name, body)
+
+    def _read(self, name: str, path: Path) -> str:
+        """Copy an object into a file, piece by piece, and return its digest."""
+        hashed = hashlib.sha256()
+        with path.open("wb") as file:
+            for piece in obstore.get(self._objects, name).stream():
+                file.write(piece)
+                hashed.update(piece)
+        return hashed.hexdigest()
+
+    def _forget(self, *names: str) -> None:
+        with suppress(exceptions.BaseError, OSError):
+            obstore.delete(self._objects, names)
+
+    def _delete(self, folder: str, chosen: Callable[[str], bool]) -> None:
+        """Delete objects; those that cannot be deleted now are left for the next time."""
+        with suppress(exceptions.BaseError, OSError):
+            for page in obstore.list(self._objects, folder):
+                if names := [item["path"] for item in page if chosen(item["path"])]:
+                    obstore.delete(self._objects, names)
+
+
+def _upload(client: int, task: int) -> str:
+    return f"{_INCOMING}/{client}-{task}"
+
+
+@contextmanager
+def _available() -> Iterator[None]:
+    """Turn the errors of a store that may answer later into `StoreUnavailable`."""
+    try:
+        yield
+    except exceptions.BaseError as error:
+        raise StoreUnavailable(f"the object store cannot be used now: {first_line(error)}") from error

@@ -1,0 +1,370 @@
+"""Models and reports in an object store: the same bits as in files, and nothing is lost or believed that should not be."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import httpx2
+import pytest
+import torch
+
+from turnout.core.checks import ConfigurationError
+from turnout.deployment.client import session
+from turnout.deployment.client.join import Connection, Joined
+from turnout.deployment.client.session import Answer, Call, Client, Manners, Transfer, links
+from turnout.deployment.client.state import ClientState
+from turnout.deployment.client.worker import Computer, Worker
+from turnout.deployment.server import app
+from turnout.deployment.server.leases import Leases
+from turnout.deployment.server.process import Options, Server
+from turnout.deployment.server.replay import replay
+from turnout.deployment.server.store import Store
+from turnout.deployment.wire.format import digest
+
+from .test_crashes import Reaper
+from .test_failures import RUN, at_work, undisturbed  # noqa: F401 - a fixture
+from .test_hostile import put, waiting
+from .world import Host, Killed
+
+obstore = pytest.importorskip("obstore", reason="obstore is missing: pip install 'turnout[store]'")
+from obstore.exceptions import GenericError  # noqa: E402
+from obstore.store import MemoryStore  # noqa: E402
+
+from turnout.deployment.server import objects  # noqa: E402
+
+URL = "s3://bucket/prefix"
+
+
+class Remote:
+    """A store in memory behind the functions of obstore, and its HTTP side; `before` is called with every operation."""
+
+    def __init__(self):
+        self.store, self.before, self.count = MemoryStore(), lambda _: None, 0
+
+    def __getattr__(self, name):
+        def operation(*args, **options):
+            self.strike(name)
+            return getattr(obstore, name)(*args, **options)
+
+        return operation
+
+    def strike(self, name):
+        self.count += 1
+        self.before(name)
+
+    def sign(self, store, method, name, lifetime):
+        del store, lifetime
+        return f"https://memory/{method}/{name}"
+
+    def names(self, folder):
+        return sorted(item["path"].rpartition("/")[2] for page in obstore.list(self.store, folder) for item in page)
+
+    def http(self, call):
+        """What a store answers to a client."""
+        method, _, name = call.path.removeprefix("https://memory/").partition("/")
+        assert "authorization" not in call.headers
+        try:
+            self.strike(f"client {call.method}")
+        except GenericError:
+            return Answer(503)
+        if method != call.method:
+            return Answer(403)
+        if method == "PUT":
+            obstore.put(self.store, name, call.body)
+            return Answer(200)
+        try:
+            return Answer(200, bytes(obstore.get(self.store, name).bytes()))
+        except FileNotFoundError:
+            return Answer(404)
+
+
+@pytest.fixture
+def remote(monkeypatch):
+    """An object store for everything, however small."""
+    made = Remote()
+    monkeypatch.setattr(objects, "obstore", made)
+    monkeypatch.setattr(objects, "from_url", lambda _: made.store)
+    monkeypatch.setattr(objects, "DIRECT", 0)
+    monkeypatch.setattr(Host, "transfer", lambda _, call: made.http(call))
+    return made
+
+
+def test_the_same_bits_as_in_files_and_nothing_past_the_store(world, remote, undisturbed, monkeypatch):  # noqa: F811
+    bodies, sent = [], Host.send
+
+    def counted(self, method, path, body=b"", headers=None, cut=None):
+        answer = sent(self, method, path, body, headers, cut)
+        bodies.append(len(body) if method == "PUT" else 0)
+        assert not path.startswith("/v1/models/")
+        return answer
+
+    monkeypatch.setattr(Host, "send", counted)
+    deployed = world(RUN, store=URL).run()
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+    assert not any(bodies)
+    reports = [entry.digest for entry in deployed.host.store.entries() if entry.kind == "report"]
+    assert remote.names("reports") == sorted(f"{name}.safetensors" for name in set(reports))
+    assert remote.names("incoming") == remote.names("checking") == []
+    assert remote.names("models") == [f"{deployed.host.driver.digest}.safetensors"]
+    assert not list(deployed.host.store.files.reports.iterdir())  # copies last as long as they are needed
+    deployed.host.service.finish()
+    assert replay(deployed.setting, deployed.folder).same is True
+
+
+def test_clients_without_links_send_to_the_server(world, remote, undisturbed, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(session, "links", lambda _: {})
+    deployed = world(RUN, store=URL).run()
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+    assert len(remote.names("reports")) == RUN.rounds * len(deployed.homes)
+
+
+def test_small_bodies_have_no_links(world, remote, monkeypatch):
+    monkeypatch.setattr(objects, "DIRECT", 1 << 30)
+    deployed = at_work(world(RUN, store=URL))
+    assert deployed.homes[0].client._links == {}
+    assert remote.names("incoming") == []
+
+
+def test_a_store_that_fails_every_twentieth_request_loses_nothing(world, remote, undisturbed):  # noqa: F811
+    def fail(_):
+        if remote.count % 20 == 0:
+            raise GenericError("503 Slow Down")
+
+    deployed = world(RUN, store=URL)
+    remote.before = fail
+    deployed.run()
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+    assert {entry.kind for entry in deployed.host.store.entries()} <= {"enrol", "join", "leave", "start", "report"}
+    remote.before = lambda _: None
+    deployed.host.service.finish()
+    assert replay(deployed.setting, deployed.folder).same is True
+
+
+@pytest.mark.parametrize("first", (1, 4))
+def test_a_server_killed_between_any_two_writes(world, remote, undisturbed, monkeypatch, first):  # noqa: F811
+    """Disk, journal and store: whatever was the last operation, no report is lost and none counts twice."""
+    reaper = Reaper(first)
+    monkeypatch.setattr(Store, "commit", reaper.around("server", Store.commit))
+    remote.before = lambda name: None if name.startswith("client") else reaper.strike("server")
+    deployed = world(RUN, store=URL, checkpoint_every=0.0)
+    kills, homes = 0, deployed.homes
+    for turn in range(2000):
+        if all(home.over for home in homes):
+            break
+        reaper.side, reaper.left = "server", reaper.left or (first + turn % 5 if kills < 15 else None)
+        try:
+            for home in homes:
+                home.over or home.turn(deployed.host)
+        except Killed:
+            kills, reaper.left = kills + 1, None
+            deployed.restart()
+        deployed.clock.now += 1.0
+    assert kills == 15
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+
+
+def hostile(world):
+    """Clients at work on links; returns the federation, and the links of the first client."""
+    deployed = at_work(world(RUN, store=URL))
+    first = deployed.homes[0]
+    assert isinstance(first.action, Transfer)
+    return deployed, first.client._links["report"], waiting(first)
+
+
+def announce(deployed, client, task, body, **headers):
+    """Say that a report is in the store."""
+    size = str(len(body))
+    return put(deployed, client, task, b"", digest(body), **{"upload-length": size, "upload-offset": size, **headers})
+
+
+def test_what_a_hostile_client_uploads_is_refused(world, remote, undisturbed):  # noqa: F811
+    deployed, link, body = hostile(world)
+    task, read = deployed.host.driver.task_of(0).task, []
+    remote.before = read.append
+    assert announce(deployed, 0, task, body).table() == {"reason": "there is no upload of this report", "offset": 0}
+    remote.http(Call("PUT", link, body=body + b"x"))
+    answer = announce(deployed, 0, task, body)
+    assert (answer.status, answer.table()["reason"]) == (
+        409,
+        f"the upload has {len(body) + 1:,} bytes, and {len(body):,} were announced",
+    )
+    assert "get" not in read  # its size alone was looked at
+    remote.http(Call("PUT", link, body=body[:-1] + bytes([body[-1] ^ 1])))
+    assert announce(deployed, 0, task, body).table()["reason"] == "the report was damaged on its way"
+    assert (
+        announce(deployed, 0, task, body, **{"upload-length": str(1 << 40), "upload-offset": str(1 << 40)}).status
+        == 413
+    )
+    assert remote.names("checking") == remote.names("reports") == []
+    assert not list(deployed.host.store.files.incoming.iterdir())
+    deployed.run()
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+
+
+def test_nobody_reports_what_another_client_has_uploaded(world, remote):
+    deployed, link, body = hostile(world)
+    remote.http(Call("PUT", link, body=body))
+    second = deployed.host.driver.task_of(1).task
+    assert announce(deployed, 1, second, body).status == 409  # of its own upload, there is none
+    first = deployed.host.driver.task_of(0).task
+    assert announce(deployed, 1, first, body).status == 404  # no task of its own
+    assert announce(deployed, 0, first, body).status == 201
+
+
+def test_an_upload_that_changes_while_it_is_checked(world, remote, undisturbed, monkeypatch):  # noqa: F811
+    """The link still works; what is behind it is read no more."""
+    deployed, link, body = hostile(world)
+    checked = app._checked
+
+    async def changing(*args):
+        remote.http(Call("PUT", link, body=b"something else"))
+        await checked(*args)
+
+    monkeypatch.setattr(app, "_checked", changing)
+    remote.http(Call("PUT", link, body=body))
+    task = deployed.host.driver.task_of(0).task
+    assert announce(deployed, 0, task, body).status == 201
+    assert bytes(obstore.get(remote.store, f"reports/{digest(body)}.safetensors").bytes()) == body
+    remote.http(Call("PUT", link, body=b"later"))  # the lease has ended, and the link has not
+    assert announce(deployed, 0, task, b"later").status == 409
+    assert announce(deployed, 0, task, body).status == 200
+    deployed.run()
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+    deployed.restart()
+    assert remote.names("incoming") == []
+
+
+def test_a_report_that_is_refused_leaves_nothing(world, remote):
+    deployed, link, _ = hostile(world)
+    remote.http(Call("PUT", link, body=b"no safetensors"))
+    assert announce(deployed, 0, deployed.host.driver.task_of(0).task, b"no safetensors").status == 422
+    assert remote.names("incoming") == remote.names("checking") == remote.names("reports") == []
+
+
+def test_nobody_has_the_server_read_for_ever(world, remote):
+    deployed, link, body = hostile(world)
+    remote.http(Call("PUT", link, body=b"x" * len(body)))
+    task = deployed.host.driver.task_of(0).task
+    statuses = {announce(deployed, 0, task, body).status for _ in range(33)}
+    assert statuses == {409, 429}
+
+
+def test_a_client_that_was_killed_asks_for_its_link(world, remote, folder):
+    deployed = at_work(world(RUN, store=URL, folder=folder / "run", homes=folder / "homes"))
+    deployed.homes[0] = reborn = deployed.homes[0].reborn()
+    reborn.turn(deployed.host)
+    assert reborn.client.done == 1
+    assert len(remote.names("reports")) == 1
+
+
+def test_links_that_expire_or_lead_nowhere(world, remote, undisturbed, monkeypatch):  # noqa: F811
+    """A client asks for another link, and after five goes past the store."""
+    deployed, _, _ = hostile(world)
+    answers = {"client PUT": 0}
+
+    def forbidden(call):
+        answers["client PUT"] += call.method == "PUT"
+        return Answer(403)
+
+    monkeypatch.setattr(Host, "transfer", lambda _, call: forbidden(call))
+    deployed.homes[0].turn(deployed.host)
+    while not deployed.homes[0].client.done:
+        deployed.homes[0].turn(deployed.host)
+    assert answers["client PUT"] == 5
+    monkeypatch.setattr(Host, "transfer", lambda _, call: remote.http(call))
+    deployed.run()
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+
+
+def test_links_are_links():
+    assert links({}) == links({"store": []}) == {}
+    assert links(
+        {"store": {"model": 3, "report": "file:///etc/passwd", "x": "https://a/ b", "y": "https://a/b?c"}}
+    ) == {"y": "https://a/b?c"}
+
+
+def test_a_client_of_a_server_with_tls_uploads_with_tls_alone():
+    joined = Joined(Client(ClientState(), None), Connection("https://server"))  # type: ignore[arg-type]
+    beat = Call("POST", "/v1/tasks/0/heartbeat", {})
+    assert joined._transfer(httpx2.Client(), Transfer(Call("PUT", "http://store/a", body=b"x"), beat, 1.0)).status == 0
+
+
+@pytest.mark.usefixtures("remote")
+def test_a_run_stays_where_it_is(folder):
+    Store(folder / "files").close()
+    with pytest.raises(
+        ConfigurationError, match=r"store: got s3://bucket/prefix, but this run has its models and reports in"
+    ):
+        Store(folder / "files", objects=URL)
+    Store(folder / "objects", objects=URL).close()
+    again = Store(folder / "objects")
+    assert again.files.takes_uploads
+    again.close()
+    with pytest.raises(ConfigurationError, match=r"store: got s3://other, but this run has .* in s3://bucket/prefix"):
+        Store(folder / "objects", objects="s3://other")
+
+
+@pytest.mark.parametrize("url", ["s4://bucket", "memory:///", "nothing"])
+def test_stores_that_cannot_be_used(folder, url):
+    with pytest.raises(ConfigurationError, match=f"store: {url} cannot be used"):
+        Store(folder, objects=url)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """A bucket of moto's server, which speaks S3."""
+    if (moto := shutil.which("moto_server")) is None:
+        pytest.skip("moto_server is missing: pip install 'moto[server]'")
+    port = free_port()
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    process = subprocess.Popen([moto, "-p", str(port)], stdout=-3, stderr=-3, env=clean)
+    settings = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1",
+    }  # fmt: skip
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    for _ in range(200):
+        try:
+            httpx2.put(f"http://127.0.0.1:{port}/bucket").raise_for_status()
+            break
+        except httpx2.HTTPError:
+            time.sleep(0.05)
+    yield URL
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+
+
+def test_clients_over_http_with_a_bucket(bucket, folder, undisturbed, monkeypatch):  # noqa: F811
+    """Processes' own code on both sides, and presigned links of S3."""
+    monkeypatch.setattr(objects, "DIRECT", 0)
+    n = RUN.data.num_clients
+    options = Options(port=0, rate=0, min_clients=n, leases=Leases(heartbeat=60.0), store=bucket)
+    server = Server(RUN, folder / "run", {}, options)
+    computer = Computer(RUN, server.setting.objective.engine)
+    with server.listening() as url:
+        clients = [Client(ClientState(), Worker(computer, row), manners=Manners(backoff=0.01)) for row in range(n)]
+        with httpx2.Client(base_url=url) as http:  # numbered as the data are
+            for client in clients:
+                body = {"authorization": f"Bearer {client.state.token}"}
+                http.post("/v1/enrol", json={"protocol": 2}, headers=body).raise_for_status()
+        threads = [threading.Thread(target=Joined(client, Connection(url)).run) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert server.http.counts.get(206, 0) == 0
+    assert torch.equal(server.driver.params, undisturbed)
+    assert all(client.done == RUN.rounds for client in clients)
+    assert not list((folder / "run" / "reports").iterdir())
+    assert replay(server.setting, folder / "run").same is True
