@@ -7,7 +7,7 @@ import torch
 
 from turnout.deployment.client import state as states
 from turnout.deployment.client.state import ClientFolder, Pending
-from turnout.deployment.server import store as stores
+from turnout.deployment.server import files
 from turnout.deployment.server.store import Store
 from turnout.deployment.wire.format import Assignment
 
@@ -20,7 +20,7 @@ FILES = {"report.safetensors", "memory.safetensors", "task.json"}
 def operations(monkeypatch):
     """What is brought to the disk and what is moved, in order."""
     done = []
-    for module in (stores, states):
+    for module in (files, states):
         monkeypatch.setattr(module, "sync", lambda path: done.append(("sync", path)))
         monkeypatch.setattr(module, "move", lambda a, b: (done.append(("move", a, b)), os.replace(a, b)))
     return done
@@ -28,12 +28,13 @@ def operations(monkeypatch):
 
 def test_what_a_server_moves_is_on_the_disk_before_and_its_place_after(folder, operations):
     store = Store(folder)
-    path = store.write_model("a" * 64, b"model")
+    store.files.write_model("a" * 64, b"model")
+    path = store.files.model("a" * 64)
     assert operations == [("sync", path.with_suffix(".part")), ("move", path.with_suffix(".part"), path)]
     operations.clear()
-    part, report = store.incoming / "1.part", store.report("b" * 64)
+    part, report = store.files.incoming / "1.part", store.files.report("b" * 64)
     part.write_bytes(b"report")
-    store.commit([], [(part, report)])
+    store.commit([], [(part, "b" * 64)])
     assert operations == [("sync", part), ("move", part, report), ("sync", report.parent)]
 
 

@@ -144,7 +144,7 @@ def test_a_store_that_fails_every_twentieth_request_loses_nothing(world, remote,
     assert replay(deployed.setting, deployed.folder).same is True
 
 
-@pytest.mark.parametrize("first", (1, 4))
+@pytest.mark.parametrize("first", [1, 4])
 def test_a_server_killed_between_any_two_writes(world, remote, undisturbed, monkeypatch, first):  # noqa: F811
     """Disk, journal and store: whatever was the last operation, no report is lost and none counts twice."""
     reaper = Reaper(first)
