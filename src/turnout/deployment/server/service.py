@@ -21,7 +21,7 @@ from turnout.deployment.server.happening import Happening, Kind
 from turnout.deployment.server.leases import Attendance, Leases
 from turnout.deployment.server.roster import REASONS
 from turnout.deployment.server.store import Entry, Outcome, Store
-from turnout.deployment.server.verdicts import Refused, Verdict, answer_of, hashed
+from turnout.deployment.server.verdicts import Refused, Verdict, hashed
 from turnout.deployment.server.visits import LostTasks, UnwrittenVisits
 from turnout.deployment.server.writer import Writer
 from turnout.deployment.wire.administrator import CHANGES
@@ -390,3 +390,12 @@ def _done() -> Future[None]:
     done: Future[None] = Future()
     done.set_result(None)
     return done
+
+
+def answer_of(outcome: Outcome, digest: str) -> Verdict:
+    """Return the answer to a report on a task that has ended so."""
+    if outcome.outcome != "taken":
+        return Verdict(410, {"reason": outcome.outcome})
+    if outcome.digest != digest:
+        return Verdict(409, {"reason": "another report on this task was taken"})
+    return Verdict(200, {"state": "taken"})

@@ -6,7 +6,6 @@ import hashlib
 from typing import Any, NamedTuple
 
 from turnout.core.checks import TurnoutError
-from turnout.deployment.server.store import Outcome
 
 
 class Verdict(NamedTuple):
@@ -27,12 +26,3 @@ class Refused(TurnoutError):
 def hashed(secret: str) -> str:
     """Return what is kept of a token or code: it was drawn at random, so a plain hash tells nothing."""
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def answer_of(outcome: Outcome, digest: str) -> Verdict:
-    """Return the answer to a report on a task that has ended so."""
-    if outcome.outcome != "taken":
-        return Verdict(410, {"reason": outcome.outcome})
-    if outcome.digest != digest:
-        return Verdict(409, {"reason": "another report on this task was taken"})
-    return Verdict(200, {"state": "taken"})
