@@ -13,7 +13,7 @@ from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.wire.format import Assignment, decode, read_manifest
 from turnout.deployment.wire.privacy import visible
-from turnout.distributed.updates import Summed
+from turnout.distributed.sums import Summed
 from turnout.pieces.aggregation import SecureSum
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 from turnout.population import ALittleIsEnough

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from turnout.core.types import Adapter, Report
+from turnout.core.adapter import Adapter
+from turnout.core.types import Report
 from turnout.pieces.aggregation import FedStale
 from turnout.pieces.base.server_step import server_step
 from turnout.pieces.server_optimizer.amplified import Amplified

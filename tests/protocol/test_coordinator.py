@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.tiny import federation, recipe, report
 
 from turnout import ALGORITHMS, ConfigurationError, average_all, fedau, fedbuff, fednu, folb_two_set, scaffold_p
-from turnout.core.types import Adapter, Candidates
+from turnout.core.adapter import Adapter
+from turnout.core.types import Candidates
 from turnout.pieces.base import KnownInAdvance
 from turnout.protocol.choice import Choice
 from turnout.protocol.cohorts import SelectedCohorts

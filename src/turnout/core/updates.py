@@ -34,7 +34,7 @@ def _on_all_rows(operator: str) -> Callable[..., Any]:
 class Updates(ABC):
     """A matrix ``[B, P]`` with the operations that a server rule needs, wherever its rows are.
 
-    Rows are in one tensor (`Dense`), in several processes, or summed already (see `turnout.distributed.updates`). The
+    Rows are in one tensor (`Dense`), in several processes, or summed already (see `turnout.distributed`). The
     operations are the same for all of these, need no second matrix of that size, and compute in float64.
 
     Whatever else a tensor can do works as well, on all rows gathered in one tensor: ``delta.median(dim=0)``,

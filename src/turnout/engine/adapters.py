@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from turnout.core.adapter import BASE_OFFSET, Adapter
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import BASE_OFFSET, Adapter
 from turnout.engine.parameters import Layout
 
 _DOWN = re.compile(r"^(?:(?P<layer>.+)\.)?lora_A(?P<rest>\..+)?$")

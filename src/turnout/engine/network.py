@@ -16,8 +16,9 @@ from torch.func import functional_call
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from turnout.core.adapter import BASE_OFFSET
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import BASE_OFFSET, State
+from turnout.core.types import State
 from turnout.engine import batch_norm
 from turnout.engine.adapters import adapters_of, add_offsets, offsets_of, split_offset
 from turnout.engine.batch_norm import BATCH_NORMS, with_own_batch_norm

@@ -11,7 +11,7 @@ import torch
 from turnout.core.device import to_device
 from turnout.core.types import Federation, Report, ServerState
 from turnout.core.updates import Updates
-from turnout.distributed.updates import LazySum, RunningSum, Summed
+from turnout.distributed.sums import LazySum, RunningSum, Summed
 from turnout.pieces.base import Weighting, check_weights
 from turnout.pieces.base.algorithm import Algorithm
 

@@ -16,7 +16,8 @@ from turnout.core.random import fold
 from turnout.core.types import Report, State
 from turnout.core.updates import Updates
 from turnout.distributed import collectives
-from turnout.distributed.updates import Sharded, Summed
+from turnout.distributed.sums import Summed
+from turnout.distributed.updates import Sharded
 
 if TYPE_CHECKING:
     from turnout.simulation.memory import ClientMemory

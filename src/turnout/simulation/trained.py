@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from turnout.configuration import Configuration
+from turnout.core.adapter import BASE_OFFSET, Adapter
 from turnout.core.checks import CheckpointError, ConfigurationError, refuse
-from turnout.core.types import BASE_OFFSET, Adapter
 from turnout.engine.adapters import split_offset
 from turnout.engine.objective import Objective
 from turnout.engine.parameters import Layout

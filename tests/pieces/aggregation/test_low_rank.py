@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from turnout import ALGORITHMS, AdamW, ConfigurationError, Experiment, compose, load, models
-from turnout.core.types import BASE_OFFSET, Adapter, Federation
+from turnout.core.adapter import BASE_OFFSET, Adapter
+from turnout.core.types import Federation
 from turnout.engine.adapters import adapters_of
 from turnout.engine.objective import Objective
 from turnout.engine.parameters import Layout

@@ -13,7 +13,7 @@ from tests.tiny import federation, report
 
 import turnout as to
 from turnout import ConfigurationError
-from turnout.distributed.updates import Summed
+from turnout.distributed.sums import Summed
 from turnout.pieces.aggregation import PrivateSum, SecureSum
 from turnout.pieces.aggregation.private_secure import grid_norm
 from turnout.pieces.base.server_step import server_step

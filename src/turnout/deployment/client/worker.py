@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from turnout.configuration import Configuration
+from turnout.core.adapter import BASE_OFFSET
 from turnout.core.checks import ConfigurationError
-from turnout.core.types import BASE_OFFSET, Federation, Report, State, Task
+from turnout.core.types import Federation, Report, State, Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import apply_transforms, bake
 from turnout.deployment.client.judge import answer

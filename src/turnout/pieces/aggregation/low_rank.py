@@ -8,10 +8,11 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
+from turnout.core.adapter import BASE_OFFSET, Adapter
 from turnout.core.checks import ConfigurationError
 from turnout.core.device import to_device
 from turnout.core.random import stream
-from turnout.core.types import BASE_OFFSET, Adapter, Federation, Report, State
+from turnout.core.types import Federation, Report, State
 from turnout.pieces.base import Aggregation, Slots, Weights, WithState
 
 

@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report
-from turnout.distributed.updates import OnlySums
+from turnout.distributed.sums import OnlySums
 from turnout.pieces.base import Slots, Weights
 from turnout.pieces.guard.noise_share import NoiseShare
 from turnout.pieces.weighting import DivideByClients, DivideByParticipants

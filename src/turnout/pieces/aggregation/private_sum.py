@@ -9,7 +9,7 @@ import torch
 
 from turnout.core.types import Federation, Report, State
 from turnout.core.updates import Updates
-from turnout.distributed.updates import OnlySums
+from turnout.distributed.sums import OnlySums
 from turnout.pieces.aggregation.maskable import MaskableSum
 from turnout.pieces.aggregation.private_fit import (
     check_coins,

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnout.core.adapter import BASE_OFFSET
 from turnout.core.checks import ConfigurationError
 from turnout.core.display import html_table, short
 from turnout.core.registry import Family
-from turnout.core.types import BASE_OFFSET, Federation, ServerState, State
+from turnout.core.types import Federation, ServerState, State
 from turnout.pieces.base import controls
 from turnout.pieces.base.aggregation import Aggregation
 from turnout.pieces.base.guard import Guard

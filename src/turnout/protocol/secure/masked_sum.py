@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from turnout.core.types import Federation, Report, ServerState, State
-from turnout.distributed.updates import Summed
+from turnout.distributed.sums import Summed
 from turnout.pieces.base import Weighting
 from turnout.pieces.base.phases import Form, Messages, Shapes
 from turnout.protocol.secure import shamir

@@ -1,0 +1,38 @@
+"""Where the factors of a low-rank update are in the vector of a model, and the name of what is added below them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+BASE_OFFSET = "base_offset"
+"""The name in ``task.shared`` of what is added to the frozen weights below adapters."""
+
+
+class Adapter(NamedTuple):
+    """Locate the factors of a low-rank update ``W + s B A`` in the vector ``[P]``, see `turnout.engine.adapters`.
+
+    Attributes:
+        layer: the name of the adapted layer.
+        down: where A ``[r, n]`` begins.
+        up: where B ``[m, r]`` begins.
+        rank: r.
+        inputs: n.
+        outputs: m.
+        scaling: s.
+    """
+
+    layer: str
+    down: int
+    up: int
+    rank: int
+    inputs: int
+    outputs: int
+    scaling: float
+
+    def factors(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return views of B ``[n, m, r]`` and A ``[n, r, k]`` in vectors ``[n, P]``."""
+        m, r, k = self.outputs, self.rank, self.inputs
+        up, down = rows[:, self.up : self.up + m * r], rows[:, self.down : self.down + r * k]
+        return up.unflatten(1, (m, r)), down.unflatten(1, (r, k))
