@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from turnout.core.checks import count, positive
 from turnout.core.types import Federation, State
-from turnout.core.updates import Updates
-from turnout.pieces.aggregation.robust import Robust
+from turnout.pieces.aggregation.robust import Robust, Vectors
 from turnout.pieces.base import WithState
 
 
@@ -51,18 +49,11 @@ class CentredClipping(Robust, name="centred_clipping"):
         """Return the centre 0."""
         return {"centre": torch.zeros(federation.num_params, dtype=torch.float64, device=federation.device)}
 
-    def estimate(
-        self,
-        rows: Updates,
-        scale: torch.Tensor,
-        mixed: torch.Tensor | None,
-        byzantine: int,
-        products: Callable[[], torch.Tensor],
-        state: State,
-    ) -> WithState:
+    def estimate(self, vectors: Vectors, state: State) -> WithState:
         """Return the moved direction: a combination of the vectors and the centre, found by inner products alone."""
         centre = state["centre"]
-        of_rows, along = products(), scale * rows.inner(centre)
+        rows, scale, mixed = vectors.rows, vectors.scale, vectors.mixed
+        of_rows, along = vectors.products(), scale * rows.inner(centre)
         if mixed is not None:
             of_rows, along = mixed @ of_rows @ mixed.T, mixed @ along
         n = len(along)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -28,6 +27,35 @@ _LONGEST = 1e100
 _FAR = 1e8
 """How many times longer than their median a vector may be. A longer one is shortened, because the rounding error of two that
 cancel each other would be larger than honest vectors."""
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """The vectors ``v_b = scale_b Delta_b`` that a robust rule estimates the mean of.
+
+    Their norms and inner products are sums over columns, which other processes or chunks may hold; the updates themselves
+    are never put side by side.
+
+    Attributes:
+        rows: the updates ``[B, P]``.
+        scale: what each is multiplied by, float64 ``[B]``.
+        byzantine: how many may be Byzantine (f).
+        mixed: the matrix that mixes them into n others, float64 ``[n, B]``; None where nothing is mixed.
+    """
+
+    rows: Updates
+    scale: torch.Tensor
+    byzantine: int
+    mixed: torch.Tensor | None = None
+
+    def products(self) -> torch.Tensor:
+        """Return all inner products before mixing, float64 ``[B, B]``."""
+        return self.scale[:, None] * self.rows.gram() * self.scale
+
+    @property
+    def byzantine_mixed(self) -> int:
+        """How many of the mixed vectors may be Byzantine: f, as long as they are a minority."""
+        return self.byzantine if self.mixed is None else min(self.byzantine, (len(self.mixed) - 1) // 2)
 
 
 @dataclass(frozen=True)
@@ -81,38 +109,17 @@ class Robust(Aggregation):
         count, rows = len(report), report.updates
         if rows.dtype == torch.float64:  # the only type whose squares overflow
             rows = rows.shortened(_LONGEST)
-        # Norms and inner products are sums over columns, which other processes or chunks may hold; the updates themselves are
-        # never put side by side. What is estimated is v_b = scale_b Delta_b.
-        scale = _comparable(count * weights, rows.norms())
         byzantine = int(self.fraction * count + 1e-9)  # 0.29 * 100 is 28.999...
-
-        def products() -> torch.Tensor:
-            return scale[:, None] * rows.gram() * scale
-
-        mixed = None if self.mixing is None else self.mixing.matrix(report, byzantine, products, federation)
-        direction, state = self.estimate(rows, scale, mixed, byzantine, products, state)
+        vectors = Vectors(rows, _comparable(count * weights, rows.norms()), byzantine)
+        if self.mixing is not None:
+            mixed = self.mixing.matrix(report, byzantine, vectors.products, federation)
+            vectors = replace(vectors, mixed=mixed)
+        direction, state = self.estimate(vectors, state)
         return direction.to(federation.dtype), state
 
     @abstractmethod
-    def estimate(
-        self,
-        rows: Updates,
-        scale: torch.Tensor,
-        mixed: torch.Tensor | None,
-        byzantine: int,
-        products: Callable[[], torch.Tensor],
-        state: State,
-    ) -> WithState:
-        """Return the estimate ``[P]``, float64, and the new state.
-
-        Args:
-            rows: the updates ``[B, P]``.
-            scale: what each is multiplied by, float64 ``[B]``.
-            mixed: the mixing, float64 ``[n, B]``, or None.
-            byzantine: how many may be Byzantine (f).
-            products: all inner products of the scaled updates, float64 ``[B, B]``.
-            state: as of an aggregation.
-        """
+    def estimate(self, vectors: Vectors, state: State) -> WithState:
+        """Return the estimate ``[P]``, float64, and the new state."""
 
 
 class Combination(Robust):
@@ -122,22 +129,14 @@ class Combination(Robust):
     def coefficients(self, products: torch.Tensor, byzantine: int) -> torch.Tensor:
         """Return the coefficients ``[n]`` of n vectors, from their inner products, float64 ``[n, n]``."""
 
-    def estimate(
-        self,
-        rows: Updates,
-        scale: torch.Tensor,
-        mixed: torch.Tensor | None,
-        byzantine: int,
-        products: Callable[[], torch.Tensor],
-        state: State,
-    ) -> WithState:
+    def estimate(self, vectors: Vectors, state: State) -> WithState:
         """Return the combination: one Gram matrix and one weighted sum."""
-        inner = products()
+        inner, mixed = vectors.products(), vectors.mixed
         if mixed is None:
-            chosen = self.coefficients(inner, byzantine)
+            chosen = self.coefficients(inner, vectors.byzantine)
         else:
-            chosen = self.coefficients(mixed @ inner @ mixed.T, min(byzantine, (len(mixed) - 1) // 2)) @ mixed
-        return rows.weighted_sum(chosen * scale), state
+            chosen = self.coefficients(mixed @ inner @ mixed.T, vectors.byzantine_mixed) @ mixed
+        return vectors.rows.weighted_sum(chosen * vectors.scale), state
 
 
 class Coordinatewise(Robust):
@@ -147,23 +146,15 @@ class Coordinatewise(Robust):
     def combine(self, columns: torch.Tensor, byzantine: int) -> torch.Tensor:
         """Return one number for each column ``[c]``, of n vectors' sorted coordinates, float64 ``[c, n]``."""
 
-    def estimate(
-        self,
-        rows: Updates,
-        scale: torch.Tensor,
-        mixed: torch.Tensor | None,
-        byzantine: int,
-        products: Callable[[], torch.Tensor],
-        state: State,
-    ) -> WithState:
+    def estimate(self, vectors: Vectors, state: State) -> WithState:
         """Return what each column gives."""
-        f = byzantine if mixed is None else min(byzantine, (len(mixed) - 1) // 2)
 
         def estimated(columns: torch.Tensor) -> torch.Tensor:
-            vectors = columns.T.double() * scale
-            return self.combine((vectors if mixed is None else vectors @ mixed.T).sort(dim=1).values, f)
+            values, mixed = columns.T.double() * vectors.scale, vectors.mixed
+            values = values if mixed is None else values @ mixed.T
+            return self.combine(values.sort(dim=1).values, vectors.byzantine_mixed)
 
-        return rows.columnwise(estimated), state
+        return vectors.rows.columnwise(estimated), state
 
 
 def _comparable(scale: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:

@@ -19,13 +19,15 @@ class Server(Stateful):
     slot: ClassVar[str] = "server"
     family = Family("server optimizer", "server_optimizers", ("turnout.pieces.server_optimizer",))
 
-    of_reports: ClassVar[bool] = False
-    """Whether it reads updates one by one, by `scaled`, so that they cannot be summed as they come in."""
-
     @property
     def participation(self) -> Whose:
         """Whose participation changes the step, beside the direction: everybody's where reports shorten it."""
         return "none" if type(self).shortened is Server.shortened else "others"
+
+    @property
+    def of_reports(self) -> bool:
+        """Whether it reads updates one by one, by `scaled`, so that they cannot be summed as they come in."""
+        return type(self).scaled is not Server.scaled
 
     @property
     def adds_direction(self) -> bool:
@@ -33,7 +35,7 @@ class Server(Stateful):
         return False
 
     def scaled(self, direction: torch.Tensor, weights: Weights, report: Report) -> torch.Tensor:
-        """Return the direction ``[P]`` at the length that the reports suggest; asked only if `of_reports`."""
+        """Return the direction ``[P]`` at the length that the reports suggest; by default as it is."""
         return direction
 
     def acts_alone(self, version: int) -> bool:

@@ -45,8 +45,6 @@ class FedExP(Server, name="fedexp"):
     Reference: Jhunjhunwala, Wang and Joshi, "FedExP: speeding up federated averaging via extrapolation", ICLR 2023.
     """
 
-    of_reports = True
-
     epsilon: float = 1e-3
 
     def __post_init__(self) -> None:
