@@ -35,7 +35,6 @@ class Loop(Protocol):
 
     Attributes:
         examples: how many examples it trained on, the last time.
-        updates: other parameters that moved, such as running statistics, the last time.
     """
 
     examples: int
