@@ -25,8 +25,11 @@ from turnout.pieces.base.algorithm import Algorithm
 from turnout.population import Everyone, Population
 from turnout.population.requirement import WarmUp
 from turnout.population.speed.distributions import UNEQUAL
+from turnout.protocol.answer_sum import AnswerSum
 from turnout.protocol.fits import check_pace
 from turnout.protocol.pace import Buffered, BufferedGroups, Pace, Rounds
+
+_ACCURACY_BINS = 20  # of clients, where a server learns sums of their answers alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +108,8 @@ class Configuration:
             self.appeal is not None,
             alone and self.data.has_labels,
             algorithm.personal is not None,
-            metric_of(self.data.train.y),
+            metric := metric_of(self.data.train.y),
+            _ACCURACY_BINS if metric == "accuracy" and AnswerSum.of(algorithm) is not None else 0,
         )
 
     def _check_label_groups(self) -> None:
@@ -141,7 +145,7 @@ class Configuration:
                 f"come when they like: leave {name} out, or write availability='everyone', no dropout and synchronous rounds"
             )
         if plan.budget is not None and not plan.is_searched:
-            plan.check(self.rounds)
+            plan.check(self.rounds, plan.most_answers)
 
     def check_budget(self) -> None:
         """Refuse a new run that would exceed its privacy budget, or whose epsilon cannot be computed for want of a package.
@@ -150,7 +154,7 @@ class Configuration:
         that was searched when it began.
         """
         if (plan := self.algorithm.privacy) is not None:
-            plan.check(self.rounds)
+            plan.check(self.rounds, plan.most_answers)
 
     def _check_kinds(self) -> None:
         """Refuse values of the wrong type."""

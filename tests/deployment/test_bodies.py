@@ -13,6 +13,7 @@ import turnout as to
 from turnout.deployment.wire.format import decode, read_manifest
 from turnout.evaluation.queries import Question
 from turnout.pieces.aggregation import PrivateSum, SecureSum
+from turnout.privacy import Answers
 
 from ..laws.recipes import DATA, LOCAL
 from .test_evaluate import experiment
@@ -62,10 +63,10 @@ def tensors(body):
     return decode(body, read_manifest(body))
 
 
-def check(bodies, data, *rows):
+def check(bodies, data, *rows, without=()):
     """Hold what the server received against rows of the guide."""
     found = {
-        phase: {name for body in sent for name in read_manifest(body)}
+        phase: {name for body in sent for name in read_manifest(body)} - set(without)
         for phase, sent in bodies.items()
         if phase[0] != "/"
     }
@@ -108,13 +109,33 @@ def test_a_private_sum_is_no_protection_from_its_server(world, bodies, folder):
     assert all(float(tensors(body)["delta"].abs().max()) > 0 for body in plain)
 
 
-@pytest.mark.parametrize("row", ["none of these", "`SecureSum`"])
+ASKED = {
+    "none of these": "without masks",
+    "`PrivateSum`": "without masks",
+    "`SecureSum`": "under masks",
+    "`PrivateSum(secure=...)`": "under masks",
+    "`PrivateSum(secure=..., noise_shares=n, dropouts=t)`": "under masks",
+}
+
+
+@pytest.mark.parametrize("row", ASKED)
 def test_a_server_that_evaluates_and_queries(row, world, bodies):
-    """Gets sums over the examples of a client, without masks also where updates have them."""
-    asked = experiment(to.fedau(LOCAL, also=PIECES[row]))
+    """Gets sums over the examples of a client, and under masks keys, shares and numbers that look like chance."""
+    pieces = tuple(replace(p, answers=Answers(most=9)) if isinstance(p, PrivateSum) else p for p in PIECES[row])
+    asked = experiment(to.fedau(LOCAL, also=pieces))
     deployed = world(asked)
     for kind in ("label_histogram", "variance"):
-        deployed.host.service.survey("query", question=Question(kind))
+        bound = 4.0 if kind == "variance" else None
+        deployed.host.service.survey("query", question=Question(kind, bound=bound))
     deployed.run()
-    check(bodies, asked.data, row, "`evaluate`", "`query`")
-    assert {tuple(tensors(body)["loss"].shape) for body in bodies["evaluate"]} == {(1,)}
+    bins = {"client_bins"} if row == "`PrivateSum`" else set()  # of accuracies, where figures are of sums alone
+    assert {name for body in bodies["evaluate"] for name in read_manifest(body)} >= bins
+    check(bodies, asked.data, row, f"`evaluate` {ASKED[row]}", f"`query` {ASKED[row]}", without=bins)
+    if ASKED[row] == "under masks":
+        answers = [tensors(body)["masked"] for body in bodies["mask"] if read_manifest(body)["masked"].dtype == "I64"]
+        words = torch.cat([answer[0].double() for answer in answers]) / 2.0**64 % 1
+        assert len(words) > 8 * (3 + 20)
+        assert abs(float(words.mean()) - 0.5) < 0.05  # uniform; of sums without masks all are near 0 or 1
+        assert float(((words < 0.1) | (words > 0.9)).double().mean()) < 0.3
+    else:
+        assert {tuple(tensors(body)["loss"].shape) for body in bodies["evaluate"]} == {(1,)}

@@ -292,6 +292,7 @@ class Federation:
             machines; None, in a simulation, has it made of the seed.
         lost_releases: noised releases that were made by a server whose run this one was restored from, as far as it does not
             know them: (how many came before the first, how many with the last) for each such server.
+        noised_answers: evaluations and queries that spend the privacy budget beside the rounds, so far.
     """
 
     num_clients: int
@@ -303,6 +304,7 @@ class Federation:
     adapters: tuple[Adapter, ...] = ()
     secret: int | None = field(default=None, repr=False)
     lost_releases: tuple[tuple[int, int], ...] = ()
+    noised_answers: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,11 +9,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from turnout.core.checks import ConfigurationError, count, is_finite, known_name, refuse
+from turnout.core.checks import ConfigurationError, count, is_finite, known_name, positive, refuse
 
 Kind = Literal["count", "mean", "variance", "histogram", "quantiles", "label_histogram"]
 KINDS: tuple[Kind, ...] = ("count", "mean", "variance", "histogram", "quantiles", "label_histogram")
-_BINNED, _OF_VALUES = ("histogram", "quantiles"), ("mean", "variance", "histogram", "quantiles")
+_BINNED, _MOMENTS = ("histogram", "quantiles"), ("mean", "variance")
+_OF_VALUES = (*_MOMENTS, *_BINNED)
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 """The quantiles that are given."""
 
@@ -33,6 +34,8 @@ class Question:
         column: of these alone; None is each.
         edges: of the bins, ascending. Values below the first and from the last one on are counted by themselves.
         center: a number near the mean, by which less of a variance is lost in rounding.
+        bound: of a mean or variance, the distance from `center` to which clients clip each value; None clips nothing. Sums
+            with noise need it.
 
     Raises:
         ConfigurationError: for an unknown kind, and bins that are missing, do not ascend or are not used.
@@ -43,6 +46,7 @@ class Question:
     column: int | None = None
     edges: tuple[float, ...] = ()
     center: float = 0.0
+    bound: float | None = None
 
     def __post_init__(self) -> None:
         known_name("query", self.kind, KINDS)
@@ -53,6 +57,10 @@ class Question:
             count("column", self.column, least=0)
         if not is_finite(self.center):
             raise refuse("center", given=self.center, needed="a finite number")
+        if self.bound is not None:
+            positive("bound", self.bound)
+            if self.kind not in _MOMENTS:
+                raise ConfigurationError(f"bound: {self.kind} sums no values: leave it out")
         if self.kind not in _BINNED:
             if self.edges:
                 raise ConfigurationError(f"edges: {self.kind} has no bins: leave them out")
@@ -67,7 +75,10 @@ class Question:
 
     def table(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return {**asdict(self), "edges": list(self.edges)}
+        values = {**asdict(self), "edges": list(self.edges)}
+        if self.bound is None:
+            del values["bound"]
+        return values
 
     def shapes(self, widths: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """Return the shape of each sum.
@@ -89,7 +100,7 @@ class Question:
                 raise refuse("column", given=self.column, needed=f"a column of {self.of}, 0 to {width - 1}")
             width = 1
         sums: dict[str, tuple[int, ...]] = {"num_examples": ()}
-        if self.kind in ("mean", "variance"):
+        if self.kind in _MOMENTS:
             sums |= {"sums": (width,)} | ({"squares": (width,)} if self.kind == "variance" else {})
         if self.kind in _BINNED:
             sums["counts"] = (width, len(self.edges) + 1)
@@ -124,6 +135,8 @@ class Question:
             flat = places + bins * np.arange(rows.shape[1])
             return {"counts": np.bincount(flat.ravel(), minlength=bins * rows.shape[1]).reshape(-1, bins)}
         off = rows - self.center
+        if self.bound is not None:
+            off = off.clip(-self.bound, self.bound)
         squares = {"squares": np.square(off).sum(axis=0)} if self.kind == "variance" else {}
         return {"sums": off.sum(axis=0), **squares}
 
@@ -133,15 +146,15 @@ class Question:
         Variances divide by the number of examples. Quantiles are interpolated within their bin; those that lie beyond the
         bins are the outermost edge.
         """
-        number = float(total["num_examples"])
-        found: dict[str, Any] = {"num_examples": int(number)}
-        if self.kind in ("mean", "variance"):
+        number = max(float(total["num_examples"]), 1.0)  # noise may have made it smaller
+        found: dict[str, Any] = {"num_examples": round(float(total["num_examples"]))}
+        if self.kind in _MOMENTS:
             off = total["sums"] / number
             found["mean"] = (self.center + off).tolist()
             if self.kind == "variance":
                 found["variance"] = np.maximum(total["squares"] / number - np.square(off), 0.0).tolist()
         if "counts" in total:
-            found["counts"] = total["counts"].astype(np.int64).tolist()
+            found["counts"] = np.rint(total["counts"]).astype(np.int64).tolist()
         if self.kind == "label_histogram":
             found["counts"] = found["counts"][0]
         if self.kind == "quantiles":
@@ -152,7 +165,8 @@ class Question:
 
 def _quantiles(counts: np.ndarray, edges: np.ndarray) -> list[float]:
     """Return quantiles of one column from the counts below, between and beyond edges."""
-    reached = np.cumsum(counts)[:-1] / counts.sum()  # the share of values below each edge
+    counts = np.maximum(counts, 0.0)  # noise may have made some of them negative
+    reached = np.cumsum(counts)[:-1] / max(counts.sum(), 1.0)  # the share of values below each edge
     found = []
     for level in LEVELS:
         at = int(np.searchsorted(reached, level))

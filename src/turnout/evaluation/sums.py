@@ -28,6 +28,8 @@ class SumsForm:
         alone: whether they have models of their own, which they prefer to one that does not.
         personal: whether clients are served by models of their own, beside which they judge the shared one.
         metric: ``"accuracy"``, or ``"rmse"`` of numbers to predict.
+        bins: of a histogram of the clients' accuracies, from which figures over clients are derived where the server learns
+            sums alone; 0 is none.
     """
 
     groups: Groups = ()
@@ -36,6 +38,7 @@ class SumsForm:
     alone: bool = False
     personal: bool = False
     metric: str = "accuracy"
+    bins: int = 0
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -51,7 +54,7 @@ class SumsForm:
         found: dict[str, tuple[int, ...]] = dict.fromkeys([*names, *(f"metric.{name}" for name in self.metrics)], ())
         if self.groups:
             found |= dict.fromkeys(("group_examples", "group_score"), (len(self.groups),))
-        return found
+        return found | ({"client_bins": (self.bins,)} if self.bins else {})
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -59,8 +62,8 @@ class SumsForm:
         return {"groups": [list(group) for group in self.groups], "metric": self.metric, "personal": self.personal}
 
 
-def scored(scores: Scores, labels: np.ndarray, groups: Groups) -> dict[str, Any]:
-    """Sum the scores of one client's examples."""
+def scored(scores: Scores, labels: np.ndarray, groups: Groups, bins: int = 0) -> dict[str, Any]:
+    """Sum the scores of one client's examples; with bins, count the client in that of its accuracy."""
     sums: dict[str, Any] = {
         "num_examples": len(scores.loss),
         "loss": float(scores.loss.sum()),
@@ -70,6 +73,9 @@ def scored(scores: Scores, labels: np.ndarray, groups: Groups) -> dict[str, Any]
         inside = [np.isin(labels, group) for group in groups]
         sums["group_examples"] = [int(rows.sum()) for rows in inside]
         sums["group_score"] = [float(scores.score[rows].sum()) for rows in inside]
+    if bins:
+        at = min(int(float(scores.score.mean()) * bins), bins - 1)
+        sums["client_bins"] = [float(i == at) for i in range(bins)]
     return sums
 
 
@@ -109,6 +115,11 @@ class ClientSums:
     sums: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]
 
+    @property
+    def num_examples(self) -> int:
+        """Examples of all clients."""
+        return int(self.sums["num_examples"].sum()) if len(self.clients) else 0
+
     def by_client(self) -> dict[str, np.ndarray]:
         """Return mean loss, the metric, and whatever else is a mean over examples, of each client, float64 ``[n]``."""
         sums, number = self.sums, self.sums["num_examples"]
@@ -136,19 +147,7 @@ class ClientSums:
         """Return figures over some of the clients."""
         sums = {name: values[rows] for name, values in self.sums.items()}
         total = {name: values.sum(axis=0) for name, values in sums.items()}
-        number, metric = total["num_examples"], self.facts["metric"]
-        row = columns(figures(metric, total["loss"] / number, total["score"] / number), "test")
-        for name in total:
-            if name.startswith("metric."):
-                row[f"test_{name.removeprefix('metric.')}"] = float(total[name] / number)
-        if self.facts["personal"]:
-            mean = figures(metric, total["shared_loss"] / number, total["shared_score"] / number)
-            row |= columns(mean, "shared_test")
-        for i, group in enumerate(self.facts["groups"]):
-            if total["group_examples"][i]:
-                name = f"test_accuracy_of_{'_'.join(map(str, group))}"
-                row[name] = float(total["group_score"][i] / total["group_examples"][i])
-        return row | self._appeal(sums)
+        return _of_totals(total, self.facts) | self._appeal(sums)
 
     def _appeal(self, sums: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return the columns of `turnout.evaluation.appeal.AppealMetrics` over some of the clients."""
@@ -160,3 +159,79 @@ class ClientSums:
         if "preferred" in sums:
             row["preferred_accuracy"] = float(sums["preferred"].mean())
         return row
+
+
+def _of_totals(total: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> dict[str, float]:
+    """Return figures that follow from sums over the examples of all clients."""
+    number, metric = total["num_examples"], facts["metric"]
+    row = columns(figures(metric, total["loss"] / number, total["score"] / number), "test")
+    for name in total:
+        if name.startswith("metric."):
+            row[f"test_{name.removeprefix('metric.')}"] = float(total[name] / number)
+    if facts["personal"]:
+        mean = figures(metric, total["shared_loss"] / number, total["shared_score"] / number)
+        row |= columns(mean, "shared_test")
+    for i, group in enumerate(facts["groups"]):
+        if total["group_examples"][i]:
+            name = f"test_accuracy_of_{'_'.join(map(str, group))}"
+            row[name] = float(total["group_score"][i] / total["group_examples"][i])
+    return row
+
+
+@dataclass(frozen=True, eq=False)
+class TotalSums:
+    """Sums over the test examples of all clients who answered, of which the server knows no single client's.
+
+    Attributes:
+        clients: who answered, ascending, int64 ``[n]``.
+        seen: who had been in a server step before the model was made, bool ``[n]``.
+        total: the sums of `SumsForm`, float64, maybe with noise.
+        facts: `SumsForm.facts`.
+        least: examples that are divided by at least, where noise may have made their number smaller.
+    """
+
+    clients: np.ndarray
+    seen: np.ndarray
+    total: Mapping[str, np.ndarray]
+    facts: Mapping[str, Any]
+    least: float = 1.0
+
+    def by_client(self) -> dict[str, np.ndarray]:
+        """Return nothing: figures of single clients are no sums."""
+        return {}
+
+    @property
+    def num_examples(self) -> int:
+        """Examples of all clients, maybe with noise."""
+        return max(0, round(float(self.total["num_examples"]))) if len(self.clients) else 0
+
+    def figures(self) -> dict[str, float]:
+        """Return the figures of `ClientSums` that follow from sums.
+
+        Those over clients are derived from a histogram of their accuracies, in which each counts as the middle of its bin:
+        they are off by half a bin at most, and by what noise there is. Figures over clients that were never in a step are
+        missing.
+        """
+        if not len(self.clients):
+            return {}
+        total = {**self.total, "num_examples": np.maximum(self.total["num_examples"], self.least)}
+        if "group_examples" in total:
+            total["group_examples"] = np.maximum(total["group_examples"], self.least)
+        row = _of_totals(total, self.facts)
+        for name in ("appeal_train", "appeal_test"):
+            if name in total:
+                row[name] = float(total[name] / len(self.clients))
+        if "preferred" in total:
+            row["preferred_accuracy"] = float(total["preferred"] / len(self.clients))
+        return row | self._over_clients()
+
+    def _over_clients(self) -> dict[str, float]:
+        """Return how evenly clients are served, from the histogram of their accuracies."""
+        if "client_bins" not in self.total:
+            return {}
+        counts = np.maximum(np.rint(self.total["client_bins"]), 0.0).astype(np.int64)
+        if not counts.sum():
+            return {}
+        middles = (np.arange(len(counts)) + 0.5) / len(counts)
+        even = fairness(np.repeat(middles, counts))
+        return {f"client_test_{name}": float(even[name]) for name in ("mean", "spread", "worst", "jain")}

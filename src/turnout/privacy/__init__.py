@@ -1,12 +1,14 @@
 """What differential privacy costs: noise that is correlated over rounds, and the epsilon that a run has spent."""
 
 from turnout.privacy.accounting import Release, epsilon, noise_multiplier_for, rounds_within
+from turnout.privacy.answers import Answers
 from turnout.privacy.buffered_toeplitz import BufferedToeplitz
 from turnout.privacy.correlation import BandedSquareRoot, Correlation, Independent
 from turnout.privacy.plan import Plan, plan_of
 from turnout.privacy.sensitivity import prefix_sum_error, sensitivity
 
 __all__ = [
+    "Answers",
     "BandedSquareRoot",
     "BufferedToeplitz",
     "Correlation",

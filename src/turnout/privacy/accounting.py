@@ -83,7 +83,7 @@ class Release:
     is_discrete: bool = False
 
 
-def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant = "pld") -> float:
+def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant = "pld", beside: float = 0.0) -> float:
     """Return the epsilon of so many rounds for a delta; infinite without noise, 0 without rounds.
 
     Args:
@@ -92,21 +92,33 @@ def epsilon(release: Release, rounds: int, delta: float, accountant: Accountant 
         delta: the probability with which epsilon may fail.
         accountant: of rounds sampled by coins, privacy loss distributions (tighter) or Renyi's divergence, which samples of
             fixed size always have. Without sampling both give way to the exact figure of one Gaussian mechanism.
+        beside: the sum of ``1 / z^2`` over further releases with independent noise of their own multipliers z, in each of
+            which a client takes part once, unsampled: noised answers to evaluations and queries.
 
     Example:
         >>> round(epsilon(Release(noise_multiplier=10.0), rounds=100, delta=1e-5), 3)
         4.377
+        >>> round(epsilon(Release(noise_multiplier=10.0), rounds=96, delta=1e-5, beside=4 / 10.0**2), 3)
+        4.377
     """
-    if not rounds:
+    if not rounds and not beside:
         return 0.0
-    if release.noise_multiplier <= 0:
+    if rounds and release.noise_multiplier <= 0:
         return math.inf
     if release.sampling_rate is not None:
-        return _of_samples(release, release.noise_multiplier, rounds, delta, accountant)
-    return _of_one(release, release.noise_multiplier / _length(release, rounds), delta)
+        return _of_samples(release, release.noise_multiplier, rounds, delta, accountant, beside)
+    multiplier = release.noise_multiplier / _length(release, rounds) if rounds else math.inf
+    return _of_one(release, _joined(multiplier, beside), delta)
 
 
-def at_most(release: Release, rounds: int, delta: float, total: int | None = None, lost: Windows = ()) -> float:
+def at_most(
+    release: Release,
+    rounds: int,
+    delta: float,
+    total: int | None = None,
+    lost: Windows = (),
+    beside: float = 0.0,
+) -> float:
     """Return an epsilon that so many rounds do not exceed, for the table of rounds: that of a few more rounds.
 
     Sampled rounds are composed anew for each figure, which takes a twentieth of a second, so not every round has its own.
@@ -117,53 +129,62 @@ def at_most(release: Release, rounds: int, delta: float, total: int | None = Non
         delta: the probability with which epsilon may fail.
         total: rounds of the whole run, whose epsilon no earlier round exceeds; None where that is not known.
         lost: further releases, of which the present run does not know what they said.
+        beside: see `epsilon`.
     """
     if release.sampling_rate is not None:
         more = sum(last - first for first, last in lost)  # independent releases, whichever run they belong to
         if rounds + more <= _EXACT:
-            return epsilon(release, rounds + more, delta)
+            return epsilon(release, rounds + more, delta, beside=beside)
         step = 2 ** ((rounds + more).bit_length() - 6)
-        above = epsilon(release, -(-(rounds + more) // step) * step, delta)
-        return above if total is None or rounds > total else min(above, epsilon(release, total + more, delta))
+        above = epsilon(release, -(-(rounds + more) // step) * step, delta, beside=beside)
+        if total is None or rounds > total:
+            return above
+        return min(above, epsilon(release, total + more, delta, beside=beside))
     if not lost:
-        return epsilon(release, rounds, delta)
+        return epsilon(release, rounds, delta, beside=beside)
     if release.noise_multiplier <= 0:
         return math.inf
     moved = _length(release, rounds) ** 2 + sum(_moved_by_lost(release, *window) for window in lost)
-    return _of_one(release, release.noise_multiplier / math.sqrt(moved), delta) if moved else 0.0
+    if not moved and not beside:
+        return 0.0
+    multiplier = release.noise_multiplier / math.sqrt(moved) if moved else math.inf
+    return _of_one(release, _joined(multiplier, beside), delta)
 
 
-def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Release) -> float:
-    """Return the least noise multiplier whose `rounds` rounds stay within an epsilon.
+def noise_multiplier_for(budget: float, delta: float, rounds: int, release: Release, beside: float = 0.0) -> float:
+    """Return the least noise multiplier whose `rounds` rounds stay within an epsilon; infinite where there is none.
 
     Args:
         budget: the epsilon.
         delta: see `epsilon`.
         rounds: of the run.
         release: how sums are released; its own noise multiplier is not read.
+        beside: see `epsilon`.
 
     Example:
         >>> round(noise_multiplier_for(8.0, 1e-6, 500, Release(0.0)), 2)
         14.6
     """
-    if release.sampling_rate is None and not release.is_discrete:
+    if beside and epsilon(replace(release, noise_multiplier=_MOST), 0, delta, beside=beside) >= budget:
+        return math.inf
+    if release.sampling_rate is None and not release.is_discrete and not beside:
         return float(library("dp_accounting").get_sigma_gaussian(budget, delta)) * _length(release, rounds)
     low, high = 1e-2, 2.0
-    while epsilon(replace(release, noise_multiplier=high), rounds, delta) > budget:
+    while epsilon(replace(release, noise_multiplier=high), rounds, delta, beside=beside) > budget:
         low, high = high, 2 * high
     while high - low > 1e-3 * high:
         middle = (low + high) / 2
-        spent = epsilon(replace(release, noise_multiplier=middle), rounds, delta)
+        spent = epsilon(replace(release, noise_multiplier=middle), rounds, delta, beside=beside)
         low, high = (low, middle) if spent <= budget else (middle, high)
     return high
 
 
-def rounds_within(release: Release, budget: float, delta: float, most: int) -> int:
-    """Return how many rounds stay within an epsilon, at most `most`."""
+def rounds_within(release: Release, budget: float, delta: float, most: int, beside: float = 0.0) -> int:
+    """Return how many rounds stay within an epsilon, at most `most`; see `epsilon` for `beside`."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if epsilon(release, middle, delta) <= budget else (low, middle - 1)
+        low, high = (middle, high) if epsilon(release, middle, delta, beside=beside) <= budget else (low, middle - 1)
     return low
 
 
@@ -188,6 +209,11 @@ def _moved_by_lost(release: Release, first: int, last: int) -> float:
         return float(most_participations(number, release.separation, release.most))
     apart = release.coefficients[: last : release.separation][: release.most]
     return min(_length(release, last) ** 2, number * sum(apart) ** 2)
+
+
+def _joined(multiplier: float, beside: float) -> float:
+    """Return the multiplier of one Gaussian mechanism that costs what a mechanism and further releases cost together."""
+    return (multiplier**-2 + beside) ** -0.5 if beside else multiplier
 
 
 def _of_one(release: Release, multiplier: float, delta: float) -> float:
@@ -240,17 +266,22 @@ def _gaussian(multiplier: float, delta: float) -> float:
     return float(found)
 
 
-def _of_samples(release: Release, multiplier: float, rounds: int, delta: float, accountant: Accountant) -> float:
-    """Epsilon of sampled rounds with this multiplier in the place of the release's own."""
+def _of_samples(
+    release: Release, multiplier: float, rounds: int, delta: float, accountant: Accountant, beside: float
+) -> float:
+    """Epsilon of sampled rounds with this multiplier in the place of the release's own, and of releases beside them."""
     assert release.sampling_rate is not None
-    unsampled = multiplier if release.sampling == "poisson" else multiplier / 2
-    plain = _gaussian(unsampled / math.sqrt(rounds), delta)  # a bound for the same neighbours
-    if multiplier < 0.05:  # of so little noise, the distributions of the privacy loss do not fit into memory
+    ratio = 1.0 if release.sampling == "poisson" else 2.0  # in lengths of an update, by which neighbours move a sum
+    beside *= ratio**2
+    unsampled = multiplier / ratio / math.sqrt(rounds) if rounds else math.inf
+    plain = _gaussian(_joined(unsampled, beside), delta)  # a bound for the same neighbours
+    if multiplier < 0.05 or not rounds:  # of so little noise, the distributions of the loss do not fit into memory
         return plain
     if release.sampling == "poisson":
-        return _sampled(multiplier, release.sampling_rate, rounds, delta, accountant)
+        return _sampled(multiplier, release.sampling_rate, rounds, delta, accountant, beside)
     orders, once = _replaced(multiplier, release.sampling_rate)
-    sampled = float(library("dp_accounting.rdp").compute_epsilon(orders, [rounds * each for each in once], delta)[0])
+    divergence = [rounds * each + order * beside / 2 for order, each in zip(orders, once, strict=True)]
+    sampled = float(library("dp_accounting.rdp").compute_epsilon(orders, divergence, delta)[0])
     return min(sampled, plain)
 
 
@@ -280,14 +311,16 @@ def _replaced(multiplier: float, rate: float) -> tuple[list[int], list[float]]:
 
 
 @lru_cache(maxsize=4096)
-def _sampled(multiplier: float, rate: float, rounds: int, delta: float, accountant: Accountant) -> float:
-    """Epsilon of Gaussian mechanisms of Poisson samples; neighbours differ by one client."""
+def _sampled(multiplier: float, rate: float, rounds: int, delta: float, accountant: Accountant, beside: float) -> float:
+    """Epsilon of Gaussian mechanisms of Poisson samples, and of one beside them; neighbours differ by one client."""
     dp = library("dp_accounting")
     if accountant == "pld":
         composed: Any = library("dp_accounting.pld").PLDAccountant(value_discretization_interval=1e-3)
     else:
         composed = library("dp_accounting.rdp").RdpAccountant()
     composed.compose(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(multiplier)), rounds)
+    if beside:
+        composed.compose(dp.GaussianDpEvent(beside**-0.5))
     return float(composed.get_epsilon(delta))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,6 +11,7 @@ from typing import Any
 from turnout.core.checks import ConfigurationError, counted
 from turnout.core.types import State
 from turnout.privacy.accounting import Release, Windows, at_most, epsilon, noise_multiplier_for, rounds_within
+from turnout.privacy.answers import Answers
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,20 @@ class Plan:
         return _together(self.pieces, self.searched)
 
     @property
+    def answers(self) -> Answers | None:
+        """Bounds and noise of answers to evaluations and queries; None where clients are not asked."""
+        return getattr(self.pieces[0], "answers", None)
+
+    @property
+    def most_answers(self) -> int:
+        """Noised answers for which a run keeps a part of its budget."""
+        return 0 if self.answers is None else self.answers.most
+
+    def beside(self, answers: int) -> float:
+        """Return the sum of ``1 / z^2`` over so many noised answers."""
+        return answers * self.answers.noise_multiplier**-2 if self.answers is not None and answers else 0.0
+
+    @property
     def is_noised(self) -> bool:
         """True if there is noise; without any, no privacy is claimed."""
         return self.pieces[0].noise_multiplier > 0
@@ -64,25 +80,49 @@ class Plan:
         """Return the plan of a run whose aggregation has this state."""
         return replace(self, searched=self.pieces[0].searched(state))
 
-    def spent(self, rounds: int, total: int | None = None, lost: Windows = ()) -> float:
-        """Return an epsilon that so many of a run's `total` rounds do not exceed, together with lost releases."""
-        return at_most(self.release, rounds, self.delta, total, lost)
+    def spent(self, rounds: int, total: int | None = None, lost: Windows = (), answers: int = 0) -> float:
+        """Return an epsilon that so many of a run's `total` rounds and noised answers do not exceed, with lost releases."""
+        return at_most(self.release, rounds, self.delta, total, lost, self.beside(answers))
 
-    def columns(self, rounds: int, total: int | None, lost: Windows = ()) -> dict[str, float]:
+    def columns(self, rounds: int, total: int | None, lost: Windows = (), answers: int = 0) -> dict[str, float]:
         """Return the columns of the table of rounds: epsilon, and the rate of the sampling that was counted, if any."""
         rate = self.release.sampling_rate
         sampling = {} if rate is None else {f"{self.release.sampling}_rate": rate}
-        return {"epsilon": self.spent(rounds, total, lost), **sampling}
+        return {"epsilon": self.spent(rounds, total, lost, answers), **sampling}
 
-    def exhausted(self, rounds: int, total: int | None, lost: Windows = ()) -> str | None:
+    def exhausted(self, rounds: int, total: int | None, lost: Windows = (), answers: int = 0) -> str | None:
         """Return why a further round would exceed the budget; None if it would not."""
-        if self.budget is None or (next_one := self.spent(rounds + 1, total, lost)) <= self.budget:
+        if self.budget is None or (next_one := self.spent(rounds + 1, total, lost, answers)) <= self.budget:
             return None
         more = sum(last - first for first, last in lost)
         behind = f" and {counted(more, 'lost release')}" if more else ""
         return (
             f"the privacy budget is spent: round {rounds + 1}{behind} would bring epsilon to {next_one:.4g} at "
             f"delta={self.delta:g}, more than budget={self.budget:g}"
+        )
+
+    def refuses_answer(self, rounds: int, lost: Windows, answers: int) -> str | None:
+        """Return why a further evaluation or query would exceed the budget; None if it would not.
+
+        Args:
+            rounds: of the whole run: those that are still to come keep their part of the budget.
+            lost: see `spent`.
+            answers: that were noised so far.
+        """
+        if self.answers is None:
+            return (
+                "what clients answer tells of their data, which the noise of this run does not cover: write "
+                "aggregation.answers.noise_multiplier=4 (in Python, the option answers of PrivateSum), with which these are "
+                "clipped, noised and counted"
+            )
+        if answers >= self.answers.most:
+            return f"all {self.answers.most} noised answers of this run are spent: write a larger answers.most"
+        spent = self.spent(rounds, rounds, lost, answers + 1)
+        if self.budget is None or spent <= self.budget:
+            return None
+        return (
+            f"the privacy budget is spent: with another answer, {rounds} rounds and {answers + 1} answers would bring "
+            f"epsilon to {spent:.4g} at delta={self.delta:g}, more than budget={self.budget:g}"
         )
 
     @property
@@ -107,20 +147,33 @@ class Plan:
                 "both the same rounds"
             )
 
-    def check(self, rounds: int) -> None:
+    def check(self, rounds: int, answers: int = 0) -> None:
         """Refuse a run that would exceed its budget, before it begins.
+
+        Args:
+            rounds: of the run.
+            answers: noised answers to evaluations and queries that the run keeps a part of the budget for.
 
         Raises:
             ConfigurationError: with the rounds and with the noise that would stay within it.
         """
-        total = epsilon(self.release, rounds, self.delta)
+        beside = self.beside(answers)
+        total = epsilon(self.release, rounds, self.delta, beside=beside)
         if self.budget is None or total <= self.budget:
             return
-        fits = rounds_within(self.release, self.budget, self.delta, rounds)
-        needed = noise_multiplier_for(self.budget, self.delta, rounds, self.release) * 1.0005  # shown with four digits
+        fits = rounds_within(self.release, self.budget, self.delta, rounds, beside)
+        needed = (
+            noise_multiplier_for(self.budget, self.delta, rounds, self.release, beside) * 1.0005
+        )  # four digits show
+        also = f" and {counted(answers, 'noised answer')}" if answers else ""
+        instead = f"write rounds={fits}, or noise_multiplier={needed:.4g}"
+        if math.isinf(needed):
+            instead = "the answers alone spend it: write fewer (answers.most), or a larger answers.noise_multiplier"
+        elif answers:
+            instead += ", or fewer answers (answers.most)"
         raise ConfigurationError(
-            f"budget: {rounds} rounds would spend epsilon={total:.4g} at delta={self.delta:g}, more than "
-            f"budget={self.budget:g}; write rounds={fits}, or noise_multiplier={needed:.4g}"
+            f"budget: {rounds} rounds{also} would spend epsilon={total:.4g} at delta={self.delta:g}, more than "
+            f"budget={self.budget:g}; {instead}"
         )
 
 

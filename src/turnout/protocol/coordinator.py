@@ -107,8 +107,8 @@ class Coordinator:
         """Return why the next step would exceed the privacy budget; None if it would not."""
         plan = self.algorithm.privacy
         plan = None if plan is None or plan.budget is None else plan.of(self.state.slots["aggregation"])
-        known = self.state.version, self.rounds, self.federation.lost_releases
-        return None if plan is None else plan.exhausted(*known)
+        known = self.federation.lost_releases, self.federation.noised_answers
+        return None if plan is None else plan.exhausted(self.state.version, self.rounds, *known)
 
     def settle(self, searched: list[float]) -> None:
         """Restore the correlation of noise that was searched when this run began."""
@@ -118,6 +118,10 @@ class Coordinator:
     def noise_of(self, secret: int | None, lost_releases: tuple[tuple[int, int], ...]) -> None:
         """Derive the noise of the next step from a secret, and account for releases that were lost."""
         self.federation = replace(self.federation, secret=secret, lost_releases=lost_releases)
+
+    def count_answers(self, number: int) -> None:
+        """Count so many noised answers to evaluations and queries in the privacy budget."""
+        self.federation = replace(self.federation, noised_answers=number)
 
     def next(self, time: float) -> Told | None:
         """Return the next action, as `Scheduler.next`."""

@@ -61,9 +61,10 @@ class Survey:
 
     Attributes:
         asked: as given.
-        answers: what each client answered, by client.
+        answers: what each client answered, by client; of a sum under masks nothing, but who completed the present phase.
         lost: why others who were asked have not, by client.
         open: clients who have a task.
+        in_phases: whether those who sent keys are in the phases of a sum, so that nobody else can be.
     """
 
     def __init__(self, asked: Asked, seed: int) -> None:
@@ -71,6 +72,7 @@ class Survey:
         self.answers: dict[int, dict[str, Any]] = {}
         self.lost: dict[int, str] = {}
         self.open: set[int] = set()
+        self.in_phases = False  # of a sum under masks, after the first
         self._any = -1  # who is asked because nobody else would be
 
     def begin(self, there: Sequence[int]) -> list[int]:
@@ -84,7 +86,7 @@ class Survey:
 
     def joined(self, client: int) -> list[int]:
         """Return whom to ask now that a client came: it, or nobody."""
-        if client in self.answers or client in self.open or self.lost.get(client, "left") != "left":
+        if self.in_phases or client in self.answers or client in self.open or self.lost.get(client, "left") != "left":
             return []
         if not self.lost and not self.answers and not self.open:
             return self.begin([client])
@@ -100,9 +102,34 @@ class Survey:
         self.open.discard(client)
         self.lost[client] = reason
 
+    def next_phase(self, clients: Sequence[int]) -> list[int]:
+        """Ask those who sent their keys, or completed the last phase, for the next one; they have not answered before.
+
+        Args:
+            clients: whom to ask; of the others there is no answer.
+        """
+        before, self.answers = self.answers, {}
+        self.lost |= {client: "unsummed" for client in before if client not in set(clients)}
+        self.in_phases = True
+        return self._ask(clients)
+
+    def opened(self, clients: Sequence[int], before: Iterable[int]) -> None:
+        """Note whose answers are in the sum.
+
+        Args:
+            clients: these.
+            before: who might have been in it.
+        """
+        self.answers = {client: {} for client in clients}
+        for client in clients:
+            self.lost.pop(client, None)
+        self.lost |= {client: "unsummed" for client in before if client not in self.answers}
+
     @property
     def done(self) -> bool:
-        """Whether everybody who was asked has answered, or will not."""
+        """Whether everybody who was asked has answered, or will not; in later phases of a sum, nobody else is asked."""
+        if self.in_phases:
+            return not self.open
         return not self.asked.stays and not self.open and bool(self.answers or self.lost)
 
     @property
@@ -130,6 +157,7 @@ class Survey:
             "answers": list(self.answers.items()),
             "lost": list(self.lost.items()),
             "any": self._any,
+            "in_phases": self.in_phases,
         }
 
     @classmethod
@@ -137,8 +165,27 @@ class Survey:
         """Restore what `facts` returned, but for who has a task."""
         survey = cls(Asked(**facts["asked"]), seed)
         survey.answers, survey.lost = dict(facts["answers"]), dict(facts["lost"])
-        survey._any = facts["any"]
+        survey._any, survey.in_phases = facts["any"], facts.get("in_phases", False)
         return survey
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The sum of clients' answers.
+
+    Attributes:
+        total: the sums by name, float64; None where they could not be opened.
+        why: the reason of that.
+        deviations: of the noise in each number of a sum, by name; all 0 where there is none.
+        least: examples that a mean is divided by at least.
+        epsilon: what the run has spent with this answer, at most; None without noise.
+    """
+
+    total: Mapping[str, np.ndarray] | None
+    why: str = ""
+    deviations: Mapping[str, float] = field(default_factory=dict)
+    least: float = 1.0
+    epsilon: float | None = None
 
 
 @dataclass(frozen=True)
@@ -148,10 +195,12 @@ class Closed:
     Attributes:
         survey: who answered, and why others have not.
         seen: which of `clients` had been in a server step before the model was made, bool ``[n]``.
+        opened: what the server learnt where it learns no single answer; None where it sees each.
     """
 
     survey: Survey
     seen: np.ndarray
+    opened: Opened | None = None
 
     @property
     def clients(self) -> np.ndarray:

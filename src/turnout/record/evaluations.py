@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from turnout.evaluation.sums import ClientSums
+from turnout.evaluation.sums import ClientSums, TotalSums
 from turnout.record import storage
 from turnout.record.schema import ANSWERED, EVALUATION_COLUMNS
 from turnout.record.tables import build, damaged, read, write
 
 FOLDER = "evaluations"
 """The folder of evaluations in that of a run."""
+
+_OF_SUMS = ("epsilon", "unopened")
 
 _NAME = re.compile(r"[0-9]{8}\.parquet")
 
@@ -31,18 +33,19 @@ class Evaluations:
 
     def __init__(self) -> None:
         self._rows: dict[int, dict[str, Any]] = {}
-        self._answers: dict[int, ClientSums] = {}
+        self._answers: dict[int, ClientSums | TotalSums] = {}
         self.by_round: dict[int, dict[str, float]] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, number: int, facts: Mapping[str, Any], answers: ClientSums) -> dict[str, float]:
+    def add(self, number: int, facts: Mapping[str, Any], answers: ClientSums | TotalSums) -> dict[str, float]:
         """Add an evaluation and return its figures.
 
         Args:
             number: of the evaluation.
-            facts: its version, how many clients were ``asked``, and why some have not ``answered``.
+            facts: its version, how many clients were ``asked``, and why some have not ``answered``; of a sum, maybe the
+                ``epsilon`` of the run with it, and why it is ``unopened``.
             answers: what the others did.
         """
         number_asked, figures = facts["asked"], answers.figures()
@@ -52,7 +55,7 @@ class Evaluations:
             "asked": number_asked,
             "answered": len(answers.clients),
         }
-        row["examples"] = int(answers.sums["num_examples"].sum()) if len(answers.clients) else 0
+        row |= {"examples": answers.num_examples} | {name: facts[name] for name in _OF_SUMS if name in facts}
         row |= {f"lost_{reason.replace(' ', '_')}": count for reason, count in facts["lost"].items()}
         self._rows[number], self._answers[number] = row | figures, answers
         of_round = {name: value for name, value in figures.items() if not name.startswith("client_test_")}
@@ -64,7 +67,7 @@ class Evaluations:
     def table(self) -> pa.Table:
         """One row for each evaluation: `EVALUATION_COLUMNS`, then figures by name."""
         rows = [self._rows[number] for number in sorted(self._rows)]
-        names = dict.fromkeys(name for row in rows for name in row)
+        names = dict.fromkeys(name for row in rows for name in row if name != "unopened")  # which is text
         return build({name: [row.get(name) for row in rows] for name in names}, EVALUATION_COLUMNS)
 
     @property
@@ -90,22 +93,26 @@ class Evaluations:
         """Return the row of an evaluation by its number, None where it has not ended."""
         return self._rows.get(number)
 
-    def answers(self, number: int) -> ClientSums:
-        """Return what clients answered in an evaluation, by its number."""
+    def answers(self, number: int) -> ClientSums | TotalSums:
+        """Return what clients answered in an evaluation, by its number: each, or all together."""
         return self._answers[number]
 
-    def save(self, folder: Path, number: int, facts: Mapping[str, Any], answers: ClientSums) -> dict[str, float]:
+    def save(
+        self, folder: Path, number: int, facts: Mapping[str, Any], answers: ClientSums | TotalSums
+    ) -> dict[str, float]:
         """Add an evaluation and write it, as one file; return its figures.
 
         Raises:
             CheckpointError: where it cannot be written.
         """
         flat: dict[str, Any] = {"client": answers.clients, "seen": answers.seen.astype(np.int64)}
-        for name, values in answers.sums.items():
+        known: dict[str, Any] = {**facts, "form": answers.facts}
+        if isinstance(answers, TotalSums):
+            known |= {"total": {name: value.tolist() for name, value in answers.total.items()}, "least": answers.least}
+        for name, values in answers.sums.items() if isinstance(answers, ClientSums) else ():
             flat |= {name: values} if values.ndim == 1 else {f"{name}.{i}": column for i, column in enumerate(values.T)}
         table = build(flat, {"client": pa.int64(), "seen": pa.int64()})
-        known = json.dumps({**facts, "form": answers.facts}, sort_keys=True)
-        table = table.replace_schema_metadata({"evaluation": known})
+        table = table.replace_schema_metadata({"evaluation": json.dumps(known, sort_keys=True)})
         storage.save(folder / FOLDER, {f"{number:08d}.parquet": lambda path: write(path, [table], table.schema)})
         return self.add(number, facts, answers)
 
@@ -123,12 +130,20 @@ class Evaluations:
             table = read(path, {"client": pa.int64(), "seen": pa.int64()})
             try:
                 facts = json.loads((table.schema.metadata or {})[b"evaluation"])
-                form = facts.pop("form")
+                form, total, least = facts.pop("form"), facts.pop("total", None), facts.pop("least", 1.0)
             except (KeyError, ValueError) as error:
                 raise damaged(path, str(error)) from error
             if last is None or facts["version"] <= last:
-                evaluations.add(int(path.stem), facts, _answers(table, form))
+                answers = _answers(table, form) if total is None else _of_total(table, form, total, least)
+                evaluations.add(int(path.stem), facts, answers)
         return evaluations
+
+
+def _of_total(table: pa.Table, form: Mapping[str, Any], total: Mapping[str, Any], least: float) -> TotalSums:
+    """Return the sums of all clients together that `Evaluations.save` wrote."""
+    sums = {name: np.array(value, dtype=np.float64) for name, value in total.items()}
+    clients, seen = table["client"].to_numpy(), table["seen"].to_numpy().astype(bool)
+    return TotalSums(clients, seen, sums, form, least)
 
 
 def _answers(table: pa.Table, form: Mapping[str, Any]) -> ClientSums:

@@ -110,7 +110,7 @@ def _of_step(coordinator: Coordinator, stepped: Stepped) -> dict[str, Any]:
         row["num_too_early"] = info["num_too_early"]
     if (plan := algorithm.privacy) is not None:
         plan = plan.of(state.slots["aggregation"])
-        row |= plan.columns(state.version, coordinator.rounds, federation.lost_releases)
+        row |= plan.columns(state.version, coordinator.rounds, federation.lost_releases, federation.noised_answers)
     slots = (tensor for slot in state.slots.values() for tensor in slot.values())
     return row | {"server_bytes": state.params.nbytes + sum(tensor.nbytes for tensor in slots)}
 

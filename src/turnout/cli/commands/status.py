@@ -105,6 +105,7 @@ def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     rows += [(f"dropped: {reason}", str(number)) for reason, number in figures["dropped"].items()]
     rows += [(f"in no secure sum: client {client}", why) for client, why in figures.get("barred", {}).items()]
+    rows += _privacy(figures.get("privacy"))
     rows += [(name.replace("_", " "), f"{points[-1][1]}") for name, points in figures["curves"].items() if points]
     if (evaluation := figures.get("evaluation")) is not None:
         answered = f"{evaluation['answered']} of {evaluation['asked']} answered at {evaluation['version']}"
@@ -112,6 +113,18 @@ def rows_of(figures: dict[str, Any]) -> list[tuple[str, str]]:
         for name, value in evaluation["figures"].items():
             rows.append((f"evaluation: {name.replace('_', ' ')}", f"{value:.4g}"))
     return rows if figures["healthy"] else [*rows, ("journal", "cannot be written")]
+
+
+def _privacy(privacy: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Return what a run with noise has spent."""
+    if privacy is None:
+        return []
+    spent = "infinite" if privacy["epsilon"] is None else f"{privacy['epsilon']:.4g}"
+    budget = "" if privacy.get("budget") is None else f", of {privacy['budget']:g}"
+    rows = [("privacy", f"epsilon {spent} at delta {privacy['delta']:g}{budget}")]
+    if "answers" in privacy:
+        rows.append(("noised answers", f"{privacy['answers']} of {privacy['most_answers']}"))
+    return rows
 
 
 def heard_table(figures: dict[str, Any]) -> Table | None:

@@ -45,6 +45,7 @@ class QueryOptions(SurveyOptions):
     column: int | None = option("One of these numbers (default: each).", "I")
     edges: str | None = option("Edges of the bins of a histogram or of quantiles.", "A,B,...")
     center: float = option("A number near the mean, for a variance of large numbers.", "X", 0.0)
+    bound: float | None = option("How far from the center a value counts at most; needed where a run adds noise.", "X")
 
 
 EVALUATE_EPILOG = examples("""
@@ -80,7 +81,7 @@ def query(options: QueryOptions) -> None:
         bins = tuple(float(edge) for edge in edges.split(",")) if edges else ()
     except ValueError:
         raise refuse("edges", given=edges, needed="numbers with commas in between, such as 0,10,20") from None
-    question = Question(options.kind, options.of, options.column, bins, options.center)  # type: ignore[arg-type]
+    question = Question(options.kind, options.of, options.column, bins, options.center, options.bound)  # type: ignore[arg-type]
     options.survey(phase="query", question=question.table())
 
 
@@ -105,6 +106,10 @@ def shown(survey: Mapping[str, Any]) -> Group:
     """Return the outcome of an evaluation or query as people read it."""
     lost = ", ".join(f"{number} {printable(reason, 40)}" for reason, number in survey["lost"].items())
     summary = f"{survey['answered']} of {survey['asked']} clients have answered" + (f"; others: {lost}" if lost else "")
+    if "unopened" in survey:
+        summary += f"; the sum was not opened: {printable(survey['unopened'], 200)}"
+    if "epsilon" in survey:
+        summary += f"; with this answer the run has spent epsilon {survey['epsilon']:.4g}"
     table = Table("figure", "value", title=f"version {survey['version']}", title_justify="left")
     for name, value in survey.get("figures", {}).items():
         for key, inner in value.items() if isinstance(value, dict) else [("", value)]:

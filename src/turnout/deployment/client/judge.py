@@ -49,7 +49,7 @@ def answer(
         shared = evaluate(objective, personal.newcomer(params, first), held, transforms)
         sums |= {"shared_loss": float(shared.loss.sum()), "shared_score": float(shared.score.sum())}
     scores = evaluate(objective, model, held, transforms, outputs=bool(form.metrics))
-    sums |= scored(scores, held.y.cpu().numpy(), form.groups)
+    sums |= scored(scores, held.y.cpu().numpy(), form.groups, form.bins)
     if form.metrics:
         sums |= metric_sums(form.metrics, *scores.pairs[0])
     if form.appeal:

@@ -19,6 +19,7 @@ from turnout.core.display import printable
 from turnout.core.types import State
 from turnout.deployment.client.state import ClientState, Pending
 from turnout.deployment.wire.format import PROTOCOL, Assignment, Manifest, decode, digest, seconds, size_limit
+from turnout.protocol.survey import FIRST_TASK
 
 log = logging.getLogger("turnout.client")
 
@@ -275,7 +276,8 @@ class Client:
         if (reason := self.trainer.declines(task)) is not None:
             yield from self._give_up(task, reason)
             return True
-        model, memory = {} if task.phase == "query" else (yield from self._received(task)), self.state.memory
+        asks_data = task.phase == "query" or (task.task >= FIRST_TASK and task.phase != "evaluate")
+        model, memory = {} if asks_data else (yield from self._received(task)), self.state.memory
         if model is None:
             return True
         memory = self.trainer.first_memory() if memory is None else memory

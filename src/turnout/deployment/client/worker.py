@@ -16,6 +16,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, State, Task
 from turnout.data.federated import Shards
 from turnout.data.transforms import apply_transforms, bake
+from turnout.deployment.client.answers import Answerer
 from turnout.deployment.client.judge import answer
 from turnout.deployment.client.masker import Masker
 from turnout.deployment.wire.format import (
@@ -30,7 +31,7 @@ from turnout.deployment.wire.format import (
     told,
 )
 from turnout.deployment.wire.messages import Coding, report_body
-from turnout.deployment.wire.surveys import question_of, sums_body
+from turnout.deployment.wire.surveys import question_of
 from turnout.engine.choice import Choice
 from turnout.engine.cohort import Clients
 from turnout.engine.full_batch import full_scores
@@ -40,7 +41,7 @@ from turnout.pieces.base.client_step import client_step
 from turnout.pieces.base.tuning import tuned
 from turnout.population.behaviour import BoundAttack
 from turnout.population.requirement import BoundRequirement, WarmUp
-from turnout.protocol.survey import SURVEYS
+from turnout.protocol.survey import FIRST_TASK, SURVEYS
 
 log = logging.getLogger("turnout.client")
 
@@ -154,6 +155,7 @@ class Worker:
         self._requirement: BoundRequirement | None = None
         side = computer.experiment.algorithm.aggregation.client_side()
         self._masker = None if side is None else Masker(side)
+        self._answers = Answerer(computer.experiment.algorithm, computer.sums, computer.experiment.data.widths)
 
     @property
     def model(self) -> Manifest:
@@ -171,15 +173,17 @@ class Worker:
         if task.phase not in SURVEYS:
             log.warning("the server asks for an unknown phase", extra={"task": task.task, "phase": task.phase})
             return "unknown"
-        if ("evaluations" if task.phase == "evaluate" else "queries") not in self._allows:
+        if self._answers.refuses or ("evaluations" if task.phase == "evaluate" else "queries") not in self._allows:
             return "refused"
-        return self._lacks_test_examples() if task.phase == "evaluate" else self._cannot_answer(task)
+        if task.phase == "evaluate":  # with noise, whether it has test examples is not to be known
+            return None if self._answers.noised else self._lacks_test_examples()
+        return self._cannot_answer(task)
 
     def _cannot_answer(self, task: Assignment) -> str | None:
         """Return why a query cannot be answered, if it cannot."""
         try:
             question = question_of(task)
-            question.shapes(self._computer.experiment.data.widths)
+            self._answers.check(question)
         except (WireError, ConfigurationError):
             return "unknown"
         return None if question.of in ("features", "targets", *self._functions) else "unknown"
@@ -194,19 +198,14 @@ class Worker:
         Raises:
             WireError: for a task of another algorithm.
         """
-        if task.phase == "query":
-            try:
-                return sums_body(self._asked(question_of(task))), memory
-            except Exception as error:  # of a function that somebody wrote for this client
-                log.error("query not answered", extra={"task": task.task, "reason": repr(error)})
-                return None
-        if task.phase == "evaluate":
-            computer, (params, _) = self._computer, self._computer.received(model)
-            required = self._required(client) if computer.sums.appeal else None
-            assert computer.test is not None
-            lane, personal = computer.clients(client, self._row), computer.experiment.algorithm.personal
-            sums = answer(computer.sums, lane, computer.test, personal, params, memory, required)
-            return None if sums is None else (sums_body(sums), memory)
+        if task.phase in SURVEYS:
+            question = question_of(task) if task.phase == "query" else None
+            sums = self._judged(client, model, memory) if question is None else self._asked(task, question)
+            body = self._answers.first(client, task, question, sums)
+            return None if body is None else (body, memory)
+        if task.task >= FIRST_TASK:
+            body = self._answers.later(task)
+            return None if body is None else (body, memory)
         self._computer.check(task)
         if self._masker is not None and task.phase in self._computer.experiment.algorithm.aggregation.phases:
             return self._masker.answer(task, memory)
@@ -231,7 +230,25 @@ class Worker:
         body = self._masker.announce(client, task.version, report, after)
         return None if body is None else (body, memory)
 
-    def _asked(self, question: Question) -> dict[str, Any]:
+    def _judged(self, client: int, model: State, memory: State) -> dict[str, Any] | None:
+        """Return the sums of an evaluation; None where they are not finite, or there are no test examples."""
+        here, (params, _) = self._computer, self._computer.received(model)
+        if self._lacks_test_examples() is not None:
+            return None
+        required = self._required(client) if here.sums.appeal else None
+        assert here.test is not None
+        lane, personal = here.clients(client, self._row), here.experiment.algorithm.personal
+        return answer(here.sums, lane, here.test, personal, params, memory, required)
+
+    def _asked(self, task: Assignment, question: Question) -> dict[str, Any] | None:
+        """Return the sums that a query asks for; None where they cannot be computed."""
+        try:
+            return self._sums_of(question)
+        except Exception as error:  # of a function that somebody wrote for this client
+            log.error("query not answered", extra={"task": task.task, "reason": repr(error)})
+            return None
+
+    def _sums_of(self, question: Question) -> dict[str, Any]:
         """Return the sums that a query asks for, of training examples as the model gets them."""
         computer, data = self._computer, self._computer.experiment.data
         x, y = computer.shards.client(self._row)

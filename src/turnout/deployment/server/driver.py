@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ from turnout.deployment.server.served import OVER, Applied, ServedRun
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Store
 from turnout.deployment.server.surveys import Surveys
+from turnout.deployment.server.verdicts import Refused
 from turnout.deployment.wire.administrator import CHANGES
 from turnout.deployment.wire.format import Assignment
+from turnout.privacy.plan import Plan
 from turnout.protocol.batch import Stepped
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.survey import FIRST_TASK, Asked, Closed, SurveyPhase
@@ -58,6 +61,7 @@ class Driver:
         surveys: evaluations and queries.
         publication: the models that clients get.
         stepped: called after every server step.
+        charged: called when a noised answer is counted in the privacy budget, before a client is asked for it.
         surveyed: called with what came of each survey.
     """
 
@@ -68,9 +72,10 @@ class Driver:
         self.run: ServedRun | None = None
         self.applied = 0
         self.stepped: Callable[[Driver], None] = lambda _: None
+        self.charged: Callable[[Driver], None] = lambda _: None
         self.surveyed: Callable[[Closed], None] = lambda _: None
         self.publication = Publication(store, setting.algorithm)
-        self.surveys = Surveys(setting, store, self.presence, self._publish, self._closed)
+        self.surveys = Surveys(setting, store, self.presence, self._publish, self._closed, self._secret_of_answer)
         initial = setting.initial
         self._first_shared: State = {name: torch.zeros_like(initial) for name in setting.algorithm.keeps}
         self._time, self._applied = 0.0, Applied()
@@ -125,7 +130,7 @@ class Driver:
     @property
     def barred(self) -> dict[int, str]:
         """Clients that take part in no extra phases any more, and why."""
-        return {} if self.run is None else self.run.extra.barred
+        return self.surveys.barred | ({} if self.run is None else self.run.extra.barred)
 
     @property
     def digest(self) -> str | None:
@@ -212,7 +217,7 @@ class Driver:
             self.run.go_on(entry.time, applied)
         if self.run is not None and ((last := self.publication.last) is None or last.version != self.version):
             self._publish()  # also where nobody is there who could be asked to train it
-        self.surveys.settle(applied)
+        self.surveys.settle(entry.time, applied)
         return applied
 
     def _happen(self, entry: Entry, applied: Applied) -> None:
@@ -237,7 +242,7 @@ class Driver:
             case "survey":
                 self._survey(**entry.data)
             case "timer" if entry.data["timer"] < 0:
-                self.surveys.expired(entry.data["timer"], applied)
+                self.surveys.expired(entry.data["timer"], entry.time, applied)
             case "report" | "fail" if entry.task is not None and entry.task >= FIRST_TASK:
                 self.surveys.of_task(entry, applied)
             case "report" | "fail" | "timer" if self.run is not None and self.run.over is None:
@@ -261,16 +266,19 @@ class Driver:
         if (searched := entry.data.get("searched")) is not None:
             self.run.coordinator.settle(searched)
         self.run.coordinator.rounds = entry.data["rounds"]
+        self.run.coordinator.count_answers(self.surveys.charged)
         self.run.scheduler.start(entry.time)
         if self.ledger is not None:
             self.ledger.begun = entry.time
 
     def _restart(self, entry: Entry) -> None:
         """Go on in another process: with fresh noise, and as many rounds as are planned by now."""
+        self.surveys.charged += entry.data.get("answers", 0)
         if "secret" in entry.data:
             self._noise = self.noise.renewed(entry)
             if self.run is not None:
                 self.run.renew(self._noise)
+            self._charge_open()
         if self.run is not None:
             self.run.plan(entry.time, entry.data.get("rounds", self.rounds))
 
@@ -287,20 +295,81 @@ class Driver:
         self.stepped(self)
         assert self.run is not None
         due = self.version % self.setting.evaluate_every == 0 or self.run.coordinator.over is not None
-        if self.setting.evaluate_share and due:
-            self._survey("evaluate", self.setting.evaluate_share, every=True)
+        if not (self.setting.evaluate_share and due):
+            return
+        if (why := self.refuses_survey()) is not None:
+            log.warning("clients do not evaluate the model any more", extra={"reason": why})
+            return
+        self._survey("evaluate", self.setting.evaluate_share, every=True)
+
+    def refuses_survey(self) -> str | None:
+        """Say why clients cannot be asked for an evaluation or query, if they cannot: their answers cost privacy."""
+        plan = self.setting.algorithm.privacy
+        if plan is None or not plan.is_noised:
+            return None
+        return self._plan(plan).refuses_answer(self.rounds, self.noise.lost, self.surveys.charged)
+
+    def privacy(self) -> dict[str, Any] | None:
+        """Return what the run has spent: epsilon, delta, and the noised answers so far; None without noise."""
+        plan = self.setting.algorithm.privacy
+        if plan is None or not plan.is_noised:
+            return None
+        spent = self._plan(plan).spent(self.version, self.rounds, self.noise.lost, self.surveys.charged)
+        of_answers = (
+            {} if plan.answers is None else {"answers": self.surveys.charged, "most_answers": plan.answers.most}
+        )
+        return {"epsilon": spent, "delta": plan.delta, "budget": plan.budget, **of_answers}
+
+    def _plan(self, plan: Plan) -> Plan:
+        """Return the privacy of the run with what was searched for its noise."""
+        return plan if self.run is None else plan.of(self.run.coordinator.state.slots["aggregation"])
+
+    def _charge_open(self) -> None:
+        """Count surveys with noise once more that another server of the same journal may open, too, or give them up."""
+        for number in list(self.surveys.open) if self.surveys.noised else ():
+            if self.refuses_survey() is None:
+                self._charge(1)
+            else:
+                self.surveys.give_up(number)
+
+    def _charge(self, number: int) -> None:
+        """Count noised answers in the privacy budget."""
+        self.surveys.charged += number
+        if self.run is not None:
+            self.run.coordinator.count_answers(self.surveys.charged)
+        self.charged(self)
+
+    def _secret_of_answer(self, secret: str, content: str) -> int:
+        """Return what the noise of an answer follows from: secrets, and all that clients sent for it."""
+        return self.noise.of_answer(secret, content)
 
     def _survey(
-        self, phase: SurveyPhase, share: float, seconds: float | None = None, question: Any = None, every: bool = False
+        self,
+        phase: SurveyPhase,
+        share: float,
+        seconds: float | None = None,
+        question: Any = None,
+        every: bool = False,
+        secret: str = "",
     ) -> None:
-        """Begin a survey; without `seconds`, it ends with the last answer."""
+        """Begin a survey; without `seconds`, it ends with the last answer.
+
+        Raises:
+            Refused: where the privacy budget has no room for it, since it was asked for.
+        """
+        if (why := self.refuses_survey()) is not None:
+            raise Refused(409, why)
         ends = self._time + (LONGEST if seconds is None else seconds)
         stays, number = seconds is not None, self.surveys.number
         asked = Asked(number, phase, self.version, share, ends, stays, every, question or {})
-        self.surveys.begin(asked, self._applied)
+        if self.surveys.noised:
+            self._charge(1)
+        self.surveys.begin(asked, self._applied, secret)
 
     def _closed(self, closed: Closed) -> None:
-        """Record what came of a survey."""
+        """Record what came of a survey, and what has been spent with it."""
+        if closed.opened is not None and (spent := self.privacy()) is not None:
+            closed = replace(closed, opened=replace(closed.opened, epsilon=spent["epsilon"]))
         if self.ledger is not None:
             self.store.until_done(lambda: self.ledger.surveyed(closed))  # type: ignore[union-attr]
         self.surveyed(closed)
@@ -327,7 +396,7 @@ class Driver:
             "noise": vars(self.noise),
             "over": self.trained,
             "surveys": self.surveys.facts(),
-            "unused": [] if run is None else run.unused(),
+            "unused": self.surveys.unused() + ([] if run is None else run.unused()),
             "num_clients": self.presence.num_clients,
             **self.roster.facts(),
             "ledger": self.ledger.facts(),
@@ -360,6 +429,8 @@ class Driver:
             self.run = self._begun(facts["started"])
             self.run.restore(facts, lambda group: checkpoint.unflatten(tensors, group))
         self.surveys.restore(facts.get("surveys", {}))
+        if self.run is not None:
+            self.run.coordinator.count_answers(self.surveys.charged)
         if self.run is not None:
             self._publish()
         if self.ledger is not None:

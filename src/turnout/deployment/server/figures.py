@@ -29,6 +29,7 @@ class Figures(NamedTuple):
         heard: what each client contributed to server steps, ``{name: [N]}`` as `Influence.columns` has it, at a version.
         distributions: of `heard`, for everyone to see; see `turnout.deployment.server.heard.summary`.
         evaluation: what came of the last evaluation by clients, None before the first.
+        privacy: what the run has spent, as `Driver.privacy` has it; None without noise.
     """
 
     version: int
@@ -42,6 +43,7 @@ class Figures(NamedTuple):
     heard: tuple[int, dict[str, np.ndarray]]
     distributions: dict[str, Any]
     evaluation: dict[str, Any] | None
+    privacy: dict[str, Any] | None
 
     def reports_of(self, client: int) -> int:
         """Return how many reports of a client were in a server step."""
@@ -77,6 +79,7 @@ def snapshot(driver: Driver, before: Figures | None = None) -> Figures:
         heard,
         distributions,
         None if driver.ledger is None else driver.ledger.evaluation,
+        driver.privacy(),
     )
 
 

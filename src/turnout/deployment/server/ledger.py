@@ -11,10 +11,10 @@ import numpy as np
 from turnout.deployment.server.curves import Curves
 from turnout.deployment.server.setting import RunSetting
 from turnout.evaluation.queries import Question
-from turnout.evaluation.sums import ClientSums
+from turnout.evaluation.sums import ClientSums, TotalSums
 from turnout.protocol.batch import Stepped
 from turnout.protocol.coordinator import Coordinator
-from turnout.protocol.survey import Closed
+from turnout.protocol.survey import Closed, Opened
 from turnout.record import storage
 from turnout.record.query import History
 from turnout.record.rows import Recorder, staleness
@@ -74,20 +74,40 @@ class Ledger:
         asked, survey = closed.survey.asked, closed.survey
         facts = {
             "version": asked.version, "asked": len(survey.answers) + len(survey.lost), "share": asked.share,
-            "lost": survey.reasons,
+            "lost": survey.reasons, **self._of_sum(closed.opened),
         }  # fmt: skip
         if asked.phase == "query":
             question = Question(**asked.question)
-            total = {name: values.sum(axis=0) for name, values in closed.sums.items()}
+            total = closed.opened.total if closed.opened else {n: v.sum(axis=0) for n, v in closed.sums.items()}
             figures = {"figures": question.figures(total)} if total else {}
             answer = {"question": question.table(), **facts, "answered": len(survey.answers), **figures}
             storage.save(self.folder / QUERIES, {f"{asked.number:08d}.json": storage.json_writer(answer)})
             return
-        sums = closed.sums or {name: np.zeros((0, *shape)) for name, shape in self._setting.sums.shapes.items()}
-        answers = ClientSums(closed.clients, closed.seen, sums, self._setting.sums.facts)
-        row = self.history.evaluations.save(self.folder, asked.number, facts, answers)
+        row = self.history.evaluations.save(self.folder, asked.number, facts, self._answers(closed))
         if asked.version:
             self.curves.add(asked.version, row)
+
+    def _answers(self, closed: Closed) -> ClientSums | TotalSums:
+        """Return what clients answered in an evaluation, as far as the server learnt it."""
+        form = self._setting.sums
+        zeros = {name: np.zeros(shape) for name, shape in form.shapes.items()}
+        if (opened := closed.opened) is None:
+            none = {name: value[None][:0] for name, value in zeros.items()}
+            return ClientSums(closed.clients, closed.seen, closed.sums or none, form.facts)
+        if opened.total is None:
+            return TotalSums(closed.clients[:0], closed.seen[:0], zeros, form.facts)
+        return TotalSums(closed.clients, closed.seen, opened.total, form.facts, opened.least)
+
+    def _of_sum(self, opened: Opened | None) -> dict[str, Any]:
+        """Return what is written down of a sum of answers: its noise and what it cost, or why it could not be opened."""
+        if opened is None:
+            return {}
+        found: dict[str, Any] = {"unopened": opened.why} if opened.total is None else {}
+        if opened.epsilon is not None:
+            plan = self._setting.algorithm.privacy
+            assert plan is not None
+            found |= {"epsilon": opened.epsilon, "delta": plan.delta, "deviations": dict(opened.deviations)}
+        return found
 
     def survey(self, number: int) -> dict[str, Any] | None:
         """Return what came of an evaluation or query, as plain values; None where it has not ended."""
@@ -133,7 +153,14 @@ class Ledger:
 def _described(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row of an evaluation as plain values."""
     lost = {name.removeprefix("lost_").replace("_", " "): row[name] for name in row if name.startswith("lost_")}
-    known = ("evaluation", "version", "asked", "answered", *(name for name in row if name.startswith("lost_")))
+    known = (
+        "evaluation",
+        "version",
+        "asked",
+        "answered",
+        "unopened",
+        *(name for name in row if name.startswith("lost_")),
+    )
     figures = {name: value for name, value in row.items() if name not in known}
-    said = {name: row[name] for name in ("version", "asked", "answered")}
+    said = {name: row[name] for name in ("version", "asked", "answered", "unopened") if row.get(name) is not None}
     return {**said, "lost": lost, "figures": figures}

@@ -67,6 +67,18 @@ class Noise:
         used = [reports.client.tolist(), reports.version.tolist(), sorted(name or "" for name in digests)]
         return replace(self, steps=hashlib.sha256(json.dumps([self.steps, used]).encode()).hexdigest())
 
+    def of_answer(self, secret: str, content: str) -> int:
+        """Return the secret of one noised answer alone.
+
+        Args:
+            secret: of the evaluation or query alone, hexadecimal; empty where it has none.
+            content: which answer it is, and all that clients sent for it.
+        """
+        key = bytes.fromhex(secret + (self.secret or ""))
+        if not key:
+            raise ValueError("there is no secret that the noise of an answer could follow from")
+        return int.from_bytes(hmac.digest(key, content.encode(), "sha256"))
+
     @property
     def of_step(self) -> int | None:
         """Return the secret of the last step alone; None where nothing is noised."""
@@ -78,6 +90,8 @@ class Noise:
 class Releases:
     """A file beside the journal that says how many releases the server has made, so that an older journal shows.
 
+    Noised answers to evaluations and queries are counted beside the steps.
+
     It is written before clients can see a release, and never goes back. It is no part of a backup: one that is restored with
     the journal says nothing of what came behind the copy.
 
@@ -88,11 +102,13 @@ class Releases:
 
     def __init__(self, folder: Path, run: str) -> None:
         self._path, self._run = folder / RELEASES, run
-        self._made, self._steps, self._lost = self._read()
+        self._made, self._steps, self._lost, self._answers = self._read()
         self._diverged = False
 
-    def _read(self) -> tuple[int | None, str, Windows]:
-        """Return how many releases were made, the digest of their reports, and lost ones; None where that is not known.
+    def _read(self) -> tuple[int | None, str, Windows, int | None]:
+        """Return the releases that were made, the digest of their reports, lost ones, and noised answers.
+
+        None where that is not known.
 
         Raises:
             CheckpointError: for a file that cannot be read.
@@ -100,11 +116,11 @@ class Releases:
         try:
             facts = json.loads(self._path.read_text())
             if facts["run"] != self._run:
-                return None, "", ()
+                return None, "", (), None
             lost = tuple((int(first), int(last)) for first, last in facts["lost"])
-            return int(facts["releases"]), str(facts["steps"]), lost
+            return int(facts["releases"]), str(facts["steps"]), lost, int(facts.get("answers", 0))
         except FileNotFoundError:
-            return None, "", ()
+            return None, "", (), None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(
                 f"{self._path} cannot be read ({error!r}): delete it, and all releases that are left of the run are counted "
@@ -131,7 +147,18 @@ class Releases:
             windows.append((0, made))
         return tuple(dict.fromkeys(windows))
 
-    def note(self, number: int, noise: Noise) -> None:
-        """Write down how many releases were made, and bring it to the disk."""
-        facts = {"run": self._run, "releases": number, "steps": noise.steps, "lost": noise.lost}
+    def lost_answers(self, number: int, most: int) -> int:
+        """Return the noised answers that a journal does not know.
+
+        Args:
+            number: that the journal knows.
+            most: that may have been made at most; all are counted where the file is missing.
+        """
+        return max(0, (most if self._answers is None else self._answers) - number)
+
+    def note(self, number: int, noise: Noise, answers: int) -> None:
+        """Write down how many releases and noised answers were made, and bring it to the disk."""
+        facts = {
+            "run": self._run, "releases": number, "steps": noise.steps, "lost": noise.lost, "answers": answers,
+        }  # fmt: skip
         storage.replace_files({self._path: storage.json_writer(facts)})

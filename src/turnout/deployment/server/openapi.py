@@ -151,6 +151,8 @@ SCHEMAS: dict[str, Schema] = {
         answered=_whole(0, _BIG),
         lost=_FREE,
         figures=_FREE,
+        epsilon=_NUMBER,
+        unopened=_text(),
     ),
     "Number": _object(number=_whole(1, MOST_CODES)),
     "NewCodes": _object("codes", codes={"type": "array", "items": _text()}),
@@ -168,6 +170,16 @@ SCHEMAS: dict[str, Schema] = {
         there=_whole(0, _BIG),
         at_work=_whole(0, _BIG),
         curves=_FREE,
+        privacy=_nullable(
+            _object(
+                "epsilon delta",
+                epsilon=_nullable(_NUMBER),
+                delta=_NUMBER,
+                budget=_nullable(_NUMBER),
+                answers=_whole(0, _BIG),
+                most_answers=_whole(0, _BIG),
+            )
+        ),
         heard=_object(
             version=_whole(0, _BIG),
             never={"type": "number", "minimum": 0, "maximum": 1},

@@ -57,8 +57,12 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
         outcomes += driver.apply(last).outcomes
     if releases is not None:  # from now on, every release is noted beside the journal before clients can see it
         noted = releases
-        noted.note(driver.version, driver.noise)
-        driver.stepped = lambda at: store.until_done(lambda: noted.note(at.version, at.noise))
+
+        def note(at: Driver) -> None:
+            store.until_done(lambda: noted.note(at.version, at.noise, at.surveys.charged))
+
+        note(driver)
+        driver.stepped = driver.charged = note
     store.commit([], outcomes=outcomes)
     store.files.clear_incoming({str(task.task) for client in driver.present() for task in driver.tasks_of(client)})
     return last
@@ -66,14 +70,19 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
 
 def _fresh_noise(driver: Driver, releases: Releases, last: Entry | None, goes_on: bool) -> dict[str, Any]:
     """Return a fresh secret for all later releases, and releases that the journal lacks; nothing if the run is over."""
-    known = driver.noise.lost
+    known, plan = driver.noise.lost, driver.setting.algorithm.privacy
+    assert plan is not None
+    most = 0 if last is None or plan.answers is None else plan.answers.most
+    answers = releases.lost_answers(driver.surveys.charged, most)
     lost = releases.lost(driver.version, known, 0 if last is None else driver.setting.rounds)
     if lost != known:
         number = sum(behind - first for first, behind in lost[len(known) :])
         log.warning("releases that the journal does not know are counted as spent", extra={"releases": number})
-    elif last is None or (driver.over is not None and not goes_on):
+    elif not answers and (last is None or (driver.over is not None and not goes_on)):
         return {}
-    return {"secret": fresh(), "lost": lost}
+    if answers:
+        log.warning("answers that the journal does not know are counted as spent", extra={"answers": answers})
+    return {"secret": fresh(), "lost": lost, **({"answers": answers} if answers else {})}
 
 
 def _restore(driver: Driver, store: Store, folder: Path) -> None:

@@ -258,7 +258,7 @@ ROUTES = (
         "Have clients evaluate the model, or answer a query.",
         {
             201: "Clients are asked.",
-            409: "The run has differential privacy, or 16 evaluations and queries go on.",
+            409: "The privacy budget of the run has no room for it, or 16 evaluations and queries go on.",
             **_JSON_BODY,
         },
         {201: "SurveyNumber"},

@@ -27,7 +27,6 @@ from turnout.deployment.server.writer import Writer
 from turnout.deployment.wire.administrator import CHANGES
 from turnout.deployment.wire.format import Assignment
 from turnout.evaluation.queries import Question
-from turnout.protocol.published import Published
 from turnout.protocol.survey import DECLINES, FIRST_TASK, SurveyPhase
 
 _MOST_SURVEYS = 16  # evaluations and queries at a time
@@ -217,19 +216,22 @@ class Service(Writer):
             question: of a query.
 
         Raises:
-            Refused: in a run with differential privacy, whose noise does not cover answers, and where many go on.
+            Refused: where the privacy budget of the run has no room for noised answers, and where many go on.
             ConfigurationError: for a question that these data have no answer to.
         """
-        if not Published(self.driver.setting.algorithm).data:
-            raise Refused(409, "what clients answer tells of their data, which the noise of this run does not cover")
-        if question is not None:
-            question.shapes(self.driver.setting.widths)
+        setting = self.driver.setting
+        if (why := self.driver.refuses_survey()) is not None:
+            raise Refused(409, why)
+        if setting.answer_sum is not None:
+            setting.answer_layout(question)
+        elif question is not None:
+            question.shapes(setting.widths)
         if len(self.driver.surveys.open) >= _MOST_SURVEYS:
             raise Refused(409, f"{_MOST_SURVEYS} evaluations and queries go on: wait for one to end")
         table = {} if question is None else question.table()
-        return self._put(
-            Happening("survey", data={"phase": phase, "share": share, "seconds": seconds, "question": table})
-        )
+        secret = {"secret": noise.fresh()} if self.driver.surveys.noised else {}
+        data = {"phase": phase, "share": share, "seconds": seconds, "question": table, **secret}
+        return self._put(Happening("survey", data=data))
 
     def state_of(self, client: int, task: int) -> Verdict:
         """Return what became of a client's own task.

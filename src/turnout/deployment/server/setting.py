@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -19,18 +20,21 @@ from turnout.data.transforms import Transform, bake
 from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.wire.format import Assignment, model_tensors, read_manifest, told
 from turnout.deployment.wire.messages import Coding, ReportFormat
-from turnout.deployment.wire.phases import PhaseFormat
+from turnout.deployment.wire.phases import PhaseFormat, told_shapes
 from turnout.deployment.wire.privacy import ANSWERS, Visible, visible
 from turnout.deployment.wire.surveys import SumsFormat, question_of
 from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
 from turnout.evaluation.evaluate import columns, evaluate
+from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import SumsForm, metric_sums
 from turnout.pieces.base.algorithm import Algorithm
+from turnout.protocol.answer_sum import AnswerLayout, AnswerSum
 from turnout.protocol.fits import check_machines
 from turnout.protocol.pace import Pace, Phase
 from turnout.protocol.published import Published
-from turnout.protocol.survey import SURVEYS
+from turnout.protocol.secure.masked_sum import form_of, form_of_keys
+from turnout.protocol.survey import FIRST_TASK, SURVEYS
 from turnout.record.describe import describe
 from turnout.simulation.trained import Trained
 
@@ -74,17 +78,40 @@ class RunSetting:
 
     def expected(self, task: Assignment) -> ReportFormat | PhaseFormat | SumsFormat:
         """Return what a report on a task looks like."""
-        if task.phase in SURVEYS:
+        if task.task >= FIRST_TASK or task.phase in SURVEYS:
             return self.answer_format(task)
-        if task.phase in self.algorithm.aggregation.phases:
-            return PhaseFormat(task, self.algorithm.aggregation, len(self.initial))
+        aggregation = self.algorithm.aggregation
+        if task.phase in aggregation.phases:
+            return PhaseFormat(aggregation.form(task.phase, told_shapes(task), len(self.initial)))
         return self.reports[task.phase]
 
-    def answer_format(self, task: Assignment) -> SumsFormat:
-        """Return what an answer to the task of a survey looks like."""
+    @cached_property
+    def answer_sum(self) -> AnswerSum | None:
+        """How the answers of clients are added up; None where the server sees each client's."""
+        return AnswerSum.of(self.algorithm)
+
+    def answer_format(self, task: Assignment) -> SumsFormat | PhaseFormat:
+        """Return what a client's message on the task of a survey looks like."""
+        if self.answer_sum is not None and self.answer_sum.masking is not None:
+            if task.phase in SURVEYS:
+                return PhaseFormat(form_of_keys())
+            layout = self.answer_layout(question_of(task) if "question" in task.told else None)
+            return PhaseFormat(form_of(task.phase, layout.masking.bits, told_shapes(task), layout.size))
+        noised = self.answer_sum is not None
         if task.phase == "query":
-            return SumsFormat.of_query(question_of(task), self.widths)
-        return SumsFormat.of_evaluation(self.sums)
+            return SumsFormat.of_query(question_of(task), self.widths, noised)
+        return SumsFormat.of_evaluation(self.sums, noised)
+
+    def answer_layout(self, question: Question | None) -> AnswerLayout:
+        """Return how the answers to a query, or to an evaluation, are laid out as vectors that are added up.
+
+        Raises:
+            ConfigurationError: for a question of which the sum cannot be computed so.
+        """
+        assert self.answer_sum is not None
+        if question is None:
+            return self.answer_sum.layout(self.sums.shapes, labelled=self.sums.metric == "accuracy")
+        return self.answer_sum.of_query(question, self.widths)
 
     def federation(self, num_clients: int) -> Federation:
         """Return what the server knows of so many clients."""
@@ -227,14 +254,36 @@ def check(experiment: Configuration) -> None:
         raise ConfigurationError(
             "appeal.tuning_steps: between machines, clients judge the model as it is: leave tuning_steps out"
         )
-    if experiment.evaluate_share and not Published(experiment.algorithm).data:
-        raise ConfigurationError(
-            "evaluate_share: what clients say of the model tells of their data, which the noise of "
-            f"{type(experiment.algorithm.aggregation).__name__} does not cover: leave it out"
-        )
+    _check_noised_answers(experiment)
     opting = experiment.population.opting
     if opting is not None and opting.split == "test":
         raise ConfigurationError("opting: clients at home judge by their training examples: write split='train'")
+
+
+def _check_noised_answers(experiment: Configuration) -> None:
+    """Refuse evaluations by clients that noise does not cover, or for which a run has no part of its budget left.
+
+    Raises:
+        ConfigurationError: with the reason.
+    """
+    plan = experiment.algorithm.privacy
+    if plan is None or not plan.is_noised:
+        return
+    if (answers := plan.answers) is None:
+        if experiment.evaluate_share:
+            raise ConfigurationError(f"evaluate_share: {plan.refuses_answer(0, (), 0)}; or leave evaluate_share out")
+        return
+    if experiment.evaluate_share and experiment.metrics:
+        raise ConfigurationError(
+            "metrics: noise needs a bound of what a client adds, and your own metrics have none: leave them out"
+        )
+    planned = -(-experiment.rounds // experiment.evaluate_every) if experiment.evaluate_share else 0
+    if planned > answers.most:
+        raise ConfigurationError(
+            f"answers.most: got {answers.most}, and {experiment.rounds} rounds with evaluate_every="
+            f"{experiment.evaluate_every} ask for {planned} evaluations: write answers.most={planned} or more, or evaluate "
+            "less often"
+        )
 
 
 def _within_delta(algorithm: Algorithm, most: int, explicit: bool) -> int:

@@ -47,6 +47,9 @@ def status(service: Service, num_waiting: int, counts: dict[int, int]) -> dict[s
         "dropped": figures.dropped,
         "barred": {str(client): why for client, why in figures.barred.items()},
         "curves": figures.curves,
+        "privacy": None
+        if figures.privacy is None
+        else {**figures.privacy, "epsilon": _number(figures.privacy["epsilon"])},
         "heard": figures.distributions,
         "evaluation": None if figures.evaluation is None else _finite(figures.evaluation),
     }
@@ -77,6 +80,10 @@ def metrics(figures: dict[str, Any]) -> str:
         "Answers by HTTP status.",
         *((f'{{code="{k}"}}', v) for k, v in figures["answers"].items()),
     )
+    if (privacy := figures["privacy"]) is not None:
+        spent = privacy["epsilon"]
+        add("epsilon", "gauge", "Epsilon that the run has spent.", ("", "+Inf" if spent is None else spent))
+        add("noised_answers", "counter", "Noised answers to evaluations and queries.", ("", privacy.get("answers", 0)))
     add("journal_entries", "counter", "Entries of the journal.", ("", figures["journal"]))
     add("healthy", "gauge", "Whether the journal can be written.", ("", int(figures["healthy"])))
     for name, points in figures["curves"].items():
@@ -107,6 +114,11 @@ def _add_evaluation(add: Callable[..., None], evaluation: dict[str, Any]) -> Non
         ("evaluation", "Figures of the last evaluation", evaluation["figures"], "figure"),
     ):
         add(name, "gauge", f"{kind}.", *((f'{{{label}="{_label(k)}"}}', v) for k, v in of.items()))
+
+
+def _number(value: float) -> float | None:
+    """Return a number that JSON can say; None for infinity."""
+    return value if isfinite(value) else None
 
 
 def _finite(evaluation: dict[str, Any]) -> dict[str, Any]:

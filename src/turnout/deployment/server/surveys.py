@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from turnout.deployment.server.presence import Presence
 from turnout.deployment.server.publication import Published
@@ -15,9 +17,18 @@ from turnout.deployment.server.reports import Reports, is_of_the_machine
 from turnout.deployment.server.served import Applied
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Outcome, Store
+from turnout.deployment.server.summed_survey import SummedSurvey
 from turnout.deployment.wire.format import Assignment, told
-from turnout.deployment.wire.surveys import question_tensor
-from turnout.protocol.survey import DECLINES, FIRST_TASK, Asked, Closed, Survey
+from turnout.deployment.wire.surveys import SURVEY, SumsFormat, question_tensor
+from turnout.evaluation.queries import Question
+from turnout.privacy.noise import gaussian
+from turnout.protocol.answer_sum import AnswerLayout
+from turnout.protocol.survey import DECLINES, FIRST_TASK, Asked, Closed, Opened, Survey
+
+PHASE_SECONDS = 120.0
+"""Seconds that a phase of a sum of answers may take, after which those who have not answered are left out."""
+
+_TIMERS = 10**12  # the timer of a phase is -1 - survey - phase * this
 
 log = logging.getLogger("turnout.server")
 
@@ -30,12 +41,15 @@ class Surveys:
         store: where reports are.
         presence: who is there.
         publish: makes the present model a file.
-        closed: called with what came of each survey.
+        closed: called with what came of each survey, but for epsilon.
+        secret: returns what the noise of a sum follows from, of the survey's own secret and of the answers in the sum.
 
     Attributes:
         open: surveys that go on, by number.
         number: how many there were.
-        timers: when each ends, by the number of its timer, which is negative.
+        timers: when each, or its present phase, ends, by the number of its timer, which is negative.
+        charged: noised answers that are counted in the privacy budget.
+        barred: clients that broke the protocol of a sum, and how.
     """
 
     def __init__(
@@ -45,8 +59,12 @@ class Surveys:
         presence: Presence,
         publish: Callable[[], Published],
         closed: Callable[[Closed], None],
+        secret: Callable[[str, str], int],
     ) -> None:
         self._setting, self._presence, self._publish, self._closed = setting, presence, publish, closed
+        self._secret, self.charged, self.barred = secret, 0, dict[int, str]()
+        self._sums: dict[int, SummedSurvey] = {}  # of surveys whose answers are masked
+        self._secrets: dict[int, str] = {}  # of surveys with noise that were asked for by themselves
         self._reports = Reports(setting, store)
         self.open: dict[int, Survey] = {}
         self.number = 0
@@ -54,6 +72,7 @@ class Surveys:
         self._orders: dict[int, Assignment] = {}  # what the tasks of a survey say, but for their numbers
         self._tasks: dict[int, tuple[int, int]] = {}  # client and survey of each open task
         self._of: dict[int, list[int]] = {}  # open tasks of each client
+        self._told: dict[int, dict[int, dict[str, Any]]] = {}  # what each client is told in a later phase, by survey
         self._next = FIRST_TASK
         self._first_step: dict[int, int] = {}  # the version before the first step that each client was in
 
@@ -74,12 +93,28 @@ class Surveys:
         for client in clients.tolist():
             self._first_step.setdefault(client, version)
 
-    def begin(self, asked: Asked, applied: Applied) -> None:
-        """Ask those who are there; of surveys that come every so many steps, the one before ends."""
+    @property
+    def noised(self) -> bool:
+        """Whether answers are noised, and spend the privacy budget."""
+        return self._setting.answer_sum is not None and self._setting.answer_sum.noise is not None
+
+    def begin(self, asked: Asked, applied: Applied, secret: str = "") -> None:
+        """Ask those who are there; of surveys that come every so many steps, the one before ends.
+
+        Args:
+            asked: what is asked.
+            applied: what follows.
+            secret: of its noise alone, where the journal has one.
+        """
         for other in [each for each in self.open.values() if each.asked.every and asked.every]:
             self._close(other, applied)
         survey, model = Survey(asked, self._setting.seed), self._publish()
         question = {"question": question_tensor(asked.question)[None]} if asked.question else {}
+        if secret:
+            self._secrets[asked.number] = secret
+        if self._masked:
+            self._sums[asked.number] = SummedSurvey(self._setting, asked, self._reports.body)
+            question[SURVEY] = torch.tensor([asked.number])
         self.open[asked.number], self.number = survey, asked.number + 1
         self._orders[asked.number] = Assignment(
             FIRST_TASK, asked.version, asked.phase, 0, model.digest, model.size, self._setting.heartbeat,
@@ -88,13 +123,13 @@ class Surveys:
         timer = -1 - asked.number
         self.timers[timer] = asked.ends
         applied.timers.append((timer, asked.ends))
-        self._ask(survey, survey.begin(self._presence.there().tolist()), applied)
+        self._make_tasks(survey, survey.begin(self._presence.there().tolist()), applied)
 
     def come_or_go(self, client: int, comes: bool, applied: Applied) -> None:
         """Ask a client that came, and give up the tasks of one that left."""
         if comes:
             for survey in self.open.values():
-                self._ask(survey, survey.joined(client), applied)
+                self._make_tasks(survey, survey.joined(client), applied)
             return
         for task in list(self._of.get(client, ())):
             self._end(task, applied.left, applied)
@@ -102,7 +137,7 @@ class Surveys:
     def of_task(self, entry: Entry, applied: Applied) -> None:
         """Take what a client says on its open task: an answer, or that it declines."""
         assert entry.task is not None
-        client, _ = self._tasks.get(entry.task, (None, None))
+        client, number = self._tasks.get(entry.task, (None, None))
         if client is None or client != entry.client:
             return
         if entry.kind == "fail":
@@ -110,9 +145,15 @@ class Surveys:
             self._end(entry.task, reason if reason in DECLINES else "died", applied)
             return
         assert entry.digest is not None
+        answer, assignment = dict[str, Any](), self._assignment(entry.task)
         try:
-            body = self._reports.body(entry.task, entry.digest)
-            answer = self._setting.answer_format(self._assignment(entry.task)).read(body)
+            if number in self._sums:
+                self._sums[number].take(client, entry.digest, assignment)
+            else:
+                body = self._reports.body(entry.task, entry.digest)
+                expected = self._setting.answer_format(assignment)
+                assert isinstance(expected, SumsFormat)
+                answer = expected.read(body)
         except Exception as error:
             if is_of_the_machine(error):
                 raise
@@ -123,18 +164,57 @@ class Surveys:
         survey.answered(client, answer)
         applied.outcomes.append(Outcome(entry.task, client, "taken", entry.digest))
 
-    def expired(self, timer: int, applied: Applied) -> None:
-        """End a survey whose time is up."""
-        if (survey := self.open.get(-1 - timer)) is not None:
+    def expired(self, timer: int, time: float, applied: Applied) -> None:
+        """End a survey, or the phase of one, whose time is up."""
+        step, number = divmod(-1 - timer, _TIMERS)
+        survey, masked = self.open.get(number), self._sums.get(number)
+        if survey is None or (masked is not None and masked.step != step):
+            return
+        if masked is None:
             self._close(survey, applied)
+            return
+        self._end_all(survey, applied)
+        self._advance(survey, masked, time, applied)
 
-    def settle(self, applied: Applied) -> None:
-        """End surveys in which nobody is left to answer."""
-        for survey in [each for each in self.open.values() if each.done]:
+    def settle(self, time: float, applied: Applied) -> None:
+        """End surveys, and phases of them, in which nobody is left to answer."""
+        while done := [survey for survey in self.open.values() if survey.done]:
+            for survey in done:
+                masked = self._sums.get(survey.asked.number)
+                if masked is None:
+                    self._close(survey, applied)
+                else:
+                    self._advance(survey, masked, time, applied)
+
+    def _advance(self, survey: Survey, masked: SummedSurvey, time: float, applied: Applied) -> None:
+        """Go on with the next phase of a sum under masks, or end the survey."""
+        number = survey.asked.number
+        self.timers.pop(-1 - number - masked.step * _TIMERS, None)
+        completed = [client for client in survey.answers if client not in self.barred]
+        try:
+            chosen = masked.advance(completed)
+            told_each = masked.told(chosen) if chosen else {}
+        except Exception as error:
+            if is_of_the_machine(error):
+                raise
+            log.error("survey given up", extra={"survey": number, "reason": repr(error)})
+            chosen, told_each = [], {}
+        self.barred |= masked.culprits
+        there = [client for client in chosen if self._presence.is_there(client)]
+        if not there:
             self._close(survey, applied)
+            return
+        assert masked.phase is not None
+        timer, due = -1 - number - masked.step * _TIMERS, time + PHASE_SECONDS
+        self.timers[timer] = due
+        applied.timers.append((timer, due))
+        common = {name: value for name, value in self._orders[number].told.items() if name in ("question", SURVEY)}
+        self._told[number] = {client: {**common, **told(values, 0)} for client, values in told_each.items()}
+        self._orders[number] = replace(self._orders[number], phase=masked.phase)
+        self._make_tasks(survey, survey.next_phase(there), applied)
 
-    def _ask(self, survey: Survey, clients: Iterable[int], applied: Applied) -> None:
-        """Make tasks."""
+    def _make_tasks(self, survey: Survey, clients: Iterable[int], applied: Applied) -> None:
+        """Give clients tasks."""
         for client in clients:
             self._tasks[self._next] = client, survey.asked.number
             self._of.setdefault(client, []).append(self._next)
@@ -142,7 +222,9 @@ class Surveys:
             applied.surveyed.append(client)
 
     def _assignment(self, task: int) -> Assignment:
-        return replace(self._orders[self._tasks[task][1]], task=task)
+        client, number = self._tasks[task]
+        order = self._orders[number]
+        return replace(order, task=task, told=self._told.get(number, {}).get(client, order.told))
 
     def _forget(self, task: int) -> Survey:
         """Take a task out of the open ones, and return its survey."""
@@ -158,17 +240,69 @@ class Surveys:
         self._forget(task).failed(client, reason)
         applied.outcomes.append(Outcome(task, client, reason))
 
-    def _close(self, survey: Survey, applied: Applied) -> None:
-        """End a survey."""
+    def _end_all(self, survey: Survey, applied: Applied) -> None:
+        """End the open tasks of a survey."""
         number = survey.asked.number
         for task in [task for task, (_, of) in self._tasks.items() if of == number]:
             self._end(task, "late", applied)
+
+    def _close(self, survey: Survey, applied: Applied) -> None:
+        """End a survey."""
+        number = survey.asked.number
+        self._end_all(survey, applied)
+        opened = None if self._setting.answer_sum is None else self._opened(survey)
         version, first = survey.asked.version, self._first_step
         seen = [first.get(client, version) < version for client in sorted(survey.answers)]
         # Before it is no longer open, for those who look meanwhile.
-        self._closed(Closed(survey, np.array(seen, dtype=bool)))
-        del self.open[number], self._orders[number]
-        self.timers.pop(-1 - number, None)
+        self._closed(Closed(survey, np.array(seen, dtype=bool), opened))
+        for kept in (self.open, self._orders, self._sums, self._secrets, self._told):
+            kept.pop(number, None)
+        for timer in [timer for timer in self.timers if (-1 - timer) % _TIMERS == number]:
+            del self.timers[timer]
+
+    def _opened(self, survey: Survey) -> Opened:
+        """Add up the answers of a survey, with noise where there is some."""
+        number, layout = survey.asked.number, self._layout(survey)
+        if (masked := self._sums.get(number)) is not None:
+            completed = list(survey.answers)
+            vector, used, why = masked.total()
+            self.barred |= masked.culprits
+            survey.opened(used, completed)
+            content = masked.bodies()
+        else:
+            vector, why = sum(map(layout.vector, survey.answers.values())), "nobody has answered"
+            vector = vector if survey.answers else None
+            content = [[client, survey.answers[client]] for client in sorted(survey.answers)]
+        if vector is None:
+            return Opened(None, why)
+        assert isinstance(vector, np.ndarray)
+        if layout.server_deviation:
+            secret = self._secret(self._secrets.get(number, ""), json.dumps([number, content]))
+            federation = replace(self._setting.federation(1), secret=secret)
+            drawn = gaussian("noise of an answer", federation, number, layout.size)
+            vector = vector + layout.server_deviation * drawn.double().cpu().numpy()
+        return Opened(layout.totals(vector), "", layout.deviations, layout.least_examples)
+
+    def give_up(self, number: int) -> None:
+        """End a survey whose answers must not be opened."""
+        survey = self.open[number]
+        survey.lost |= dict.fromkeys(survey.answers, "unsummed")
+        survey.answers = {}
+        self._sums.pop(number, None)
+        self._close(survey, Applied())
+
+    @property
+    def _masked(self) -> bool:
+        """Whether answers are added up under masks."""
+        return self._setting.answer_sum is not None and self._setting.answer_sum.masking is not None
+
+    def _layout(self, survey: Survey) -> AnswerLayout:
+        asked = survey.asked
+        return self._setting.answer_layout(Question(**asked.question) if asked.question else None)
+
+    def unused(self) -> list[str]:
+        """Return the names of the messages of sums that go on."""
+        return [body for masked in self._sums.values() for body in masked.bodies()]
 
     def facts(self) -> dict[str, Any]:
         """Return all that it carries, as plain values."""
@@ -179,6 +313,11 @@ class Surveys:
             "tasks": [[task, *of] for task, of in self._tasks.items()],
             "timers": list(self.timers.items()),
             "first_step": list(self._first_step.items()),
+            "charged": self.charged,
+            "barred": list(self.barred.items()),
+            "sums": [[number, masked.facts()] for number, masked in self._sums.items()],
+            "secrets": list(self._secrets.items()),
+            "told": [[number, list(of.items())] for number, of in self._told.items()],
         }
 
     def restore(self, facts: Mapping[str, Any]) -> None:
@@ -194,3 +333,9 @@ class Surveys:
             self._of.setdefault(client, []).append(task)
             self.open[number].open.add(client)
         self.timers, self._first_step = dict(facts["timers"]), dict(facts["first_step"])
+        self.charged, self.barred = facts.get("charged", 0), dict(facts.get("barred", ()))
+        self._secrets = dict(facts.get("secrets", ()))
+        for number, carried in facts.get("sums", ()):
+            self._sums[number] = SummedSurvey(self._setting, self.open[number].asked, self._reports.body)
+            self._sums[number].restore(carried)
+        self._told = {number: dict(of) for number, of in facts.get("told", ())}

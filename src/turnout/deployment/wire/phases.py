@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from turnout.core.types import State
 from turnout.deployment.wire.format import NAMES, Assignment, Manifest, Spec, decode, size_limit
-from turnout.pieces.base import Aggregation
+from turnout.pieces.base.phases import Form, Shapes
 
 
 class PhaseFormat:
-    """Read a message of one extra phase, whose form depends on what its client was told.
+    """Read a message of one extra phase.
+
+    Args:
+        form: types and shapes of the tensors of the message.
 
     Attributes:
         manifest: the tensors of the message.
     """
 
-    def __init__(self, task: Assignment, aggregation: Aggregation, num_params: int) -> None:
-        shapes = {name: tuple(shape) for name, (_, shape, _) in task.told.items()}
-        form = aggregation.form(task.phase, shapes, num_params)
+    def __init__(self, form: Form) -> None:
         self.manifest: Manifest = {name: Spec(NAMES[dtype], shape) for name, (dtype, shape) in form.items()}
 
     @property
@@ -32,3 +33,8 @@ class PhaseFormat:
         """
         del client, version, repeat
         return decode(body, self.manifest)
+
+
+def told_shapes(task: Assignment) -> Shapes:
+    """Return the shapes of what a client was told with a task, on which the form of its message depends."""
+    return {name: tuple(shape) for name, (_, shape, _) in task.told.items()}

@@ -27,10 +27,13 @@ from turnout.evaluation.queries import Question
 from turnout.evaluation.sums import SumsForm
 
 _MOST = 1 << 40  # examples that a client may claim
-_LARGEST = 1e100  # of any other sum: the squares of sums over all clients do not overflow
+LARGEST = 1e100
+"""Of any sum but numbers of examples: the squares of sums over all clients do not overflow."""
 _COUNTS = ("num_examples", "group_examples", "counts")
 _SHARES = {"score": "num_examples", "shared_score": "num_examples", "group_score": "group_examples"}
 """Sums of numbers from 0 to 1 where examples have labels, and the examples that they are over."""
+SURVEY = "survey"
+"""What a client is told with each task of a sum of answers: the number of the evaluation or query."""
 _UNIT = ("appeal_train", "appeal_test", "preferred")
 """Numbers from 0 to 1."""
 
@@ -42,20 +45,22 @@ class SumsFormat:
     Attributes:
         manifest: its tensors.
         labelled: whether scores are numbers of examples that are right, in place of squared errors.
+        noised: whether clients without examples answer, too: that they have none is not to be known.
     """
 
     manifest: Manifest
     labelled: bool = True
+    noised: bool = False
 
     @classmethod
-    def of_evaluation(cls, form: SumsForm) -> SumsFormat:
+    def of_evaluation(cls, form: SumsForm, noised: bool = False) -> SumsFormat:
         """Return what an answer to an evaluation looks like."""
-        return cls(manifest_of(form.shapes), form.metric == "accuracy")
+        return cls(manifest_of(form.shapes), form.metric == "accuracy", noised)
 
     @classmethod
-    def of_query(cls, question: Question, widths: Mapping[str, int]) -> SumsFormat:
+    def of_query(cls, question: Question, widths: Mapping[str, int], noised: bool = False) -> SumsFormat:
         """Return what an answer to a query looks like; see `Question.shapes`."""
-        return cls(manifest_of(question.shapes(widths)))
+        return cls(manifest_of(question.shapes(widths)), noised=noised)
 
     @property
     def size_limit(self) -> int:
@@ -73,11 +78,11 @@ class SumsFormat:
         for name, value in tensors.items():
             if not is_finite(value):
                 raise WireError(f"{name} holds NaN or infinity")
-            if bool((value.double().abs() > _LARGEST).any()):
+            if bool((value.double().abs() > LARGEST).any()):
                 raise WireError(f"{name} is beyond 1e100")
             if name in _COUNTS and not bool(((value >= 0) & (value <= _MOST)).all()):
                 raise WireError(f"{name} is {value.flatten().tolist()[:3]}, needed 0 to 2^40")
-        if "num_examples" in tensors and int(tensors["num_examples"][0]) == 0:
+        if "num_examples" in tensors and int(tensors["num_examples"][0]) == 0 and not self.noised:
             raise WireError("num_examples is 0: a client without examples declines")
         if "counts" in tensors and not bool((tensors["counts"].sum(dim=-1) == tensors["num_examples"]).all()):
             raise WireError("counts do not add up to num_examples")

@@ -6,6 +6,7 @@ from typing import Any
 
 from turnout.core.checks import ConfigurationError, count, positive, refuse
 from turnout.privacy.accounting import check_deviation
+from turnout.privacy.answers import Answers
 from turnout.privacy.correlation import Correlation, Independent
 
 _CORRELATIONS = "Independent(), BandedSquareRoot() or BufferedToeplitz()"
@@ -31,6 +32,13 @@ def check_options(piece: Any) -> None:
             raise refuse(name, given=given, needed="a number between 0 and 1")
     if not isinstance(piece.correlation, Correlation):
         raise refuse("correlation", given=piece.correlation, needed=_CORRELATIONS)
+    if piece.answers is not None and not isinstance(piece.answers, Answers):
+        raise refuse("answers", given=piece.answers, needed="bounds and noise of the class privacy.Answers, or None")
+    if piece.answers is not None and not piece.noise_multiplier:
+        raise ConfigurationError(
+            "answers: without noise in its updates (noise_multiplier=0) a run promises no privacy, and answers are not "
+            "noised: leave answers out, or write a noise_multiplier"
+        )
     _check_together(piece)
 
 

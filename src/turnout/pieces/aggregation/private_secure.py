@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from turnout.pieces.aggregation.secure_sum import SecureSum
 from turnout.pieces.base import Slots
 from turnout.pieces.weighting import DivideByClients, DivideByParticipants
 from turnout.privacy.discrete import COARSEST, FINEST, WIDEST, discrete_gaussian
-from turnout.protocol.secure.masks import SEED_BYTES, expand
+from turnout.protocol.secure.masks import secret_uniform
 
 
 def grid_norm(norm: float, fraction_bits: int, num_params: int) -> float:
@@ -134,8 +133,7 @@ def chances(report: Report, seed: int | None) -> torch.Tensor:
     """
     number, device = report.delta.shape[1], report.delta.device
     if seed is None:
-        words = np.stack([expand(secrets.token_bytes(SEED_BYTES), number, 64) for _ in range(len(report))])
-        return (torch.from_numpy((words >> np.uint64(11)).astype(np.float64)) * 2.0**-53 + 2.0**-54).to(device)
+        return torch.from_numpy(np.stack([secret_uniform(number) for _ in range(len(report))])).to(device)
     keys = to_device(fold(stream("noise under masks", seed), report.version, report.client), device)
     return uniform(fold(keys[:, None], torch.arange(number, device=device))) + 2.0**-54
 

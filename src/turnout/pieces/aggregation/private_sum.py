@@ -32,6 +32,7 @@ from turnout.pieces.aggregation.private_shares import check_shares, completed_su
 from turnout.pieces.aggregation.secure_sum import SecureSum
 from turnout.pieces.base import ParticipationLimit, Slots, Weights, WithState
 from turnout.privacy.accounting import Release
+from turnout.privacy.answers import Answers
 from turnout.privacy.correlation import Correlation, Independent
 from turnout.privacy.noise import gaussian
 
@@ -107,6 +108,8 @@ class PrivateSum(MaskableSum, name="private_sum"):
         secure: how clients mask their clipped updates; None sends updates to the server, which clips them.
         count_deviation: of the noise in the count behind b; None is a twentieth of D, as in the paper. Updates then have the
             noise ``(z^-2 - (2 count_deviation)^-2)^(-1/2)``, so that both together cost what z says.
+        answers: bounds and noise of what clients of a server answer to evaluations and queries, which spend the same
+            budget; None has nobody asked. Simulations ask nobody.
         budget: the epsilon that a run must not exceed; None only counts.
         delta: of epsilon, below 1/N.
 
@@ -145,6 +148,7 @@ class PrivateSum(MaskableSum, name="private_sum"):
     dropouts: int = 0
     secure: SecureSum | None = None
     count_deviation: float | None = None
+    answers: Answers | None = None
     budget: float | None = None
     delta: float = 1e-5
 

@@ -71,46 +71,41 @@ class Masking(Protocol):
         ...
 
 
-def form_of(phase: str, bits: int, told: Shapes, num_params: int) -> Form:
+def form_of_keys() -> Form:
+    """Return the tensors with which a client begins a sum: its public keys."""
+    return {"keys": (torch.uint8, (1, 2 * KEY_BYTES))}
+
+
+def form_of(phase: str, bits: int, told: Shapes, length: int) -> Form:
     """Return the tensors of a client's message in a phase, whose shapes depend on what the client was told."""
 
-    def length(name: str) -> int:
+    def number(name: str) -> int:
         return told[name][-1]
 
     match phase:
         case "share":
-            return {"sealed": (torch.uint8, (1, length("neighbours"), SEALED_BYTES))}
+            return {"sealed": (torch.uint8, (1, number("neighbours"), SEALED_BYTES))}
         case "mask":
             code = CODES[word(bits).itemsize]
-            return {"masked": (code, (1, num_params)), "refused": (torch.uint8, (1, length("senders")))}
+            return {"masked": (code, (1, length)), "refused": (torch.uint8, (1, number("senders")))}
         case _:
-            sizes = {"self_masks": length("there"), "masking_keys": length("gone")}
-            return {name: (torch.uint8, (1, number, shamir.SHARE_BYTES)) for name, number in sizes.items()}
+            sizes = {"self_masks": number("there"), "masking_keys": number("gone")}
+            return {name: (torch.uint8, (1, size, shamir.SHARE_BYTES)) for name, size in sizes.items()}
 
 
-class MaskedSum:
-    """The sum of one round.
+class MaskedVectors:
+    """The sum of vectors of clients, by the messages that arrived, phase by phase.
 
     Args:
         masking: the options of the sum.
-        weighting: the chain of weightings, whose factors updates are multiplied by.
-        state: the server's, before the step.
-        federation: as ever.
+        length: numbers of a vector.
         attendance: who takes part.
-        messages: what clients sent.
+        messages: what clients sent; that of the phase ``"train"`` has their keys.
     """
 
-    def __init__(
-        self,
-        masking: Masking,
-        weighting: Sequence[Weighting],
-        state: ServerState,
-        federation: Federation,
-        attendance: Attendance,
-        messages: Messages,
-    ) -> None:
-        self._masking, self._weighting, self._attendance = masking, weighting, attendance
-        self._state, self._federation, self._messages = state, federation, messages
+    def __init__(self, masking: Masking, length: int, attendance: Attendance, messages: Messages) -> None:
+        self._masking, self._length, self._attendance = masking, length, attendance
+        self._messages = messages
         self._dealt = sorted(attendance.neighbours)
 
     def told(self, phase: str, clients: Sequence[int]) -> dict[int, State]:
@@ -146,8 +141,16 @@ class MaskedSum:
             refused[client] = [sender for sender, flag in zip(self._senders(client), flags, strict=True) if flag]
         return {client: senders for client, senders in refused.items() if senders}
 
-    def report(self, clients: Sequence[int]) -> tuple[Report | None, dict[int, str], str]:
-        """Open the sum, if enough clients have helped to take off the masks."""
+    def total(self, clients: Sequence[int]) -> tuple[np.ndarray | None, dict[int, str], str]:
+        """Open the sum, if enough clients have helped to take off the masks.
+
+        Args:
+            clients: who completed the last phase.
+
+        Returns:
+            The sum, float64 ``[length]``, or None. Then the clients that broke the protocol, with how, and why there is no
+            sum.
+        """
         if not self._attendance.opens:
             return None, {}, "too few clients are left"
         try:
@@ -155,10 +158,9 @@ class MaskedSum:
         except ProtocolError as error:
             return None, {}, str(error)
         try:
-            total = torch.from_numpy(self._masking.code.decode(server.total())).to(self._state.params.device)
+            return self._masking.code.decode(server.total()), _culprits(server), ""
         except ProtocolError as error:
             return None, _culprits(server), str(error)
-        return self._in_the_sum(total), _culprits(server), ""
 
     def _opened(self, clients: Sequence[int]) -> SecureServer:
         """Return a server that has all messages of the round."""
@@ -172,6 +174,71 @@ class MaskedSum:
             there, gone = (_shares(told[side], message[of]) for side, of in _OPENED)
             server.opened(client + 1, Opening(there, gone))
         return server
+
+    def _factors(self) -> torch.Tensor:
+        """Return what the vector of each of them is multiplied by, float64 ``[n]``."""
+        return torch.ones(len(self._dealt), dtype=torch.float64)
+
+    def _begun(self) -> tuple[SecureServer, dict[int, dict[int, Keys]]]:
+        """Return a server that has dealt the keys, and those of each client's neighbours."""
+        masking, attendance = self._masking, self._attendance
+        server = SecureServer(self._length, masking.bits, attendance.threshold, masking.degree, attendance.seed)
+        for client in self._dealt:
+            both = self._messages.tensors("train", client)["keys"][0].numpy().tobytes()
+            server.advertised(client + 1, Keys(both[:KEY_BYTES], both[KEY_BYTES:]))
+        return server, server.keys()
+
+    def _shared(self, server: SecureServer) -> dict[int, dict[int, bytes]]:
+        """Pass on the shares of secrets."""
+        for client in self._attendance.shared:
+            others = self._attendance.neighbours[client]
+            rows = self._messages.tensors("share", client)["sealed"][0].numpy()
+            server.shared(client + 1, {other + 1: row.tobytes() for other, row in zip(others, rows, strict=True)})
+        return server.sealed()
+
+    def _add_masked(self, server: SecureServer) -> None:
+        """Add up the masked updates."""
+        kind = word(self._masking.bits)
+        for client in self._attendance.masked:
+            values = self._messages.tensors("mask", client)["masked"][0].numpy().view(kind)
+            refused = frozenset(other + 1 for other in self._attendance.refused.get(client, ()))
+            server.masked(client + 1, values, refused)
+
+    def _senders(self, client: int) -> list[int]:
+        """Return whose shares a client was sent, ascending."""
+        return sorted(set(self._attendance.neighbours[client]).intersection(self._attendance.shared))
+
+
+class MaskedSum(MaskedVectors):
+    """The sum of the updates of one round.
+
+    Args:
+        masking: the options of the sum.
+        weighting: the chain of weightings, whose factors updates are multiplied by.
+        state: the server's, before the step.
+        federation: as ever.
+        attendance: who takes part.
+        messages: what clients sent.
+    """
+
+    def __init__(
+        self,
+        masking: Masking,
+        weighting: Sequence[Weighting],
+        state: ServerState,
+        federation: Federation,
+        attendance: Attendance,
+        messages: Messages,
+    ) -> None:
+        super().__init__(masking, len(state.params), attendance, messages)
+        self._weighting, self._state, self._federation = weighting, state, federation
+
+    def report(self, clients: Sequence[int]) -> tuple[Report | None, dict[int, str], str]:
+        """Open the sum, if enough clients have helped to take off the masks."""
+        total, culprits, why = self.total(clients)
+        if total is None:
+            return None, culprits, why
+        return self._in_the_sum(torch.from_numpy(total).to(self._state.params.device)), culprits, why
 
     def _in_the_sum(self, total: torch.Tensor) -> Report:
         """Return the reports of the clients in the sum, with the sum in place of their updates."""
@@ -197,36 +264,6 @@ class MaskedSum:
         """Return what the update of each of them is multiplied by, float64 ``[n]``."""
         reports = self._announcements()
         return product_of_factors(self._weighting, self._state, self._federation, reports, int(reports.version[0]))
-
-    def _begun(self) -> tuple[SecureServer, dict[int, dict[int, Keys]]]:
-        """Return a server that has dealt the keys, and those of each client's neighbours."""
-        masking, attendance = self._masking, self._attendance
-        num_params = len(self._state.params)
-        server = SecureServer(num_params, masking.bits, attendance.threshold, masking.degree, attendance.seed)
-        for client in self._dealt:
-            both = self._messages.tensors("train", client)["keys"][0].numpy().tobytes()
-            server.advertised(client + 1, Keys(both[:KEY_BYTES], both[KEY_BYTES:]))
-        return server, server.keys()
-
-    def _shared(self, server: SecureServer) -> dict[int, dict[int, bytes]]:
-        """Pass on the shares of secrets."""
-        for client in self._attendance.shared:
-            others = self._attendance.neighbours[client]
-            rows = self._messages.tensors("share", client)["sealed"][0].numpy()
-            server.shared(client + 1, {other + 1: row.tobytes() for other, row in zip(others, rows, strict=True)})
-        return server.sealed()
-
-    def _add_masked(self, server: SecureServer) -> None:
-        """Add up the masked updates."""
-        kind = word(self._masking.bits)
-        for client in self._attendance.masked:
-            values = self._messages.tensors("mask", client)["masked"][0].numpy().view(kind)
-            refused = frozenset(other + 1 for other in self._attendance.refused.get(client, ()))
-            server.masked(client + 1, values, refused)
-
-    def _senders(self, client: int) -> list[int]:
-        """Return whose shares a client was sent, ascending."""
-        return sorted(set(self._attendance.neighbours[client]).intersection(self._attendance.shared))
 
 
 def _culprits(server: SecureServer) -> dict[int, str]:

@@ -20,50 +20,41 @@ from turnout.protocol.secure.messages import KEY_BYTES, SEALED_BYTES, Keys, Prot
 log = logging.getLogger("turnout.client")
 
 
-class Masker:
-    """Take a client through the sum of a round after the other.
+class VectorMasker:
+    """Take a client through the sum of one vector after the other.
 
     What it holds is lost with its process, on purpose: a secret that was written down could be read, and a client without
     it drops out of one sum. What training has the client remember counts once its update has left, masked.
 
     Args:
         masking: the options of the sum.
-        summand: `Aggregation.summand`, which makes what is added up of a weight and an update.
-        nulls: whether an update that holds NaN or infinity is sent as zeros, so that the client takes part as any other.
     """
 
-    def __init__(
-        self,
-        masking: Masking,
-        summand: Callable[[torch.Tensor, Report, None], torch.Tensor | None],
-        nulls: bool = False,
-    ) -> None:
-        self._masking, self._summand, self._nulls = masking, summand, nulls
-        self._round: tuple[SecureClient, Report, State] | None = None
+    def __init__(self, masking: Masking) -> None:
+        self._masking = masking
+        self._round: tuple[SecureClient, Callable[[float], np.ndarray], State] | None = None
         self._codes = np.zeros(0)
         self._version = -1
 
-    def announce(self, client: int, version: int, report: Report, memory: State) -> State | None:
-        """Return what is sent of an update that stays here: keys, and the numbers that weights are made of."""
-        self._round = None
-        if self._nulls:
-            report = replace(report.nulled()[0], good=None)
-        if not report.finite()[0]:
-            log.warning("no update is sent, because it holds NaN or infinity")
-            return None
+    def advertise(self, client: int, version: int, encoded: Callable[[float], np.ndarray], memory: State) -> State:
+        """Begin a sum, and return the client's public keys, ``keys [1, 64]``.
+
+        Args:
+            client: its number.
+            version: of the round, or the number of another sum, by which later phases are told from those of others.
+            encoded: returns the codes of the vector with a weight.
+            memory: what the client remembers once its vector has left, masked.
+        """
         secret = SecureClient(client + 1, 1, self._masking.bits)
         keys = secret.advertise()
-        self._version = version
-        self._round = secret, report, memory
-        counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
-        message = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
+        self._version, self._round = version, (secret, encoded, memory)
         both = torch.frombuffer(bytearray(keys.sealing + keys.masking), dtype=torch.uint8)
-        return message | {f"seen.{name}": value for name, value in report.seen.items()} | {"keys": both[None]}
+        return {"keys": both[None]}
 
     def answer(self, phase: str, version: int, told: State, memory: State) -> tuple[State, State] | None:
         """Do a later phase of the same round; None where it cannot be done."""
         if self._round is None or version != self._version:
-            log.info("the update of this round is gone", extra={"version": version})
+            log.info("the vector of this sum is gone", extra={"version": version})
             return None
         try:
             match phase:
@@ -83,24 +74,17 @@ class Masker:
         self._round = None
 
     def _share(self, told: State) -> State:
-        """Share the round's secrets among neighbours, and weigh the update."""
+        """Share the round's secrets among neighbours, and weigh the vector."""
         assert self._round is not None
-        secret, report, _ = self._round
+        secret, encoded, _ = self._round
         order = _clients(told, "neighbours")
         rows = _rows(told, "keys", order, 2 * KEY_BYTES)
         keys = {other: Keys(both[:KEY_BYTES], both[KEY_BYTES:]) for other, both in rows.items()}
         weight = self._checked(order, told.get("weight"))
         secret.threshold = threshold_of(self._masking.threshold, len(order))
         sealed = secret.share(keys)
-        self._codes = self._encoded(weight, report)
+        self._codes = encoded(weight)
         return {"sealed": torch.tensor([[list(sealed[other]) for other in order]], dtype=torch.uint8)}
-
-    def _encoded(self, weight: float, report: Report) -> np.ndarray:
-        """Return the codes of what an update adds to the sum with its weight."""
-        factors = torch.tensor([weight], dtype=torch.float64, device=report.delta.device)
-        summand = self._summand(factors, report, None)
-        assert summand is not None
-        return self._masking.code.encode(summand[0].cpu().numpy())
 
     def _checked(self, neighbours: list[int], weight: torch.Tensor | None) -> float:
         """Return the weight of this client's update, held with its neighbours against what the run's settings say.
@@ -122,7 +106,7 @@ class Masker:
         return value
 
     def _mask(self, told: State) -> State:
-        """Mask the update."""
+        """Mask the vector."""
         assert self._round is not None
         secret, values = self._round[0], self._codes
         senders = _clients(told, "senders")
@@ -154,6 +138,45 @@ class Masker:
             name: torch.tensor(list(b"".join(shares)), dtype=torch.uint8).view(size[name])
             for name, shares in shares_of.items()
         }
+
+
+class Masker(VectorMasker):
+    """Take a client through the sum of updates of a round after the other.
+
+    Args:
+        masking: the options of the sum.
+        summand: `Aggregation.summand`, which makes what is added up of a weight and an update.
+        nulls: whether an update that holds NaN or infinity is sent as zeros, so that the client takes part as any other.
+    """
+
+    def __init__(
+        self,
+        masking: Masking,
+        summand: Callable[[torch.Tensor, Report, None], torch.Tensor | None],
+        nulls: bool = False,
+    ) -> None:
+        super().__init__(masking)
+        self._summand, self._nulls = summand, nulls
+
+    def announce(self, client: int, version: int, report: Report, memory: State) -> State | None:
+        """Return what is sent of an update that stays here: keys, and the numbers that weights are made of."""
+        self._round = None
+        if self._nulls:
+            report = replace(report.nulled()[0], good=None)
+        if not report.finite()[0]:
+            log.warning("no update is sent, because it holds NaN or infinity")
+            return None
+        keys = self.advertise(client, version, lambda weight: self._encoded(weight, report), memory)
+        counts = {"num_examples": report.num_examples, "num_steps": report.num_steps}
+        found = {name: torch.from_numpy(np.array(value, dtype=np.int64)) for name, value in counts.items()}
+        return found | {f"seen.{name}": value for name, value in report.seen.items()} | keys
+
+    def _encoded(self, weight: float, report: Report) -> np.ndarray:
+        """Return the codes of what an update adds to the sum with its weight."""
+        factors = torch.tensor([weight], dtype=torch.float64, device=report.delta.device)
+        summand = self._summand(factors, report, None)
+        assert summand is not None
+        return self._masking.code.encode(summand[0].cpu().numpy())
 
 
 def _clients(told: State, name: str) -> list[int]:

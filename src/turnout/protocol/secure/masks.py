@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,12 @@ def expand(seed: bytes, length: int, bits: int) -> np.ndarray:
     stream = Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor()
     drawn = np.frombuffer(bytearray(stream.update(bytes(length * kind.itemsize))), dtype=kind.newbyteorder("<"))
     return reduce(drawn.astype(kind, copy=False), bits)
+
+
+def secret_uniform(length: int) -> np.ndarray:
+    """Draw numbers on (0, 1), float64 ``[length]``, from a secret of the operating system that is forgotten."""
+    words = expand(secrets.token_bytes(SEED_BYTES), length, 64)
+    return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53 + 2.0**-54
 
 
 def new_key() -> bytes:

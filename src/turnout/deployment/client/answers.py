@@ -1,0 +1,124 @@
+"""A client's answers to evaluations and queries as bytes: as they are, or masked for a sum."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from turnout.core.checks import ConfigurationError
+from turnout.deployment.wire.format import Assignment, WireError, encode
+from turnout.deployment.wire.surveys import LARGEST, SURVEY, sums_body
+from turnout.evaluation.queries import Question
+from turnout.evaluation.sums import SumsForm
+from turnout.pieces.base.algorithm import Algorithm
+from turnout.protocol.answer_sum import AnswerLayout, AnswerSum
+from turnout.protocol.secure.masker import VectorMasker
+
+log = logging.getLogger("turnout.client")
+
+_MOST = 16  # sums of answers that a client is in at a time
+
+
+class Answerer:
+    """Write what a client answers, in the form that its run's settings ask for, whatever the server says.
+
+    Args:
+        algorithm: of the run: whether answers are masked, and clipped and noised.
+        form: the sums of an evaluation.
+        widths: see `Question.shapes`.
+    """
+
+    def __init__(self, algorithm: Algorithm, form: SumsForm, widths: Mapping[str, int]) -> None:
+        self._sum, self._form, self._widths = AnswerSum.of(algorithm), form, widths
+        plan = algorithm.privacy
+        self.refuses = plan is not None and plan.is_noised and plan.answers is None
+        self._maskers: dict[int, VectorMasker] = {}  # by the number of the survey
+
+    @property
+    def noised(self) -> bool:
+        """Whether what is known of the answers has noise, so that a client without anything to answer sends zeros."""
+        return self._sum is not None and self._sum.noise is not None
+
+    def check(self, question: Question) -> None:
+        """Refuse a question that cannot be answered.
+
+        Raises:
+            ConfigurationError: with the reason.
+        """
+        self._layout(question) if self._sum is not None else question.shapes(self._widths)
+
+    def first(
+        self, client: int, task: Assignment, question: Question | None, sums: Mapping[str, Any] | None
+    ) -> bytes | None:
+        """Return the body of the first message: the sums, or the keys of a client that masks them.
+
+        Args:
+            client: its number.
+            task: of the survey.
+            question: of a query; None in an evaluation.
+            sums: what was computed; None is nothing that could be.
+        """
+        if sums is None and not self.noised:
+            return None
+        if sums is not None and self.noised and not _fits(sums):  # what the server refuses would tell of its data
+            sums = None
+        layout = None if self._sum is None else self._layout(question)
+        if layout is None or self._sum is None or self._sum.masking is None:
+            return sums_body(_zeros(layout) if sums is None and layout is not None else sums or {})
+        try:
+            codes = layout.encoded(sums)
+        except ConfigurationError as error:
+            log.error("not answered, for a sum does not fit", extra={"task": task.task, "reason": str(error)})
+            return None
+        number = survey_of(task)
+        masker = VectorMasker(layout.masking)
+        while len(self._maskers) >= _MOST:
+            del self._maskers[next(iter(self._maskers))]
+        self._maskers[number] = masker
+        return encode(masker.advertise(client, number, lambda _: codes, {}))
+
+    def later(self, task: Assignment) -> bytes | None:
+        """Return the body of a message of a later phase; None where the client drops out."""
+        try:
+            number, told = survey_of(task), {name: value[0] for name, value in task.tensors().items()}
+        except WireError as error:
+            log.warning("a task of a survey cannot be read", extra={"task": task.task, "reason": str(error)})
+            return None
+        if (masker := self._maskers.get(number)) is None:
+            log.info("the answer is gone", extra={"survey": number})
+            return None
+        done = masker.answer(task.phase, number, told, {})
+        if task.phase == "open" or done is None:
+            del self._maskers[number]
+        return None if done is None else encode(done[0])
+
+    def _layout(self, question: Question | None) -> AnswerLayout:
+        assert self._sum is not None
+        if question is None:
+            return self._sum.layout(self._form.shapes, labelled=self._form.metric == "accuracy")
+        return self._sum.of_query(question, self._widths)
+
+
+def survey_of(task: Assignment) -> int:
+    """Return the number of the survey that a task is of.
+
+    Raises:
+        WireError: where it does not say.
+    """
+    try:
+        return int(task.tensors()[SURVEY][0])
+    except (KeyError, ValueError, RuntimeError):
+        raise WireError("the server's task does not say which evaluation or query it is of") from None
+
+
+def _fits(sums: Mapping[str, Any]) -> bool:
+    """Return whether a server takes these sums as an answer."""
+    return all(bool((np.abs(np.asarray(value, dtype=np.float64)) <= LARGEST).all()) for value in sums.values())
+
+
+def _zeros(layout: AnswerLayout) -> dict[str, Any]:
+    """Return the sums of a client that has nothing to answer."""
+    return {name: np.zeros(shape).tolist() for name, shape in layout.shapes.items()}

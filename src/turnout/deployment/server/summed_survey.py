@@ -1,0 +1,121 @@
+"""One evaluation or query whose answers are added up under masks: its messages, phase by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from turnout.core.types import State
+from turnout.deployment.server.extra_phases import StoredMessages
+from turnout.deployment.server.setting import RunSetting
+from turnout.deployment.wire.format import Assignment
+from turnout.evaluation.queries import Question
+from turnout.protocol.secure.attendance import Attendance
+from turnout.protocol.secure.masked_sum import MaskedVectors
+from turnout.protocol.survey import FIRST_TASK, Asked
+
+PHASES = ("share", "mask", "open")
+"""What clients who have sent their keys are asked for, one after the other."""
+
+
+class SummedSurvey:
+    """Collect what clients send in the phases of one survey. All follows from the messages, which are files.
+
+    Args:
+        setting: what is run.
+        asked: what clients are asked.
+        read: the body of a message, by its task and its name.
+
+    Attributes:
+        layout: how the sums of a client are laid out as a vector.
+        step: how many of `PHASES` have begun.
+        culprits: clients that broke the protocol, and how.
+    """
+
+    def __init__(self, setting: RunSetting, asked: Asked, read: Callable[[int, str], bytes]) -> None:
+        self.layout = setting.answer_layout(Question(**asked.question) if asked.question else None)
+        self.step = 0
+        self.culprits: dict[int, str] = {}
+        self._setting, self._read = setting, read
+        masking = self.layout.masking
+        seed = (setting.seed, FIRST_TASK + asked.number)
+        self._attendance = Attendance(masking.threshold, masking.degree, masking.min_clients, seed)
+        self._messages: dict[str, dict[int, tuple[str, Assignment]]] = {}
+
+    @property
+    def phase(self) -> str | None:
+        """The present phase; None while clients send their keys."""
+        return PHASES[self.step - 1] if self.step else None
+
+    def take(self, client: int, body: str, task: Assignment) -> None:
+        """Take the message of a client on a task of the present phase.
+
+        Raises:
+            WireError: where it is not what was asked for.
+        """
+        self._setting.answer_format(task).read(self._read(task.task, body))
+        self._messages.setdefault(self.phase or "train", {})[client] = body, task
+
+    def advance(self, clients: Collection[int]) -> list[int]:
+        """End the present phase, and return whom to ask for the next one; nobody where no sum can be opened.
+
+        Args:
+            clients: who completed it.
+        """
+        if self.phase is not None:
+            self._gathered(self.phase, sorted(clients))
+        if self.step == len(PHASES):
+            return []
+        chosen = self._attendance.ask(PHASES[self.step], sorted(clients))
+        self.step += 1
+        return chosen
+
+    def _gathered(self, phase: str, clients: Sequence[int]) -> None:
+        _, culprits = self._side().gathered(phase, clients)
+        self.culprits |= culprits
+        self._attendance.gathered(phase, clients)
+
+    def told(self, clients: Sequence[int]) -> dict[int, State]:
+        """Return what clients are told with their task of the present phase, ``[1, ...]`` by name."""
+        assert self.phase is not None
+        return self._side().told(self.phase, clients)
+
+    def total(self) -> tuple[np.ndarray | None, list[int], str]:
+        """Return the sum of the clients' vectors, whose answers are in it, and why there is no sum."""
+        used = set(self._attendance.used())
+        if not used:
+            return None, [], "too few clients are left"
+        helpers = sorted(used.intersection(self._messages.get(PHASES[-1], {})))
+        total, culprits, why = self._side().total(helpers)
+        self.culprits |= culprits
+        return (None, [], why) if total is None else (total, sorted(used), "")
+
+    def bodies(self) -> list[str]:
+        """Return the names of all messages so far."""
+        return [body for messages in self._messages.values() for body, _ in messages.values()]
+
+    def _side(self) -> MaskedVectors:
+        messages = StoredMessages(self._setting, self._messages, self._read)
+        return MaskedVectors(self.layout.masking, self.layout.size, self._attendance, messages)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what it carries, as plain values."""
+        messages = [
+            [phase, client, body, task.json()]
+            for phase, of_phase in self._messages.items()
+            for client, (body, task) in of_phase.items()
+        ]
+        attendance = {name: value.tolist() for name, value in self._attendance.state().items()}
+        return {"step": self.step, "messages": messages, "attendance": attendance}
+
+    def restore(self, facts: Mapping[str, Any]) -> None:
+        """Restore what `facts` returned."""
+        self.step = facts["step"]
+        for phase, client, body, task in facts["messages"]:
+            self._messages.setdefault(phase, {})[client] = body, Assignment.read(task)
+        kinds = {"opens": bool}
+        state = {name: np.array(value, dtype=kinds.get(name, np.int64)) for name, value in facts["attendance"].items()}
+        state["refused"] = state["refused"].reshape(-1, 2)
+        self._attendance.restore(state)
