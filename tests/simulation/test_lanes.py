@@ -2,7 +2,7 @@ import torch
 from torch import nn
 
 from turnout.engine.objective import Objective
-from turnout.simulation.lanes import lanes_per_chunk
+from turnout.simulation.workspace import lanes_per_chunk
 
 X, Y = torch.randn(16, 50), torch.zeros(16, dtype=torch.long)
 

@@ -19,11 +19,10 @@ from turnout.protocol.batch import Batch, Stepped
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Gather, Step
 from turnout.protocol.streaming import ReportBuffer, StreamingSum, of_groups
-from turnout.simulation.lanes import chunks
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.opt_in import OptIn
 from turnout.simulation.sharding import remember, together
-from turnout.simulation.workspace import Workspace
+from turnout.simulation.workspace import Workspace, chunks
 
 
 @dataclass(eq=False)

@@ -13,7 +13,6 @@ import torch
 from turnout.configuration import Configuration
 from turnout.core.checks import ConfigurationError
 from turnout.core.types import Federation, Report, ServerState, State, Task
-from turnout.engine.objective import Objective
 from turnout.engine.trial import try_model
 from turnout.protocol.batch import Stepped, with_repeats
 from turnout.protocol.choice import Choice
@@ -26,11 +25,9 @@ from turnout.protocol.scheduler import Scheduler
 from turnout.record.describe import describe
 from turnout.record.query import History
 from turnout.record.rows import Recorder
-from turnout.simulation.device_data import DeviceData
 from turnout.simulation.dispatch import SimulatedClients
 from turnout.simulation.divergence import check_updates
 from turnout.simulation.drivers import ByTheClock, Driver, InStep
-from turnout.simulation.lanes import lanes_per_chunk
 from turnout.simulation.memory import ClientMemory
 from turnout.simulation.metrics import Judge, client_weights
 from turnout.simulation.models import PresentModels
@@ -40,7 +37,7 @@ from turnout.simulation.round_time import round_seconds
 from turnout.simulation.sharding import check_agreement
 from turnout.simulation.virtual_time import VirtualTime, at_random
 from turnout.simulation.work_times import Effort, WorkTimes
-from turnout.simulation.workspace import Workspace
+from turnout.simulation.workspace import lanes_per_chunk, workspace_of
 
 
 class Simulation:
@@ -72,7 +69,7 @@ class Simulation:
                 "data: only their shape is declared, which is for a server whose clients have the examples: name a data set "
                 "to simulate them"
             )
-        self.workspace = _workspace(experiment)
+        self.workspace = workspace_of(experiment)
         self.objective = self.workspace.objective
         self.availability = population.availability.bind(n, data.label_counts() if data.has_labels else None, seed)
         federation, params, remembered = self._begin()
@@ -304,16 +301,3 @@ class Simulation:
         if self.behaviour is not None:
             columns["byzantine"] = self.behaviour.attackers.astype(np.int64)
         self.recorder.set_clients(data.num_clients, **columns)
-
-
-def _workspace(experiment: Configuration) -> Workspace:
-    """Return an experiment's model and data, where they compute."""
-    module, personal, device = experiment.build_model(), experiment.algorithm.personal, torch.device(experiment.device)
-    own = frozenset() if personal is None else personal.chosen(module)
-    data = DeviceData(experiment.data, device, own_test=personal is not None, class_weights=experiment.class_weights)
-    weighted = data.train.weights is not None
-    offsets = experiment.algorithm.aggregation.moves_base
-    objective = Objective(
-        module, experiment.loss, experiment.engine, device, own, weighted, offsets, experiment.precision
-    )
-    return Workspace(objective, data)
