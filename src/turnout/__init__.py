@@ -154,6 +154,7 @@ __all__ = [
     "metrics",
     "mifa",
     "models",
+    "moon",
     "mw_fed",
     "oort",
     "pace",

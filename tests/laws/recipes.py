@@ -144,6 +144,7 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "power_of_choice": lambda local: ALGORITHMS["power_of_choice"](local, cohort_size=2, candidates=4),
     "oort": lambda local: ALGORITHMS["oort"](local, cohort_size=3, exploration=0.5),
     "feddyn": lambda local: ALGORITHMS["feddyn"](local, alpha=0.3),
+    "moon": lambda local: ALGORITHMS["moon"](local, mu=0.5),
     "diloco": lambda local: diloco(local, server_lr=0.5, beta=0.5),
     "fedex_lora": ALGORITHMS["fedex_lora"],
     "flora": lambda local: ALGORITHMS["flora"](local, ranks=(1, 3, 2)),

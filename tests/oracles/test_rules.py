@@ -44,6 +44,7 @@ def test_every_recipe_has_an_oracle():
     elsewhere |= {
         "fedawe",
         "focus",
+        "moon",
         "pfedme",
         "apfl",
         "feddyn",

@@ -47,6 +47,7 @@ from turnout.algorithms.hetlora import hetlora
 from turnout.algorithms.known_statistics import known_statistics
 from turnout.algorithms.maxfl import maxfl
 from turnout.algorithms.mifa import mifa
+from turnout.algorithms.moon import moon
 from turnout.algorithms.mw_fed import mw_fed
 from turnout.algorithms.oort import oort
 from turnout.algorithms.perfedavg import perfedavg
@@ -112,6 +113,7 @@ __all__ = [
     "known_statistics",
     "maxfl",
     "mifa",
+    "moon",
     "mw_fed",
     "oort",
     "perfedavg",

@@ -230,6 +230,41 @@ class Network:
         lower = isinstance(outputs, torch.Tensor) and outputs.dtype == torch.bfloat16
         return outputs.float() if lower else outputs
 
+    def features(
+        self, params: torch.Tensor, x: torch.Tensor, key: torch.Tensor | None = None, mask: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the representations of examples ``[b, d]``: what the last layer with trainable parameters receives.
+
+        Args:
+            params, x, key, mask: as in `outputs`.
+
+        Raises:
+            ConfigurationError: for a model without a layer before that one, and where it is not called once, with one tensor
+                that has a row for each example.
+        """
+        layers = [
+            (name, layer)
+            for name, layer in self._copy().module.named_modules()
+            if any(parameter.requires_grad for parameter in layer.parameters(recurse=False))
+        ]
+        if len(layers) < 2:
+            raise ConfigurationError(
+                f"representations: {type(self.module).__name__} has one layer with trainable parameters, and a "
+                "representation is what the last of them receives: needed one before the last"
+            )
+        (name, head), received = layers[-1], []
+        hook = head.register_forward_pre_hook(lambda _, inputs: received.append(inputs))
+        try:
+            self.outputs(params, x, key, mask)
+        finally:
+            hook.remove()
+        if [len(inputs) for inputs in received] != [1] or len(received[0][0]) != len(x):
+            raise ConfigurationError(
+                f"representations: the last layer with trainable parameters, {name!r}, was called {len(received)} times; "
+                "needed once, with one tensor that has a row for each example"
+            )
+        return received[0][0].flatten(start_dim=1)
+
 
 def _has_ties(module: nn.Module) -> bool:
     """Return whether a parameter or a buffer is in several places, which every call looks for where that may be."""

@@ -129,6 +129,29 @@ class Objective(Forward):
         losses, gradients = zip(*self.threads.map(of_one, range(len(params))), strict=True)
         return torch.stack(losses), torch.stack(gradients)
 
+    def gradient_of(
+        self,
+        term: Callable[..., torch.Tensor],
+        params: torch.Tensor,
+        others: tuple[torch.Tensor, ...],
+        x: torch.Tensor,
+        mask: torch.Tensor | None,
+        key: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the gradient of a further term of the loss, ``[B, P]``, for a step that is traced as a whole.
+
+        Args:
+            term: ``term(network, params, *others, x, mask, key)`` of one client, a number.
+            params: where to differentiate, ``[B, P]``.
+            others: what else the term depends on, ``[B, ...]`` each.
+            x, mask, key: as in `gradient`.
+        """
+        one, arguments = grad_and_value(partial(term, self.network)), (params, *others, x, mask, key)
+        if self.engine == "vectorised":
+            return batched(one, tuple(None if value is None else 0 for value in arguments))(*arguments)[0]
+        rows = [[None if value is None else value[i] for value in arguments] for i in range(len(params))]
+        return torch.stack([one(*row)[0] for row in rows])
+
     def compiled(self, key: Hashable, function: Callable[..., Any], changes: tuple[int, ...] = ()) -> Compiled:
         """Return the function, replayed; `key` says what it is, the same in every round."""
         key = (self.engine, self.weighted, key)

@@ -50,6 +50,9 @@ def _reasons(algorithm: Algorithm) -> Iterator[str]:
             yield f"{_name(piece)} needs a gradient after training, and a ClientApp computes none then"
         if getattr(piece, "tuning", None) is not None:
             yield f"{_name(piece)}(tuning=...) tunes the model before it is scored, and a ClientApp scores it as it comes"
+    for piece in algorithm.corrections:
+        if piece.of_minibatch:
+            yield f"{_name(piece)} is a term of the loss on each minibatch, and a ClientApp has a loss of its own"
     aggregation = algorithm.aggregation
     if type(aggregation).base_offset is not Aggregation.base_offset:
         yield f"{_name(aggregation)} multiplies the factors of adapters, and arrays do not say which of them belong together"

@@ -354,6 +354,7 @@ REFUSED = {
         "fedavg",
         "fedper",
         "fedbabu",
+        "moon",
         "maxfl",
         "fedprox",
         "fedavgm",

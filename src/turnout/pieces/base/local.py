@@ -12,6 +12,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.core.registry import Family
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients, Start
+from turnout.engine.objective import Objective
 from turnout.pieces.base.piece import MemoryShapes, Piece
 
 LOCAL_PARTS = Family("local part", "local", ("turnout.pieces.local",))
@@ -26,6 +27,9 @@ class Local(Piece, ABC):
 
     gives: ClassVar[tuple[str, ...]] = ()
     """What the server sees of it, by the names in ``report.seen``."""
+
+    of_one_minibatch: bool = False
+    """Whether the direction of a step is the gradient on one minibatch, before it is corrected."""
 
     refuses_batch_norm: ClassVar[str | None] = None
     """Why running statistics of BatchNorm layers mean nothing with this rule; None where they do."""
@@ -123,6 +127,20 @@ class Correction(Piece, ABC):
 
     of_objective: ClassVar[bool] = True
     """Whether it belongs to what a client minimises, and not only to the way there."""
+
+    of_minibatch: ClassVar[bool] = False
+    """Whether it is a further term of the loss on each minibatch: what `begin` returns has a `slope`."""
+
+    def slope(
+        self, objective: Objective, params: torch.Tensor, x: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the gradient of its term of the loss, ``[B, P]``, which is added before anything is corrected.
+
+        Args:
+            objective: the model and the loss.
+            params, x, mask, key: as in `Objective.gradient`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} declares of_minibatch: it has to define slope()")
 
     @property
     def asks_everyone(self) -> bool:

@@ -3,6 +3,7 @@
 from turnout.core.registry import lookup
 from turnout.pieces.local.adam import Adam, AdamW
 from turnout.pieces.local.alternating import Alternating
+from turnout.pieces.local.contrastive import Contrastive
 from turnout.pieces.local.dynamic import DynamicRegularizer
 from turnout.pieces.local.measurements import AppealGap, GradientNorm, Inexactness, LossRms, StartGradient, StartLoss
 from turnout.pieces.local.meta import Meta
@@ -23,6 +24,7 @@ __all__ = [
     "AdamW",
     "Alternating",
     "AppealGap",
+    "Contrastive",
     "DynamicRegularizer",
     "GradientNoise",
     "GradientNorm",

@@ -157,6 +157,10 @@ class LocalStep:
             loss, direction = self.objective.gradient(params, *data(0), replay=replay)
         else:
             loss, direction = self.direction(params, gradient_at)
+        for correction in self.corrections:
+            if correction.of_minibatch:
+                some_x, _, own_mask, key = data(0)
+                direction = direction + correction.slope(self.objective, params, some_x, own_mask, key)
         return self.move(params, start, total, state, lr, loss, direction)
 
     def move(

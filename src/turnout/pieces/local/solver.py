@@ -104,6 +104,11 @@ class Solver(Local, ABC):
         return self.keep_state
 
     @property
+    def of_one_minibatch(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Where nothing is accumulated, and no other direction is taken."""
+        return self.accumulate == 1 and self._direction is steepest
+
+    @property
     def per_step(self) -> int:
         """Minibatches of one step."""
         return self.accumulate
@@ -177,6 +182,10 @@ class Solver(Local, ABC):
         in_order = bool((num_steps[1:] <= num_steps[:-1]).all())
         order = np.arange(len(num_steps)) if in_order else np.argsort(-num_steps, kind="stable")
         descent, objective = self._descent(task, planned, order, clients), clients.objective
+        if any(
+            each.of_minibatch for each in corrections
+        ):  # of which a gradient that was measured before lacks the term
+            descent = replace(descent, first_loss=None, first_gradient=None)
         state = StepState.of(descent, self.update, self._kept(memory, order, task.params.device))
         products = self.batch_size * self.per_step * objective.layout.num_params
         parts = objective.threads.parts(descent.num_steps, products, single=objective.engine == "one_by_one")

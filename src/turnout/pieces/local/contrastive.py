@@ -1,0 +1,148 @@
+"""MOON's contrastive term: representations near those of the shared model, and away from those of the last local one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch.nn import functional as F
+
+from turnout.core.checks import ConfigurationError, not_negative, positive
+from turnout.core.device import to_device
+from turnout.core.types import Lanes, State, Task
+from turnout.engine.cohort import Clients
+from turnout.engine.network import Network
+from turnout.engine.objective import Objective
+from turnout.pieces.base import Correction, MemoryShapes, Slots
+
+
+@dataclass(frozen=True)
+class Contrastive(Correction, name="contrastive"):
+    """Minimise ``F_k(w) + mu l_con(w)`` locally (MOON, Algorithm 1), on each minibatch with the mean over its examples of::
+
+        l_con = -log(e^(sim(z, z_glob) / tau) / (e^(sim(z, z_glob) / tau) + e^(sim(z, z_prev) / tau)))
+
+    z, z_glob and z_prev are the representations of an example by the model in training, by the one received, and by the one
+    that the client's last round led to; sim is the cosine. The representation is what the last layer with trainable
+    parameters receives, flattened. A client in its first round has no last model, and no such term, as in the authors' code.
+    Models that are held still are in evaluation mode.
+
+    Client memory: ``contrast_previous [P]``, the client's last local model, and whether there is one. Neither leaves it.
+
+    Args:
+        mu: weight of the term; the paper searches {0.1, 1, 5, 10}.
+        temperature: tau.
+
+    Raises:
+        ConfigurationError: for numbers out of range; of an algorithm, for steps that are not those of one minibatch; and in
+            the first round, for a model without a layer before the last one.
+
+    Reference: Li, He and Song, "Model-contrastive federated learning", CVPR 2021 (arXiv 2103.16267).
+    """
+
+    of_minibatch = True
+
+    mu: float = 1.0
+    temperature: float = 0.5
+
+    def __post_init__(self) -> None:
+        not_negative("mu", self.mu)
+        positive("temperature", self.temperature)
+
+    def fits(self, algorithm: Slots) -> None:
+        """Refuse steps whose direction is not the gradient of one minibatch."""
+        if not getattr(algorithm.local, "of_one_minibatch", False):
+            raise ConfigurationError(
+                "Contrastive is a term of the loss on the minibatch of a local step, and a step of "
+                f"{algorithm.local} is not of one: use Sgd or AdamW with accumulate=1"
+            )
+        for piece in algorithm.measurements:
+            if piece.of_training:
+                raise ConfigurationError(
+                    f"{type(piece).__name__} measures a gradient after training, which would lack the term of Contrastive: "
+                    "leave one out"
+                )
+
+    def memory(self, num_params: int, dtype: torch.dtype) -> MemoryShapes:
+        """Return the last local model, and 1 where there is one."""
+        return {"contrast_previous": ((num_params,), dtype), "contrast_known": ((1,), dtype)}
+
+    def begin(self, task: Task, memory: State, clients: Clients, lanes: Lanes) -> Correction:
+        """Return the correction with the last models of these clients."""
+        device = task.params.device
+        previous, known = (lanes.of(to_device(memory[f"contrast_{name}"], device)) for name in ("previous", "known"))
+        received = lanes.of(task.params) if task.params.dim() == 2 else task.params.expand(len(previous), -1)
+        return _Contrast(received, previous, known, self.mu, self.temperature)
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return the gradient as it is."""
+        return gradient
+
+
+@dataclass(frozen=True)
+class _Contrast(Correction):
+    """`Contrastive` in one round.
+
+    Args:
+        received: where the clients began, ``[B, P]``.
+        previous: their last models, ``[B, P]``.
+        known: 1 for clients that have one and 0 for others, ``[B, 1]``.
+        mu, temperature: as in `Contrastive`.
+    """
+
+    of_minibatch = True
+
+    received: torch.Tensor
+    previous: torch.Tensor
+    known: torch.Tensor
+    mu: float
+    temperature: float
+
+    def slope(
+        self, objective: Objective, params: torch.Tensor, x: torch.Tensor, mask: torch.Tensor | None, key: torch.Tensor
+    ) -> torch.Tensor:
+        """Return the gradient of ``mu l_con`` on a minibatch of each client, ``[B, P]``."""
+        active = len(params)
+        term = partial(_contrast, mu=self.mu, temperature=self.temperature)
+        others = (self.received[:active], self.previous[:active], self.known[:active])
+        return objective.gradient_of(term, params, others, x, mask, key)
+
+    def correct(self, gradient: torch.Tensor, params: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+        """Return the gradient, which has the term already."""
+        return gradient
+
+    def remembered(self, delta: torch.Tensor) -> State:
+        """Return the models after the local steps; those before where one is not finite."""
+        model = self.received + delta
+        good = model.isfinite().all(dim=1, keepdim=True)
+        return {
+            "contrast_previous": model.where(good, self.previous),
+            "contrast_known": torch.ones_like(self.known).where(good, self.known),
+        }
+
+
+def _contrast(
+    network: Network,
+    params: torch.Tensor,
+    received: torch.Tensor,
+    previous: torch.Tensor,
+    known: torch.Tensor,
+    x: torch.Tensor,
+    mask: torch.Tensor | None,
+    key: torch.Tensor,
+    *,
+    mu: float,
+    temperature: float,
+) -> torch.Tensor:
+    """Return the term of one client."""
+    inside = None if mask is None else mask.sign()
+    ours = network.features(params, x, key, inside)
+    network.mode(training=False)
+    shared, last = (network.features(model, x, key, inside) for model in (received, previous))
+    network.mode(training=True)
+    similarities = torch.stack([F.cosine_similarity(ours, one, dim=1) for one in (shared, last)], dim=1)
+    # By rows: an elementwise softplus rounds the last numbers of a tensor in another way, so that lanes would change bits.
+    losses = -F.log_softmax(similarities / temperature, dim=1)[:, 0]
+    mean = losses.mean() if mask is None or inside is None else (losses * mask).sum() / inside.sum()
+    return mu * known[0] * mean
