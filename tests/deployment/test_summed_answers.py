@@ -17,7 +17,7 @@ from turnout.deployment.server.noise import RELEASES
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.verdicts import Refused
-from turnout.deployment.wire.format import digest
+from turnout.deployment.wire.format import Assignment, WireError, digest, model_tensors
 from turnout.deployment.wire.surveys import sums_body
 from turnout.evaluation.queries import Question
 from turnout.pieces.aggregation import PrivateSum, SecureSum
@@ -377,10 +377,11 @@ def test_a_client_answers_no_server_that_asks_it_for_sums_without_masks(world, f
     """It follows its own settings, whatever the server claims: it sends keys, and declines where no noise covers it."""
     deployed = there(world, run(SECURE), folder=folder / "masked")
     worker = deployed.homes[0].client.trainer
+    initial = deployed.setting.initial
     task = _task()
     assert worker.declines(task) is None
-    with pytest.raises(Exception, match="which evaluation or query"):
-        worker.do(0, task, _model(deployed), worker.first_memory())
+    with pytest.raises(WireError, match="which evaluation or query"):
+        worker.do(0, task, model_tensors(initial, {}, initial.dtype), worker.first_memory())
     quiet = Setting.of(run(PrivateSum(noise_multiplier=2.0)))
     assert quiet.answer_sum is None
     private = there(world, run(PrivateSum(noise_multiplier=2.0)), folder=folder / "noised")
@@ -388,19 +389,7 @@ def test_a_client_answers_no_server_that_asks_it_for_sums_without_masks(world, f
 
 
 def _task():
-    from turnout.deployment.wire.format import Assignment
-
     return Assignment(10**14, 0, "evaluate", 0, digest(b""), 0, 1.0, {})
-
-
-def _model(deployed):
-    manifest = deployed.computer.model
-    from turnout.deployment.wire.format import decode
-
-    body = deployed.host.store.model(
-        deployed.host.driver.publication.publish(0, deployed.setting.initial, {}, set()).digest
-    )
-    return decode(body.read_bytes(), manifest)
 
 
 @pytest.mark.parametrize(
