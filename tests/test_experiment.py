@@ -45,7 +45,9 @@ def params_in(folder):
 def test_every_algorithm_learns_with_its_defaults(tiny, name):
     population = Population(Markov(mean=0.4))
     model = adapted(classes=4) if name in LOW_RANK else models.Mlp(hidden=(16,), batch_norm=name == "fedbn")
-    rounds = {"area": 60, "focus": 50, "fedawe": 40, **dict.fromkeys(LOW_RANK, 50)}.get(name, 20)  # small steps
+    rounds = {"area": 60, "focus": 50, "fedawe": 40, "fedfa": 40, **dict.fromkeys(LOW_RANK, 50)}.get(
+        name, 20
+    )  # small steps
     history = Experiment(tiny, model, recipe(name), population, rounds=rounds).run().history
     first, last = history.column("train_loss")[1][[0, -1]]
     assert last < first

@@ -11,9 +11,9 @@ from turnout.cli.commands.status import rows_of
 from turnout.deployment.client.masker import Masker
 from turnout.deployment.client.session import Call
 from turnout.deployment.server.extra_phases import ExtraPhases
+from turnout.deployment.server.files import Files, ReportLost
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.status import status
-from turnout.deployment.server.store import ReportLost, Store
 from turnout.deployment.wire.format import Assignment, decode, digest, encode, read_manifest, told
 from turnout.pieces.aggregation import SecureSum
 from turnout.protocol.secure import SecureClient, shamir
@@ -108,7 +108,7 @@ def test_wrong_shares_bar_who_sends_them(deployed, caplog):
 
 def test_a_masked_update_whose_file_is_lost_costs_the_round(deployed, monkeypatch):
     """The server goes on with the next round, and a replay comes to the same model."""
-    lost, take, read = [], ExtraPhases.take, Store.read_report
+    lost, take, read = [], ExtraPhases.take, Files.read_report
 
     def taken(self, client, body, task):
         if (client, task.phase, task.version) == (3, "mask", 0):
@@ -121,7 +121,7 @@ def test_a_masked_update_whose_file_is_lost_costs_the_round(deployed, monkeypatc
         return read(self, name)
 
     monkeypatch.setattr(ExtraPhases, "take", taken)
-    monkeypatch.setattr(Store, "read_report", gone)
+    monkeypatch.setattr(Files, "read_report", gone)
     deployed.run()
     assert len(lost) == 1
     assert participants(deployed) == [[], ALL, ALL]

@@ -22,5 +22,9 @@ def fedfa(local: Solver | None = None, *, window: int = 5, also: tuple[Piece, ..
 
     Args:
         window: K, see `RecentModels`.
+
+    Example:
+        >>> fedfa()
+        Algorithm('fedfa': AllAvailable() -> Sgd() -> DivideByParticipants() -> RecentModels() -> ServerSgd())
     """
     return compose(local or Sgd(), DivideByParticipants(), RecentModels(window), also=also, name="fedfa")

@@ -22,12 +22,17 @@ def moon(
     server_lr: float | Schedule = 1.0,
     also: tuple[Piece, ...] = (),
 ) -> Algorithm:
-    """MOON (Algorithm 1): the mean by examples of models that were trained with a contrastive term.
+    """MOON: the mean by examples of models that were trained with a contrastive term.
 
     A local step takes three forward passes more than one of FedAvg.
 
     Args:
         mu, temperature: of the term, see `Contrastive`.
+
+    Example:
+        >>> moon(mu=5.0)
+        Algorithm('moon': AllAvailable() -> Sgd() -> Contrastive(mu=5.0) -> ByExamples() -> DivideBySum() ->
+        WeightedSum() -> ServerSgd())
     """
     pieces = (Contrastive(mu, temperature), ByExamples(), DivideBySum(), ServerSgd(server_lr))
     return compose(local or Sgd(), *pieces, also=also, name="moon")

@@ -19,7 +19,7 @@ from turnout.pieces.base import Correction, MemoryShapes, Slots
 
 @dataclass(frozen=True)
 class Contrastive(Correction, name="contrastive"):
-    """Minimise ``F_k(w) + mu l_con(w)`` locally (MOON, Algorithm 1), on each minibatch with the mean over its examples of::
+    """Minimise ``F_k(w) + mu l_con(w)`` locally (MOON), on each minibatch with the mean over its examples of::
 
         l_con = -log(e^(sim(z, z_glob) / tau) / (e^(sim(z, z_glob) / tau) + e^(sim(z, z_prev) / tau)))
 
@@ -37,6 +37,12 @@ class Contrastive(Correction, name="contrastive"):
     Raises:
         ConfigurationError: for numbers out of range; of an algorithm, for steps that are not those of one minibatch; and in
             the first round, for a model without a layer before the last one.
+
+    Example:
+        >>> import turnout as to
+        >>> to.compose(to.Sgd(lr=0.1), Contrastive(mu=5.0))
+        Algorithm('custom': AllAvailable() -> Sgd() -> Contrastive(mu=5.0) -> DivideByParticipants() ->
+        WeightedSum() -> ServerSgd())
 
     Reference: Li, He and Song, "Model-contrastive federated learning", CVPR 2021 (arXiv 2103.16267).
     """
