@@ -1,6 +1,7 @@
 """Serve a federation, have a swarm of clients come and go, kill the server in the middle, and compare with the simulation.
 
-The server has no data: it knows the shape of an example. What it has trained is judged here, where the test examples are.
+The server has no data: it knows the shape of an example. What it has trained is judged here, where the test examples are,
+and by the clients who are there, each by test examples of its own.
 Everything stays on this machine: ``make demo-serve``, or ``python examples/served.py``.
 """
 
@@ -27,6 +28,7 @@ from torch.nn.functional import cross_entropy
 import turnout
 from turnout.cli import layers
 from turnout.cli.settings import Settings
+from turnout.evaluation.fairness import fairness
 from turnout.record.query import History
 
 TURNOUT = (sys.executable, "-m", "turnout")
@@ -36,7 +38,7 @@ def main() -> None:
     """Run the demo."""
     trial = Trial(
         Path(__file__).with_name("served.toml"),
-        serve=["--min-clients", "5", "--inputs", "64", "--classes", "10"],
+        serve=["--min-clients", "5", "--inputs", "64", "--classes", "10", "--evaluate-share", "1"],
         swarm=["--availability", "markov", "availability.mean=0.3", "--seconds-per-round", "0.25"],
     )
     folder = Path(tempfile.mkdtemp(prefix="turnout-served-"))
@@ -49,6 +51,7 @@ def main() -> None:
         ("simulated, those who came", who_came, *ended(who_came)),
         ("simulated, as planned", planned, *ended(planned)),
     )
+    show_fairness(served, who_came)
     print("The simulation of those who came has the server's participants in every step.")
     print("A server steps when its cohort has reported, not once in a round of availability: others come than planned.")
     print(f"tables, journal, models and reports: {folder}")
@@ -155,6 +158,26 @@ def show(*runs: tuple[str, History, float, float]) -> None:
     for name, history, accuracy, loss in runs:
         clients = history.column("num_participants")[1].mean()
         table.add_row(name, str(history.last_round), f"{clients:.1f}", f"{accuracy:.2%}", f"{loss:.3f}")
+    Console(width=100).print(table)
+
+
+def show_fairness(served: History, simulated: History) -> None:
+    """Print how evenly the last models serve clients: figures over the accuracies on each client's own test examples.
+
+    The server has those of the clients who answered its last evaluation; a simulation evaluates all clients.
+    """
+    last, accuracies = served.evaluations.last, simulated.client_column("test_accuracy")
+    assert last is not None
+    answers = served.evaluations.answers(last["evaluation"])
+    table = Table("fairness over clients", "mean", "worst tenth", "spread (std)", "clients")
+    for name, values in (
+        ("served, clients that answered", answers.by_client()["test_accuracy"]),
+        ("simulated, the same clients", accuracies[answers.clients]),
+        ("simulated, all clients", accuracies),
+    ):
+        even, share = fairness(values), len(values) / len(accuracies)
+        figures = [f"{even[figure]:.2%}" for figure in ("mean", "worst", "spread")]
+        table.add_row(name, *figures, f"{share:.0%} ({len(values)} of {len(accuracies)})")
     Console(width=100).print(table)
 
 
