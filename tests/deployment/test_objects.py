@@ -116,7 +116,7 @@ def test_the_same_bits_as_in_files_and_nothing_past_the_store(world, remote, und
 
 
 def test_clients_without_links_send_to_the_server(world, remote, undisturbed, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(session, "links", lambda _: {})
+    monkeypatch.setattr(session, "links", lambda *_: {})
     deployed = world(RUN, store=URL).run()
     assert torch.equal(deployed.host.driver.params, undisturbed)
     assert len(remote.names("reports")) == RUN.rounds * len(deployed.homes)
@@ -281,10 +281,15 @@ def test_links_that_expire_or_lead_nowhere(world, remote, undisturbed, monkeypat
 
 
 def test_links_are_links():
-    assert links({}) == links({"store": []}) == {}
-    assert links(
-        {"store": {"model": 3, "report": "file:///etc/passwd", "x": "https://a/ b", "y": "https://a/b?c"}}
-    ) == {"y": "https://a/b?c"}
+    """Whatever a server says, a client sends requests to hosts alone that its owner has named."""
+    hosts = {"a", "[::1]"}
+    assert links({}, hosts) == links({"store": []}, hosts) == {}
+    given = {
+        "model": 3, "report": "file:///etc/passwd", "x": "https://a/ b", "y": "https://a:9000/b?c", "z": "http://169.254.169.254/a",
+        "userinfo": "https://a@evil/b", "backslash": "https://evil\\@a/b", "no path": "https://a", "suffix": "https://a.evil/b",
+    }  # fmt: skip
+    assert links({"store": given}, hosts) == {"y": "https://a:9000/b?c"}
+    assert links({"store": given}, frozenset()) == {}
 
 
 def test_a_client_of_a_server_with_tls_uploads_with_tls_alone():
@@ -353,7 +358,8 @@ def test_clients_over_http_with_a_bucket(bucket, folder, undisturbed, monkeypatc
     server = Server(RUN, folder / "run", {}, options)
     computer = Computer(RUN, server.setting.objective.engine)
     with server.listening() as url:
-        clients = [Client(ClientState(), Worker(computer, row), manners=Manners(backoff=0.01)) for row in range(n)]
+        manners = Manners(backoff=0.01, stores=frozenset({"127.0.0.1"}))
+        clients = [Client(ClientState(), Worker(computer, row), manners=manners) for row in range(n)]
         with httpx2.Client(base_url=url) as http:  # numbered as the data are
             for client in clients:
                 body = {"authorization": f"Bearer {client.state.token}"}

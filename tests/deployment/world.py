@@ -29,6 +29,10 @@ ANNOUNCEMENT = {
 ADMINISTRATOR = "administrator-" + "x" * 30
 
 
+STORES = frozenset({"memory"})
+"""Hosts of object stores that clients know."""
+
+
 class Killed(BaseException):
     """The process ended here and now; nothing catches it but the test."""
 
@@ -143,7 +147,7 @@ class Home:
         self.computer, self.row, self.folder = computer, row, folder
         self.state = ClientState() if folder is None else ClientFolder(folder)
         worker = Worker(computer, row)
-        self.client = Client(self.state, worker, manners=Manners(wait=0.0), jitter=random.Random(row))
+        self.client = Client(self.state, worker, manners=Manners(wait=0.0, stores=STORES), jitter=random.Random(row))
         self.session, self.over = self.client.session(), None
         self.action = next(self.session)
 

@@ -54,6 +54,11 @@ class JoinOptions(ThreadsOption, LogOption, ConnectionOptions):
         "A function of inputs and targets, with a number for each example, that queries may ask for; repeatable.",
         "FILE.py:FUNCTION", None, "--function",
     )  # fmt: skip
+    stores: list[str] | None = option(
+        "Host of an object store, from which models are downloaded and to which reports are uploaded where the server links "
+        "to it; repeatable. Links to other hosts are not followed.",
+        "HOST", None, "--store-host",
+    )  # fmt: skip
     experiment: str | None = option("The experiment, where the server's is a file, too.", "FILE.py:EXPERIMENT")
     patience: float | None = option("Give up when the server has not answered for so long (default: never).", "SECONDS")
     device: str = option("cpu, cuda, cuda:1, ...", "NAME", "cpu")
@@ -154,7 +159,7 @@ def _client(options: JoinOptions, state: ClientFolder, computer: Computer, row: 
 
     worker = Worker(computer, row, allows=kinds, functions=functions_of(options.functions or []))
     opting = computer.experiment.population.opting
-    manners = None if opting is None else Manners(comes_back=opting.comes_back)
+    manners = Manners(comes_back=opting is None or opting.comes_back, stores=frozenset(options.stores or ()))
     return Client(state, worker, name=options.name, code=options.code, manners=manners)
 
 

@@ -10,9 +10,10 @@ import json
 import logging
 import random
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from turnout.core.checks import TurnoutError
 from turnout.core.display import printable
@@ -28,7 +29,7 @@ MOST_JSON = 16 << 20
 MOST_SECONDS = 3600.0
 """The longest that a client waits because a server says so."""
 _UPLOADS = 5  # attempts to upload a report to an object store, before it is sent to the server
-_LINK = re.compile(r"https?://[!-~]{1,4000}")
+_LINK = re.compile(r"https?://[A-Za-z0-9.:\[\]-]{1,255}/[!-~]{1,4000}")
 RUN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The name of a run, which is also that of a folder."""
 
@@ -140,11 +141,15 @@ Session = Generator[Action, Any, str]
 """Yields what is to be done; is sent an `Answer`, nothing, or what was computed. Returns why it is over."""
 
 
-def links(table: Mapping[str, Any]) -> dict[str, str]:
-    """Return the links to an object store in an answer of the server."""
+def links(table: Mapping[str, Any], hosts: Collection[str]) -> dict[str, str]:
+    """Return the links to an object store in an answer of the server, as far as they lead to hosts that the client allows.
+
+    A client that followed any link would send requests into its own network for a hostile server.
+    """
     store = table.get("store")
     entries = store.items() if isinstance(store, dict) else ()
-    return {name: link for name, link in entries if isinstance(link, str) and _LINK.fullmatch(link)}
+    allowed = {name: link for name, link in entries if isinstance(link, str) and _LINK.fullmatch(link)}
+    return {name: link for name, link in allowed.items() if urlsplit(link).hostname in hosts}
 
 
 class Trainer(Protocol):
@@ -181,12 +186,14 @@ class Manners:
         backoff: seconds before the first new attempt, twice as many before every further one; drawn between 0 and this.
         longest: the most that this grows to.
         comes_back: whether a client that left because of the model looks at later ones.
+        stores: hosts of object stores to which it follows links of the server; it exchanges the rest with the server.
     """
 
     wait: float = 25.0
     backoff: float = 0.5
     longest: float = 60.0
     comes_back: bool = True
+    stores: frozenset[str] = frozenset()
 
 
 class Client:
@@ -235,7 +242,7 @@ class Client:
             if answer.get("over"):
                 return printable(answer["over"], 200)
             if isinstance(answer.get("task"), dict):
-                task, attempt, self._links = Assignment.read(answer["task"]), 0, links(answer)
+                task, attempt, self._links = Assignment.read(answer["task"]), 0, self._allowed(answer)
                 if (yield from self._do(task)):
                     after = -1
                 elif self.manners.comes_back:
@@ -372,8 +379,8 @@ class Client:
     def _upload(self, pending: Pending) -> Generator[Action, Any, bool]:
         """Upload a report to the object store of the run; return False where it is to be sent to the server."""
         state = Call("GET", f"/v1/tasks/{pending.task.task}")
-        if self.task != pending.task:  # of an earlier process
-            self._links = links((yield from self._ask(state)).table())
+        if self.task != pending.task and self.manners.stores:  # of an earlier process
+            self._links = self._allowed((yield from self._ask(state)).table())
         for attempt in range(1, _UPLOADS + 1):
             if (link := self._links.get("report")) is None:
                 return False
@@ -383,8 +390,11 @@ class Client:
                 return True
             log.info("upload failed", extra={"task": pending.task.task, "status": answer.status})
             yield Sleep(self._pause(attempt))
-            self._links = links((yield from self._ask(state)).table())  # the link may have expired
+            self._links = self._allowed((yield from self._ask(state)).table())  # the link may have expired
         return False
+
+    def _allowed(self, table: Mapping[str, Any]) -> dict[str, str]:
+        return links(table, self.manners.stores)
 
     @staticmethod
     def _offset(table: Mapping[str, Any], pending: Pending) -> int:
