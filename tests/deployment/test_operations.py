@@ -434,3 +434,19 @@ def test_what_clients_are_told_is_plain():
     assert again.tensors()["n"].item() == 2**60
     with pytest.raises(WireError, match="is no task: 'version' is missing"):
         Assignment.read({"task": 1})
+
+
+def test_a_run_of_an_older_version_goes_on(world):
+    """An option that its description lacks had its default; with another value it is another experiment."""
+    deployed = world(RUN)
+    known = json.loads(deployed.host.store.fact("experiment"))
+    del known["precision"]
+    with deployed.host.store._transaction() as connection:
+        connection.execute(
+            stores.FACTS.update().where(stores.FACTS.c.name == "experiment").values(value=json.dumps(known))
+        )
+    deployed.restart()
+    deployed.run()
+    deployed.setting = Setting.of(replace(RUN, precision="bf16"))
+    with pytest.raises(CheckpointError, match=r"holds another experiment .*precision: 'full' and 'bf16'"):
+        deployed.restart()

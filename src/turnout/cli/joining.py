@@ -5,7 +5,6 @@ No code comes from the server, and no file is read because a server names it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -52,7 +51,7 @@ def clients_experiment(
         raise ConfigurationError(f"--client: got {row}, needed 0 to {made.data.num_clients - 1}")
     made = replace(made, device=device)
     described = describe(made)
-    here = {name: json.loads(json.dumps(described.get(name))) for name in announcement["describes"]}
+    here = {name: described.get(name) for name in announcement["describes"]}
     if different := list(differences(announcement["describes"], here)):
         raise ConfigurationError(
             f"the server runs something else (there, and here): {'; '.join(different[:5])}. Give the experiment that it has"

@@ -28,9 +28,9 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
     Raises:
         CheckpointError: for a folder that holds another run, or a journal that lacks what the checkpoint has.
     """
-    described = json.dumps({**driver.setting.description, "rounds": None})
-    recorded = json.loads(store.fact("experiment", described) or "{}")
-    if different := list(differences(recorded, json.loads(described))):
+    described = {**driver.setting.description, "rounds": None}
+    recorded = json.loads(store.fact("experiment", json.dumps(described)) or "{}")
+    if different := list(differences(recorded, described)):
         raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
     releases = None if driver.setting.algorithm.privacy is None else Releases(folder, store.run)
     if releases is not None:
