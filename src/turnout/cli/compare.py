@@ -1,4 +1,4 @@
-"""What ``turnout compare`` compares: the settings of every algorithm, and the tables and the report at the end."""
+"""Plan a comparison: the settings of every algorithm; write its tables and its report at the end."""
 
 from __future__ import annotations
 

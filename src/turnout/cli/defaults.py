@@ -1,4 +1,4 @@
-"""What the command line takes where nothing is written: an experiment that suits the data.
+"""Default settings of the command line: an experiment that suits the data.
 
 What suits a recipe is declared beside it (`turnout.algorithms.defaults`).
 """

@@ -121,4 +121,4 @@ LISTED: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "trackers": TRACKERS,
     "work": WORK,
 }
-"""What ``turnout list`` shows, by kind."""
+"""List pieces, data sets and settings for ``turnout list``."""

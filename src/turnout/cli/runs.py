@@ -1,4 +1,4 @@
-"""What commands that train have in common: build experiments, refuse what cannot run, perform runs, and write results."""
+"""Build experiments, refuse those that cannot run, perform runs, and write results, for all commands that train."""
 
 from __future__ import annotations
 

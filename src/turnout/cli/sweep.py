@@ -1,4 +1,4 @@
-"""What ``turnout sweep`` tries: the axes of the grid, the settings of every point, and the best of them."""
+"""Plan a sweep: the axes of its grid and the settings of every point; tell the best of them."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class TransformFamily(Family):
 
     @property
     def needs(self) -> str:
-        """What a member is, in words."""
+        """A member in words, for messages."""
         return "an object with fit(frame, y) and transform(frame), or a function or class that makes one"
 
     def takes(self, piece: object) -> bool:
@@ -27,7 +27,7 @@ class TransformFamily(Family):
 
 
 TRANSFORMS = TransformFamily("transform", "transforms", ("turnout.data.column_transforms",))
-"""What can make the inputs of a table out of its columns, in place of ``scale`` and ``categories``."""
+"""Transforms of a table's columns into inputs, in place of ``scale`` and ``categories``."""
 
 
 def mixed_columns() -> Transform:

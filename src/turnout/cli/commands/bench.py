@@ -51,7 +51,7 @@ _FIGURES = {
     "client_updates_per_s_by_engine": "updates a second by engine",
     "backends": "what runs traced steps (traces)",
 }
-"""What the table shows, and what it is called there."""
+"""Columns of the table, and their headings."""
 
 
 @options

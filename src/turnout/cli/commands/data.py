@@ -40,7 +40,7 @@ turnout data show digits --availability diurnal availability.correlated_with_lab
 """)
 
 _DAYS, _ROUNDS = 6, 500
-"""How long a picture of availability is, where rounds have a length and where they have none."""
+"""Length of a picture of availability: in days where rounds have a length, and in rounds where they have none."""
 
 
 @options

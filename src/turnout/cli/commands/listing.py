@@ -44,7 +44,7 @@ USAGE: Mapping[str, str] = {
     "work": "local.steps='{kind=\"NAME\", OPTION=VALUE}'",
     "settings": "OPTION=VALUE",
 }
-"""What can be listed, and how one of it is written; `turnout.cli.names.LISTED` holds the members of all but the last."""
+"""Families that can be listed, and how a member is written; `turnout.cli.names.LISTED` has members of all but the last."""
 
 EPILOG = examples("""
 turnout list

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from turnout.reporting import RunRecord
 
 FIGURES = (".pdf", ".svg", ".png")
-"""How the name of a figure's file may end."""
+"""Endings of the names of figures' files."""
 
 REPORT_EPILOG = examples("""
 turnout report runs/demo

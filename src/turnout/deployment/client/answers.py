@@ -39,7 +39,7 @@ class Answerer:
 
     @property
     def noised(self) -> bool:
-        """Whether what is known of the answers has noise, so that a client without anything to answer sends zeros."""
+        """True where opened answers have noise, so that a client without anything to answer sends zeros."""
         return self._sum is not None and self._sum.noise is not None
 
     def check(self, question: Question) -> None:
