@@ -54,6 +54,10 @@ def app(mods: list[Mod] | None = None) -> ClientApp:
     return made
 
 
+class Killed(Exception):
+    """Ends a ServerApp."""
+
+
 class OneProcess(Grid):
     """A grid whose nodes answer when they are looked for, in the order in which they were asked.
 
@@ -75,6 +79,16 @@ class OneProcess(Grid):
         self.pulls: Callable[[], object] = lambda: None
         self.sent: list[tuple[str, int]] = []
         self._waiting: dict[str, Message] = {}
+
+    def kill_at(self, number: int) -> None:
+        """Raise `Killed` at a look for replies, counted from 1."""
+        looks = count(1)
+
+        def look() -> None:
+            if next(looks) == number:
+                raise Killed
+
+        self.pulls = look
 
     @property
     def run(self) -> object:

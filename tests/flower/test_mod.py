@@ -19,7 +19,7 @@ from turnout.simulation.simulation import Simulation
 pytest.importorskip("flwr", reason="flwr is not installed: sh scripts/extras.sh flower")
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from tests.flower.grids import OneProcess
+from tests.flower.grids import Killed, OneProcess
 
 from turnout.flower import Rule
 from turnout.flower.arrays import Arrays
@@ -139,23 +139,13 @@ def test_the_model_is_that_of_a_simulation_of_turnout(name, tmp_path):
     )
 
 
-class Killed(Exception):
-    """Ends a ServerApp."""
-
-
 @pytest.mark.parametrize("after", [2, 3, 4])
 @pytest.mark.parametrize("name", ["scaffold", "fedper", "top_k"])
 def test_a_server_app_that_is_killed_goes_on_with_what_clients_remember(name, after, tmp_path):
     algorithm = replace(CASES[name], selection=to.selection.AllAvailable())
     rule = Rule(algorithm, folder=tmp_path / "run", mod=True, min_nodes=4, poll=0.01)
-    grid, pulls = OneProcess(NODES, client_app(algorithm, tmp_path / "clients")), []
-
-    def kill() -> None:
-        pulls.append(1)
-        if len(pulls) == after:
-            raise Killed
-
-    grid.pulls = kill
+    grid = OneProcess(NODES, client_app(algorithm, tmp_path / "clients"))
+    grid.kill_at(after)
     with pytest.raises(Killed):
         rule.start(grid, ArrayRecord(net().state_dict()), num_rounds=4)
     params = over_grid(algorithm, tmp_path, 4)

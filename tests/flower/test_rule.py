@@ -26,7 +26,7 @@ from turnout.reporting import comparison
 
 pytest.importorskip("flwr", reason="flwr is not installed: sh scripts/extras.sh flower")
 from flwr.app import Array, ArrayRecord, MetricRecord  # pyright: ignore
-from tests.flower.grids import SHAPES, SIZES, OneProcess, app, first, trained
+from tests.flower.grids import SHAPES, SIZES, Killed, OneProcess, app, first, trained
 
 NODES = {11: 0, 22: 1, 33: 2, 44: 3}  # sorted, so that the number of a client is that of its partition
 
@@ -142,23 +142,12 @@ def test_the_model_is_that_of_the_coordinator_alone_bit_for_bit(name, tmp_path):
     assert list(result.train_metrics_clientapp) == [1, 2, 3, 4, 5, 6]
 
 
-class Killed(Exception):
-    """Ends a ServerApp."""
-
-
 @pytest.mark.parametrize("name", ["fedau", "fedstaleweight"])
 @pytest.mark.parametrize("after", [1, 2, 5])
 def test_a_server_app_that_is_killed_goes_on(name, after, tmp_path):
     algorithm, pace = CASES[name]
     run, grid = rule(tmp_path, algorithm, pace=pace), OneProcess(NODES, app())
-    pulls = []
-
-    def kill() -> None:
-        pulls.append(1)
-        if len(pulls) == after:
-            raise Killed
-
-    grid.pulls = kill
+    grid.kill_at(after)
     with pytest.raises(Killed):
         run.start(grid, first(), num_rounds=6)
     other = ArrayRecord({name: Array(np.zeros_like(array.numpy())) for name, array in first().items()})
