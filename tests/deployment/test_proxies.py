@@ -10,7 +10,7 @@ from turnout.core.checks import ConfigurationError
 from turnout.deployment.server import sockets
 from turnout.deployment.server.app import Http
 from turnout.deployment.server.limits import Limits
-from turnout.deployment.server.proxies import Proxies
+from turnout.deployment.server.proxies import Networks, Proxies
 from turnout.deployment.server.verdicts import hashed
 
 from .test_hostile import RUN
@@ -86,6 +86,16 @@ def test_connections_of_a_proxy_are_not_counted(monkeypatch):
             assert ask(port, FORWARDED % b"203.0.113.9").startswith(answer)
 
 
+def test_connections_of_a_trusted_machine_are_not_counted(monkeypatch):
+    """Of an operator's own swarm on another machine."""
+    monkeypatch.setattr(sockets, "network_of", lambda address: address)
+    for trusted, answer in ((Networks(["127.0.0.0/8"]), b"HTTP/1.1 200 "), (Networks(), b"HTTP/1.1 429 ")):
+        with listening(limits=Limits(per_address=2), trusted=trusted) as port, contextlib.ExitStack() as stack:
+            for _ in range(2):
+                stack.enter_context(connected(port))
+            assert ask(port, b"GET /v1/run HTTP/1.1\r\nconnection: close\r\n\r\n").startswith(answer)
+
+
 class TestEnrolments:
     """Two new clients an hour of each address; this machine's are counted only where a proxy forwards them."""
 
@@ -95,8 +105,9 @@ class TestEnrolments:
             world.host.service.enrolment.needs_code = True
             world.host.peer = "127.0.0.1"
             self.http = Http(
-                world.host.service, {}, rate=0, administrator=hashed(ADMINISTRATOR), enrolments=2, proxies=PROXIES
-            )
+                world.host.service, {}, rate=0, administrator=hashed(ADMINISTRATOR), enrolments=2, proxies=PROXIES,
+                trusted=Networks(["198.51.100.0/24"]),
+            )  # fmt: skip
             world.host.app = self.http.app()
             self.codes = world.host.administer("POST", "codes/add", number=20).table()["codes"]
             yield world.host
@@ -125,13 +136,21 @@ class TestEnrolments:
 
     def test_a_header_that_is_not_believed(self, host):
         """Another address in each request helps nobody without a proxy, and garbage nobody behind one."""
-        host.peer = "198.51.100.7"
+        host.peer = "192.0.2.7"
         assert self.statuses(host, "abc", "203.0.113.1", "203.0.113.2", "203.0.113.3") == [201, 201, 429]
         host.peer = "10.0.0.2"
         assert self.statuses(host, "def", "garbage1", "203.0.113.5:80", "9" * 5000) == [201, 201, 429]
 
     def test_this_machine_is_not_counted(self, host):
         assert self.statuses(host, "abcd", None, None, None, None) == [201] * 4
+
+    def test_a_trusted_machine_is_not_counted(self, host):
+        """By its own address or by that which a trusted proxy gives, and not because an untrusted peer says so."""
+        assert self.statuses(host, "abcd", *["198.51.100.7"] * 4) == [201] * 4
+        host.peer = "198.51.100.8"
+        assert self.statuses(host, "efgh", None, None, None, "203.0.113.1") == [201] * 4
+        host.peer = "192.0.2.7"
+        assert self.statuses(host, "ijk", *["198.51.100.7"] * 3) == [201, 201, 429]
 
     def test_clients_and_refused_newcomers_are_not_counted(self, host):
         """Clients enrol again at every start, and those without a code do not keep others out."""
@@ -150,7 +169,9 @@ class TestEnrolments:
         code, entries = self.codes[0], host.service.num_clients
         refused = self.enrol(host, "c", address, code)
         assert refused.status == 429
-        assert refused.table()["reason"] == "too many new clients of this address: try again in 1800.0 seconds"
+        assert refused.table()["reason"] == (
+            "too many new clients of this address: try again in 1800.0 seconds; or start the server with --trusted-addresses"
+        )
         assert refused.headers["retry-after"] == "1801"
         assert host.service.num_clients == entries
         assert host.administer("GET", "codes").table() == {"used": 2, "unused": 18}

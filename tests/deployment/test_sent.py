@@ -126,6 +126,29 @@ def test_answers_and_declines_are_logged(world, tmp_path):
     assert (decline["what"], decline["phase"], decline["reason"]) == ("decline", "query", "refused")
 
 
+def test_all_messages_of_a_masked_answer_are_logged_as_such(world, tmp_path):
+    """Phases of a sum of answers have the names of those of a sum of updates, and are not called training."""
+    deployed, path = world(run(SecureSum(largest=64.0)), min_clients=9), tmp_path / "sent.jsonl"
+    home = deployed.homes[0]
+    logged = Logged(deployed.host, SentLog(path, deployed.computer, URL), home)
+    deployed.round()
+    for question in (Question("label_histogram"), None):
+        deployed.host.service.survey("evaluate" if question is None else "query", question=question)
+        deployed.host.pump()
+        for _ in range(8):
+            home.turn(logged)
+            for other in deployed.homes[1:]:
+                other.turn(deployed.host)
+            deployed.host.pump()
+    logged.log.close()
+    lines = [line for line in read_log(path) if line["what"] != "decline"]
+    assert [(line["what"], line["phase"]) for line in lines] == [
+        ("query", phase) for phase in ("query", "share", "mask", "open")
+    ]
+    assert [line["masked"] for line in lines] == [False, False, True, False]
+    assert {line["question"] for line in lines} == {"label_histogram of features"}
+
+
 def test_a_kill_between_the_line_and_its_bytes_loses_nothing(world, tmp_path):
     """The line is there, cut anywhere or whole; the client that starts again sends the same report, and it is logged."""
     deployed, path = world(run(rounds=1), homes=tmp_path / "homes"), tmp_path / "sent.jsonl"

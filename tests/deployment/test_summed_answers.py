@@ -13,6 +13,7 @@ from turnout import ConfigurationError, privacy
 from turnout.cli.commands.status import rows_of
 from turnout.cli.commands.surveys import shown
 from turnout.deployment.server import surveys
+from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.noise import RELEASES
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
@@ -139,8 +140,10 @@ def test_a_cohort_below_the_threshold_opens_nothing(world, piece):
     assert deployed.host.driver.surveys.charged == isinstance(piece, PrivateSum)  # it counts all the same
 
 
-def test_a_phase_that_some_do_not_answer_ends_by_its_time(world):
-    deployed = there(world, run(SECURE))
+@pytest.mark.parametrize("deadline", [None, 45.0])
+def test_a_phase_that_some_do_not_answer_ends_by_the_deadline_of_tasks(world, deadline):
+    leases = Leases(heartbeat=1e6, grace=1e6, task_deadline=deadline)
+    deployed = there(world, run(SECURE), leases=leases)
     number = deployed.host.service.survey("query", question=Question("count"))
     deployed.host.pump()
     silent = deployed.homes[5]
@@ -149,7 +152,12 @@ def test_a_phase_that_some_do_not_answer_ends_by_its_time(world):
             task = deployed.host.driver.task_of(home.state.client)
             if not (home is silent and task is not None and task.phase == "mask"):
                 home.turn(deployed.host)
-        deployed.clock.now += surveys.PHASE_SECONDS + 1 if turn == 6 else 1.0
+        if turn == 6:  # so far the clock has moved by a second a turn
+            deployed.clock.now += (deadline or surveys.LONGEST) - 10.0
+            deployed.host.pump()
+            assert deployed.host.driver.surveys.open
+            deployed.clock.now += 10.0
+        deployed.clock.now += 1.0
         deployed.host.pump()
     found = deployed.host.driver.ledger.survey(number.result())
     assert (found["answered"], found["lost"]) == (7, {"late": 1})

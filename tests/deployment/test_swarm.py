@@ -1,10 +1,14 @@
 """Simulated clients at a real server: one length of a round of availability."""
 
+import asyncio
+
+import httpx2
 import pytest
 
 import turnout as to
 from turnout.deployment.client.join import Connection
-from turnout.deployment.client.swarm import Swarm
+from turnout.deployment.client.session import Call
+from turnout.deployment.client.swarm import Swarm, _Swimmer
 from turnout.deployment.client.worker import Computer
 
 from ..tiny import classification
@@ -23,3 +27,19 @@ def test_availability_by_the_clock_passes_at_the_speed_of_the_clock():
         to.ConfigurationError, match=r"seconds_per_round: got 60 beside Diurnal\(seconds_per_round=300\)"
     ):
         swarm(to.availability.Diurnal(seconds_per_round=300), seconds_per_round=60.0)
+
+
+def test_a_swarm_says_once_that_its_clients_are_put_off():
+    reasons = []
+    made = swarm(to.availability.Everyone(), notice=reasons.append)
+
+    async def enrol():
+        body = b'{"reason": "too many new clients"}'
+        answer = httpx2.MockTransport(lambda _: httpx2.Response(429, stream=httpx2.ByteStream(body)))
+        async with httpx2.AsyncClient(base_url="http://server", transport=answer) as http:
+            for number in range(3):
+                await _Swimmer(made, http, number)._send(Call("POST", "/v1/enrol", {}))
+
+    asyncio.run(enrol())
+    assert reasons == ["the server puts off new clients: too many new clients"]
+    assert made.tally.answers == {429: 3}

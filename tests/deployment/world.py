@@ -199,7 +199,8 @@ class World:
 
     def __init__(self, experiment, folder, *, homes=None, served=None, **options):
         self.experiment, self.folder = experiment, Path(folder)
-        self.setting = Setting.of(served or experiment)
+        deadline = options["leases"].task_deadline if "leases" in options else None
+        self.setting = Setting.of(served or experiment, task_deadline=deadline)
         self.computer = Computer(experiment, self.setting.objective.engine)
         n = experiment.data.num_clients
         self.options = {"min_clients": n, "leases": Leases(heartbeat=1e6, grace=1e6), **options}

@@ -89,6 +89,10 @@ class ServeOptions(ThreadsOption, LogOption):
     proxy_headers: str | None = option(
         "Addresses or networks of proxies whose X-Forwarded-For is believed.", "ADDRESS[,ADDRESS...]", panel=NETWORK
     )
+    trusted_addresses: str | None = option(
+        "Addresses or networks without these limits, such as of a machine that runs turnout swarm.",
+        "ADDRESS[,ADDRESS...]", panel=NETWORK,
+    )  # fmt: skip
     upload_rate: float = option(
         "A second that an upload brings in the long run, or it is cut.", "BYTES", 4096.0, panel=NETWORK
     )
@@ -117,7 +121,7 @@ class ServeOptions(ThreadsOption, LogOption):
         from turnout.deployment.server.leases import Leases
         from turnout.deployment.server.limits import Limits
         from turnout.deployment.server.process import Options
-        from turnout.deployment.server.proxies import Proxies
+        from turnout.deployment.server.proxies import Networks, Proxies
 
         cohort = getattr(experiment.algorithm.selection, "cohort_size", 1)
         return Options(
@@ -126,6 +130,7 @@ class ServeOptions(ThreadsOption, LogOption):
             limits=Limits(self.connections, self.per_address, upload_rate=self.upload_rate),
             max_norm=norm_bound(self.max_norm),
             proxies=Proxies(self.proxy_headers.split(",") if self.proxy_headers else ()),
+            trusted=Networks(self.trusted_addresses.split(",") if self.trusted_addresses else ()),
             **{name: getattr(self, name) for name in _AS_THEY_ARE},
         )
 

@@ -54,7 +54,7 @@ def swarm(options: SwarmOptions) -> None:
     number = options.clients or experiment.data.num_clients
     made = Swarm(
         Computer(experiment, str(announced["engine"])), connection, number,
-        speedup=options.speedup, seconds_per_round=options.seconds_per_round,
+        speedup=options.speedup, seconds_per_round=options.seconds_per_round, notice=say,
     )  # fmt: skip
     say(f"{number} clients of {announced['algorithm']} at {options.url}")
     tally = made.run(options.seconds)

@@ -23,9 +23,9 @@ from turnout.deployment.client.state import Pending
 from turnout.deployment.client.worker import Computer
 from turnout.deployment.wire.format import digest
 from turnout.deployment.wire.surveys import question_of
+from turnout.protocol.survey import FIRST_TASK, SURVEYS
 
 _START = b'{"time": "'
-_WHAT = {"evaluate": "evaluation", "query": "query"}
 _COUNTS = ("num_examples", "num_steps")
 
 
@@ -131,9 +131,11 @@ class SentLog:
         """Describe a report: what it is for, the norm of its update, and what else is in it."""
         task, tensors, algorithm = pending.task, load(pending.body), self._computer.experiment.algorithm
         entry = {"task": task.task, "phase": task.phase, "version": task.version, "digest": pending.digest}
-        if task.phase in _WHAT:
-            asks = question_of(task) if task.phase == "query" else None
-            entry |= {"what": _WHAT[task.phase], "examples": _examples(tensors), "tensors": sorted(tensors)}
+        if task.task >= FIRST_TASK or task.phase in SURVEYS:
+            # The later phases of a masked answer are those of a masked update, and come with what was asked.
+            asks = question_of(task) if "question" in task.told else None
+            entry |= {"what": "evaluation" if asks is None else "query", "examples": _examples(tensors)}
+            entry |= {"tensors": sorted(tensors), "masked": "masked" in tensors}
             return entry if asks is None else entry | {"question": f"{asks.kind} of {asks.of}"}
         coding = self._computer.coding
         codes = any(name.startswith("code.") for name in tensors)

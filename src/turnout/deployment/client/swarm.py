@@ -10,6 +10,7 @@ import asyncio
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,6 +59,7 @@ class Swarm:
         seconds_per_round: how long a round of availability lasts, in simulated seconds; None is the length of its own, if the
             availability follows a clock, and else 60.
         manners: how patient they are.
+        notice: called once with the reason when the server puts off new clients.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Swarm:
         speedup: float = 1.0,
         seconds_per_round: float | None = None,
         manners: Manners | None = None,
+        notice: Callable[[str], None] = lambda _: None,
     ) -> None:
         count("clients", num_clients)
         positive("speedup", speedup)
@@ -95,6 +98,7 @@ class Swarm:
             if num_clients == data.num_clients:
                 computer.shards = self._behaviour.poisoned(computer.shards, data.num_classes or 0)
         self._manners = manners or Manners(longest=5.0)
+        self._notice = notice
         self._begun = time.monotonic()
         self.tally = Tally()
 
@@ -249,5 +253,7 @@ class _Swimmer:
             answer = incoming.answer()
         except httpx2.HTTPError as error:
             answer = incoming.answer(error)
+        if call.path == "/v1/enrol" and answer.status == 429 and not self._swarm.tally.answers[429]:
+            self._swarm._notice(f"the server puts off new clients: {answer.reason}")
         self._swarm.tally.answers[answer.status] += 1
         return answer

@@ -21,7 +21,7 @@ from turnout.deployment.server.downloads import download
 from turnout.deployment.server.limits import Limits, Peers, network_of
 from turnout.deployment.server.long_polls import LongPolls
 from turnout.deployment.server.openapi import document
-from turnout.deployment.server.proxies import Proxies
+from turnout.deployment.server.proxies import Networks, Proxies
 from turnout.deployment.server.requests import (
     DIGEST,
     Gate,
@@ -75,6 +75,7 @@ class Http:
         administrator: the hash of the administrator's token; ``""`` is nobody's.
         enrolments: new clients an hour of each address; 0 is no limit.
         proxies: whose header X-Forwarded-For gives the address of a client.
+        trusted: addresses without limits of their own.
     """
 
     def __init__(
@@ -89,10 +90,12 @@ class Http:
         administrator: str = "",
         enrolments: int = 0,
         proxies: Proxies | None = None,
+        trusted: Networks | None = None,
     ) -> None:
         self.service, self._announcement = service, announcement
         self._limits, self._patience = limits or Limits(), patience
-        self._gate = Gate(service, rate, administrator, enrolments)
+        self._trusted = trusted or Networks()
+        self._gate = Gate(service, rate, administrator, enrolments, self._trusted)
         self._uploads = Uploads(service, self._limits)
         self._proxies, self._in_flight = proxies or Proxies(), Peers(self._limits)
         self._administration = Administration(service)
@@ -154,7 +157,7 @@ class Http:
             yield True
             return
         scope["client"], scope["forwarded"] = (client, 0), True
-        request, network = object(), network_of(client) or client
+        request, network = object(), None if client in self._trusted else network_of(client) or client
         admitted = self._in_flight.admit(request, network)
         try:
             yield admitted

@@ -26,7 +26,7 @@ from turnout.deployment.server.roster import REASONS, Roster
 from turnout.deployment.server.served import OVER, Applied, ServedRun
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Store
-from turnout.deployment.server.surveys import Surveys
+from turnout.deployment.server.surveys import LONGEST, Surveys
 from turnout.deployment.server.verdicts import Refused
 from turnout.deployment.wire.administrator import CHANGES
 from turnout.deployment.wire.format import Assignment
@@ -36,9 +36,6 @@ from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.survey import FIRST_TASK, Asked, Closed, SurveyPhase
 from turnout.record import checkpoint
 from turnout.record.query import save_run
-
-LONGEST = 600.0
-"""Seconds after which an evaluation ends that not all have answered."""
 
 __all__ = ["OVER", "Applied", "Driver"]
 

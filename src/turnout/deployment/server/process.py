@@ -23,7 +23,7 @@ from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.limits import Limits
-from turnout.deployment.server.proxies import Proxies
+from turnout.deployment.server.proxies import Networks, Proxies
 from turnout.deployment.server.recovery import recover
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.setting import Setting
@@ -66,6 +66,8 @@ class Options:
         enrolments_per_address: new clients an hour of one address (IPv6: one /64), and as many at once; 0 is no limit.
             Clients that enrol again are not counted, nor those of this machine unless a proxy forwards them.
         proxies: whose header X-Forwarded-For gives the address of a client; all others' is ignored.
+        trusted: addresses whose connections, new clients and requests without a token are not limited, such as that of a
+            machine that simulates many clients.
     """
 
     host: str = "127.0.0.1"
@@ -88,6 +90,7 @@ class Options:
     page: bool = False
     enrolments_per_address: int = 1000
     proxies: Proxies = field(default_factory=Proxies)
+    trusted: Networks = field(default_factory=Networks)
 
     def __post_init__(self) -> None:
         count("enrolments_per_address", self.enrolments_per_address, least=0)
@@ -122,7 +125,9 @@ class Server:
         options: Options | None = None,
     ) -> None:
         self.options, self.folder, self.experiment = options or Options(), folder, experiment
-        self.setting = Setting.of(experiment, self.options.leases.heartbeat, self.options.max_norm)
+        self.setting = Setting.of(
+            experiment, self.options.leases.heartbeat, self.options.max_norm, self.options.leases.task_deadline
+        )
         self.max_clients = self.setting.check_clients(self.options.min_clients, self.options.max_clients)
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -164,6 +169,7 @@ class Server:
             administrator=administrator,
             enrolments=self.options.enrolments_per_address,
             proxies=self.options.proxies,
+            trusted=self.options.trusted,
         )
 
     def announcement(self, settings: dict[str, Any] | None) -> dict[str, Any]:
@@ -289,7 +295,7 @@ class Server:
             self.http.app(),
             host=options.host,
             port=options.port,
-            http=bounded(options.limits, options.proxies),
+            http=bounded(options.limits, options.proxies, options.trusted),
             ws="none",
             log_config=None,
             log_level="error",  # it warns of every request that is none

@@ -1,4 +1,4 @@
-"""Proxies whose header X-Forwarded-For is believed, and the address of a client that it gives."""
+"""Addresses that an operator trusts: proxies whose header X-Forwarded-For is believed, and machines without limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,46 @@ _LONGEST = 45  # characters of an address
 _MOST = 16  # proxies in a row
 
 
-class Proxies:
+class Networks:
+    """A set of addresses, given as single ones and as networks, IPv4 or IPv6.
+
+    Args:
+        networks: addresses or networks.
+        option: that they are given for; part of the message of an error.
+
+    Raises:
+        ConfigurationError: for anything else, and for a network of all addresses.
+
+    >>> machines = Networks(["10.0.0.7", "2001:db8::/64"])
+    >>> [address in machines for address in ("10.0.0.7", "::ffff:10.0.0.7", "10.0.0.8", "2001:db8::9")]
+    [True, True, False, True]
+    """
+
+    _needed = "the address of a machine, such as 10.0.0.2, or a network, such as 10.0.0.0/24"
+
+    def __init__(self, networks: Iterable[str] = (), option: str = "trusted_addresses") -> None:
+        self._networks = tuple(self._network(text.strip(), option) for text in networks)
+
+    def __contains__(self, address: str) -> bool:
+        parsed = _parsed(address)
+        return parsed is not None and self._holds(parsed)
+
+    def _holds(self, address: _Address) -> bool:
+        return any(address in network for network in self._networks)
+
+    def _network(self, text: str, option: str) -> _Network:
+        """Read an address or a network."""
+        try:
+            network = ipaddress.ip_network(text)
+            mapped = isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None
+        except ValueError:
+            network, mapped = None, False
+        if network is None or mapped or not network.prefixlen:
+            raise ConfigurationError(f"{option}: got {text!r}, needed {self._needed}")
+        return network
+
+
+class Proxies(Networks):
     """Addresses of the proxies before a server.
 
     A proxy appends the address of whoever connects to it, so entries further left are what the client chose to send. The
@@ -33,13 +72,13 @@ class Proxies:
     True
     """
 
-    def __init__(self, networks: Iterable[str] = ()) -> None:
-        self._networks = tuple(_network(text.strip()) for text in networks)
+    _needed = (
+        "the address of a proxy, such as 10.0.0.2, or a network of proxies, such as 10.0.0.0/24: anyone in it may choose the "
+        "address by which it is counted"
+    )
 
-    def trust(self, address: str) -> bool:
-        """Return whether this is the address of a trusted proxy."""
-        parsed = _parsed(address)
-        return parsed is not None and self._trust(parsed)
+    def __init__(self, networks: Iterable[str] = ()) -> None:
+        super().__init__(networks, "proxy_headers")
 
     def client(self, peer: str, forwarded: Sequence[bytes]) -> str | None:
         """Return the address of the client for which a proxy asks.
@@ -52,7 +91,7 @@ class Proxies:
             The rightmost address that is no trusted proxy's, or the leftmost one if all are. The peer's where the header is
             malformed. None where there is no header, or it comes from anyone else.
         """
-        if not forwarded or not self.trust(peer):
+        if not forwarded or peer not in self:
             return None
         client = None
         entries = b",".join(forwarded).decode("latin-1").split(",")
@@ -60,12 +99,9 @@ class Proxies:
             client = _parsed(entry.strip(" \t"))
             if client is None:
                 return peer
-            if not self._trust(client):
+            if not self._holds(client):
                 return str(client)
         return peer if client is None or len(entries) > _MOST else str(client)
-
-    def _trust(self, address: _Address) -> bool:
-        return any(address in network for network in self._networks)
 
 
 def _parsed(text: str) -> _Address | None:
@@ -78,18 +114,3 @@ def _parsed(text: str) -> _Address | None:
         return None
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return address if mapped is None else mapped
-
-
-def _network(text: str) -> _Network:
-    """Return the network of proxies that an operator trusts."""
-    try:
-        network = ipaddress.ip_network(text)
-        mapped = isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped is not None
-    except ValueError:
-        network, mapped = None, False
-    if network is None or mapped or not network.prefixlen:
-        raise ConfigurationError(
-            f"proxy_headers: got {text!r}, needed the address of a proxy, such as 10.0.0.2, or a network of proxies, such as "
-            "10.0.0.0/24: anyone in it may choose the address by which it is counted"
-        )
-    return network

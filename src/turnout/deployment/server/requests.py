@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from turnout.deployment.server.limits import RateLimit, network_of
+from turnout.deployment.server.proxies import Networks
 from turnout.deployment.server.service import Service
 from turnout.deployment.server.verdicts import Refused, Verdict, hashed
 from turnout.deployment.wire.administrator import TOKEN
@@ -33,10 +34,18 @@ class Gate:
         rate: requests a second of each client, and a fifth of that of each address without a token; 0 is no limit.
         administrator: the hash of the administrator's token; ``""`` is nobody's.
         enrolments: new clients an hour of each address, and as many at once; 0 is no limit.
+        trusted: addresses that are counted neither as newcomers nor as strangers.
     """
 
-    def __init__(self, service: Service, rate: float, administrator: str = "", enrolments: int = 0) -> None:
-        self._service, self._administrator = service, administrator
+    def __init__(
+        self,
+        service: Service,
+        rate: float,
+        administrator: str = "",
+        enrolments: int = 0,
+        trusted: Networks | None = None,
+    ) -> None:
+        self._service, self._administrator, self._trusted = service, administrator, trusted or Networks()
         self._newcomers = RateLimit(enrolments / 3600, enrolments)
         self._limit, self._strangers = RateLimit(rate, 4 * rate), RateLimit(rate / 5, 2 * rate)
 
@@ -89,9 +98,11 @@ class Gate:
         """
         host = request.client.host if request.client else ""
         network = network_of(host) or (host if request.scope.get("forwarded") else None)
-        if network is None or self._service.enrolment.client_of(token) is not None:
+        if network is None or host in self._trusted or self._service.enrolment.client_of(token) is not None:
             return None
-        self._slow_down(self._newcomers, network, "new clients of this address")
+        self._slow_down(
+            self._newcomers, network, "new clients of this address", "; or start the server with --trusted-addresses"
+        )
         return network
 
     def no_newcomer(self, network: str | None) -> None:
@@ -99,9 +110,9 @@ class Gate:
         self._newcomers.give_back(network)
 
     @staticmethod
-    def _slow_down(limit: RateLimit, peer: Hashable, what: str = "requests") -> None:
+    def _slow_down(limit: RateLimit, peer: Hashable, what: str = "requests", instead: str = "") -> None:
         if wait := limit.wait(peer):
-            raise Refused(429, f"too many {what}: try again in {wait:.1f} seconds", seconds=round(wait, 1))
+            raise Refused(429, f"too many {what}: try again in {wait:.1f} seconds{instead}", seconds=round(wait, 1))
 
     def stranger(self, request: Request) -> None:
         """Count a request that needs no token, or comes without.
@@ -110,7 +121,8 @@ class Gate:
             Refused: where the address asks too often.
         """
         host = request.client.host if request.client else ""
-        self._slow_down(self._strangers, network_of(host) or host)
+        if host not in self._trusted:
+            self._slow_down(self._strangers, network_of(host) or host)
 
 
 def answer(verdict: Verdict) -> Response:

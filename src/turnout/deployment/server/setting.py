@@ -50,6 +50,7 @@ class RunSetting:
         sums: what clients give who judge a model.
         widths: how many numbers an example has; see `turnout.evaluation.queries.Question.shapes`.
         heartbeat: seconds between two signs of life of a client at work.
+        task_deadline: greatest age of a task in seconds; None is any.
         description: the experiment as plain values.
         trained: what the parameters of the model are called, for whoever takes it out of a checkpoint.
         score: returns the columns of an evaluation, by version and parameters; None where the server evaluates nothing.
@@ -67,6 +68,7 @@ class RunSetting:
     sums: SumsForm = field(default_factory=SumsForm)
     widths: dict[str, int] = field(default_factory=dict)
     heartbeat: float
+    task_deadline: float | None = None
     description: dict[str, Any]
     trained: Trained
     score: Callable[[int, torch.Tensor], dict[str, float]] | None = None
@@ -170,7 +172,11 @@ class Setting(RunSetting):
 
     @classmethod
     def of(
-        cls, experiment: Configuration, heartbeat: float = 10.0, max_norm: float | Literal["auto"] | None = "auto"
+        cls,
+        experiment: Configuration,
+        heartbeat: float = 10.0,
+        max_norm: float | Literal["auto"] | None = "auto",
+        task_deadline: float | None = None,
     ) -> Setting:
         """Take an experiment apart, and try out what one client does.
 
@@ -178,6 +184,7 @@ class Setting(RunSetting):
             experiment: what is run.
             heartbeat: seconds between two signs of life of a client at work.
             max_norm: as `turnout.deployment.server.process.Options` has it.
+            task_deadline: greatest age of a task in seconds; None is any.
 
         Raises:
             ConfigurationError: for what has no meaning between real machines.
@@ -211,6 +218,7 @@ class Setting(RunSetting):
             objective=objective,
             test=_test(experiment),
             heartbeat=heartbeat,
+            task_deadline=task_deadline,
             description=describe(experiment),
             visible=visible(algorithm) + (ANSWERS if experiment.evaluate_share else ANSWERS[1:]),
             trained=Trained.of_parts(experiment, objective, initial),

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from turnout.core import signals
 from turnout.deployment.server.limits import Limits, Peers, network_of
-from turnout.deployment.server.proxies import Proxies
+from turnout.deployment.server.proxies import Networks, Proxies
 
 _SLICE = 4 * 1024  # bytes that are parsed before they are counted
 _PIPELINED = 8  # requests of one connection that wait for the answer to an earlier one
@@ -42,11 +42,13 @@ class BoundedHttp(HttpToolsProtocol):
         limits: for each connection.
         peers: open connections by address, shared by all connections of a server.
         proxies: whose connections are not counted by address; the application counts the requests that they forward.
+        trusted: other machines whose connections are not counted by address.
     """
 
     limits: Limits
     peers: Peers
     proxies: Proxies
+    trusted: Networks
 
     def connection_made(self, transport: Any) -> None:
         """Count the connection, or close it if there are too many."""
@@ -54,8 +56,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._framing = self._received = self._body = 0  # bytes: beside bodies, of this body, of bodies in this slice
         self._in_head, self._whole, self._fault = True, True, (400, "this is no HTTP request")
-        counted = self.client is not None and not self.proxies.trust(self.client[0])
-        self._network = network_of(self.client[0]) if self.client is not None and counted else None
+        address = None if self.client is None else self.client[0]
+        counted = address is not None and address not in self.proxies and address not in self.trusted
+        self._network = network_of(address) if address is not None and counted else None
         if not self.peers.admit(self, self._network):
             self._fault = 429, "too many connections are open, of all clients or of this address: try again later"
             self.send_400_response("")
@@ -180,11 +183,12 @@ class BoundedHttp(HttpToolsProtocol):
             timer.cancel()
 
 
-def bounded(limits: Limits, proxies: Proxies | None = None) -> type[BoundedHttp]:
+def bounded(limits: Limits, proxies: Proxies | None = None, trusted: Networks | None = None) -> type[BoundedHttp]:
     """Return the protocol of one server, with no more connections than there are file descriptors for."""
     available = _file_descriptors(_SPARE + limits.connections)
     fitting = replace(limits, connections=max(1, min(limits.connections, available - _SPARE)))
-    return type("Http", (BoundedHttp,), {"limits": fitting, "peers": Peers(fitting), "proxies": proxies or Proxies()})
+    shared = {"limits": fitting, "peers": Peers(fitting)}
+    return type("Http", (BoundedHttp,), {**shared, "proxies": proxies or Proxies(), "trusted": trusted or Networks()})
 
 
 def _file_descriptors(needed: int) -> int:

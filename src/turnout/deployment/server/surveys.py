@@ -25,8 +25,8 @@ from turnout.privacy.noise import gaussian
 from turnout.protocol.answer_sum import AnswerLayout
 from turnout.protocol.survey import DECLINES, FIRST_TASK, Asked, Closed, Opened, Survey
 
-PHASE_SECONDS = 120.0
-"""Seconds that a phase of a sum of answers may take, after which those who have not answered are left out."""
+LONGEST = 600.0
+"""Seconds after which a survey ends that nobody gave an end, and a phase of a sum of answers without a task deadline."""
 
 _TIMERS = 10**12  # the timer of a phase is -1 - survey - phase * this
 
@@ -205,7 +205,8 @@ class Surveys:
             self._close(survey, applied)
             return
         assert masked.phase is not None
-        timer, due = -1 - number - masked.step * _TIMERS, time + PHASE_SECONDS
+        # Whoever has not answered by the deadline of tasks is left out, as in the phases of a sum of updates.
+        timer, due = -1 - number - masked.step * _TIMERS, time + (self._setting.task_deadline or LONGEST)
         self.timers[timer] = due
         applied.timers.append((timer, due))
         common = {name: value for name, value in self._orders[number].told.items() if name in ("question", SURVEY)}
