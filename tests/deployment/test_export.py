@@ -95,7 +95,7 @@ def test_a_disk_that_is_full_is_told(world, monkeypatch):
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("turnout.deployment.server.current.Path.write_bytes", full)
+        patched.setattr("turnout.deployment.server.publication.Path.write_bytes", full)
         assert asked(deployed).status == 503
     assert asked(deployed).status == 200
 

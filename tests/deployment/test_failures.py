@@ -442,7 +442,7 @@ def test_a_step_that_raises_is_empty(world, monkeypatch, restarts):
 def test_an_entry_that_raises_ends_nothing(world, monkeypatch, restarts):
     """Its request is answered with the error, and the entries behind it are applied."""
     deployed = world(RUN)
-    service, come = deployed.host.service, drivers.Presence.set
+    service, come = deployed.host.service, drivers.Roster.set
     monkeypatch.setattr(drivers.Driver, "ignores", lambda *_: False)
 
     def strange(self, client, comes):
@@ -450,7 +450,7 @@ def test_an_entry_that_raises_ends_nothing(world, monkeypatch, restarts):
             raise LookupError("strange")
         come(self, client, comes)
 
-    monkeypatch.setattr(drivers.Presence, "set", strange)
+    monkeypatch.setattr(drivers.Roster, "set", strange)
     bad, good = service._put(Happening("join", 5)), service._put(Happening("join", 6))
     service.flush()
     with pytest.raises(LookupError, match="strange"):

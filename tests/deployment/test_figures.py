@@ -3,7 +3,7 @@
 import json
 import math
 
-from turnout.deployment.server.curves import Curves
+from turnout.deployment.server.ledger import Curves
 from turnout.deployment.server.status import metrics, status
 from turnout.record.query import History
 

@@ -10,7 +10,7 @@ from rich.console import Console
 import turnout as to
 from turnout.cli.commands.status import heard_table, rows_of
 from turnout.data.federated import Shards
-from turnout.deployment.server.heard import DECILES, summary
+from turnout.deployment.server.figures import DECILES, summary
 from turnout.deployment.server.ledger import Ledger
 from turnout.pieces.aggregation import PrivateSum
 from turnout.protocol.influence import Influence

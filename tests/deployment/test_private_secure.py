@@ -162,12 +162,12 @@ def test_an_update_with_nan_is_masked_as_zeros(world):
     """A client that gave up would tell of its data, and so would the sums that do not open without it."""
     deployed = world(run(rounds=1))
     worker = deployed.homes[3].client.trainer
-    announce = worker._masker._side.announce
+    announce = worker._phases.announce
 
     def poisoned(client, version, report, memory):
         return announce(client, version, replace(report, delta=report.delta * torch.nan), memory)
 
-    worker._masker._side.announce = poisoned
+    worker._phases.announce = poisoned
     deployed.run()
     assert deployed.host.driver.ledger.history.participation["client"].to_pylist() == [*range(8)]
     there = to.Population(to.availability.Trace(tuple((c, 0, 1) for c in range(8) if c != 3)))

@@ -220,7 +220,7 @@ def test_commands_ask_and_show(folder):
         )
         thread = threading.Thread(target=swarm.run, args=(20.0,), daemon=True)
         thread.start()
-        while made.driver.presence.num_there < 4:
+        while len(made.driver.roster.there()) < 4:
             made.service.survey(
                 "query", question=Question("count"), seconds=0.0
             ).result()  # has the journal take the visits

@@ -8,8 +8,8 @@ import torch
 
 import turnout as to
 from turnout.cli.commands.status import rows_of
-from turnout.deployment.client.masker import Masker
 from turnout.deployment.client.session import Call
+from turnout.deployment.client.worker import phase_message
 from turnout.deployment.server.extra_phases import ExtraPhases
 from turnout.deployment.server.files import Files, ReportLost
 from turnout.deployment.server.replay import replay
@@ -265,9 +265,8 @@ def announced(piece=SECURE):
     report = Simulation(experiment).train(np.array([0]))
     side = piece.client_side()
     assert side is not None
-    masker = Masker(side)
-    assert masker.announce(0, 0, report, {}) is not None
-    return masker
+    assert side.announce(0, 0, report, {}) is not None
+    return side
 
 
 def neighbours(number, key=None):
@@ -301,34 +300,34 @@ def neighbours(number, key=None):
 )
 def test_a_client_drops_out_where_the_server_tells_it_what_cannot_be(change, why, caplog):
     """It says why, and goes on to the next round: nothing that a server sends ends its process."""
-    masker = announced(SecureSum(largest=64.0, degree=4, min_clients=4, weights=(0.5, 2.0)))
+    side = announced(SecureSum(largest=64.0, degree=4, min_clients=4, weights=(0.5, 2.0)))
     with caplog.at_level(logging.WARNING, "turnout.client"):
-        assert masker.answer(task("share", **(neighbours(4) | change)), {}) is None
+        assert phase_message(side, task("share", **(neighbours(4) | change)), {}) is None
     assert why in caplog.records[-1].reason
-    assert masker.answer(task("mask", senders=torch.tensor([[2]])), {}) is None
+    assert phase_message(side, task("mask", senders=torch.tensor([[2]])), {}) is None
 
 
 def test_a_task_without_its_tensors_ends_no_client(caplog):
     for phase in ("share", "mask", "open"):
         with caplog.at_level(logging.WARNING, "turnout.client"):
-            assert announced().answer(Assignment(1, 0, phase, 0, "", 0, 1.0, {}), {}) is None
+            assert phase_message(announced(), Assignment(1, 0, phase, 0, "", 0, 1.0, {}), {}) is None
             broken = Assignment(1, 0, phase, 0, "", 0, 1.0, {"neighbours": ("I64", (2,), "00")})
-            assert announced().answer(broken, {}) is None
+            assert phase_message(announced(), broken, {}) is None
 
 
 def test_a_client_opens_a_sum_once(deployed):
     """A server that asks again, after a restart or with another list of who left, gets nothing."""
     asked = []
     worker = deployed.homes[3].client.trainer
-    answer = worker._masker.answer
+    answer = worker._phases.answer
 
-    def twice(task, memory):
-        found = answer(task, memory)
-        if task.phase == "open":
-            asked.append(answer(task, memory))
+    def twice(phase, version, told, memory):
+        found = answer(phase, version, told, memory)
+        if phase == "open":
+            asked.append(answer(phase, version, told, memory))
         return found
 
-    worker._masker.answer = twice
+    worker._phases.answer = twice
     deployed.run()
     assert asked == [None] * ROUNDS
     assert participants(deployed) == [ALL] * 3

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import turnout as to
 from turnout import ConfigurationError
-from turnout.deployment.client.masker import Masker
+from turnout.deployment.client.worker import phase_message
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.setting import Setting
 from turnout.deployment.wire.format import Assignment, decode, read_manifest
@@ -125,10 +125,9 @@ def test_a_client_masks_in_the_round_in_which_it_trained():
     report = simulation.train(np.array([0]))
     side = SecureSum().client_side()
     assert side is not None
-    masker = Masker(side)
-    assert masker.announce(0, 3, report, {}) is not None
+    assert side.announce(0, 3, report, {}) is not None
     task = Assignment(1, 4, "share", 0, "", 0, 1.0)
-    assert masker.answer(task, {}) is None
+    assert phase_message(side, task, {}) is None
 
 
 def test_a_server_step_never_sees_an_update(world, monkeypatch):

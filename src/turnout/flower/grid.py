@@ -106,7 +106,7 @@ class GridServer(Writer):
             for sent in self._sent.values():
                 if sent.due <= now:
                     self._lose(sent, "late")
-        if not self._starting and self.driver.presence.num_there >= self._rule.min_nodes:
+        if not self._starting and len(self.driver.roster.there()) >= self._rule.min_nodes:
             self._starting = True
             rounds = self.driver.setting.rounds
             self._put(Happening("start", data={"rounds": rounds, **noise.first(self._rule.algorithm)}))

@@ -229,7 +229,7 @@ def _introduce(server: Server, folder: Path) -> None:
             "names some, and with --evaluate-share 1 clients judge the model by their own"
         )
     if driver.applied:
-        say(f"going on with {folder}: step {driver.version} of {setting.rounds}, {driver.presence.num_clients} clients")
+        say(f"going on with {folder}: step {driver.version} of {setting.rounds}, {driver.roster.num_clients} clients")
     if driver.over is not None:
         more = "; a larger number of rounds goes on with it" if driver.version == setting.rounds else ""
         say(f"{driver.over}{more}")

@@ -18,13 +18,13 @@ from turnout.data.federated import Shards
 from turnout.data.transforms import apply_transforms, bake
 from turnout.deployment.client.answers import Answerer
 from turnout.deployment.client.judge import answer
-from turnout.deployment.client.masker import Masker
 from turnout.deployment.wire.format import (
     Assignment,
     Manifest,
     Spec,
     WireError,
     compare,
+    encode,
     manifest,
     model_tensors,
     split_model,
@@ -38,6 +38,7 @@ from turnout.engine.full_batch import full_scores
 from turnout.engine.objective import Objective
 from turnout.evaluation.queries import Question
 from turnout.pieces.base.client_step import client_step
+from turnout.pieces.base.phases import ClientSide
 from turnout.pieces.base.tuning import tuned
 from turnout.population.behaviour import BoundAttack
 from turnout.population.requirement import BoundRequirement, WarmUp
@@ -113,7 +114,7 @@ class Computer:
         Raises:
             WireError: with what is missing or wrong.
         """
-        if task.phase not in self.experiment.algorithm.aggregation.phases:  # in those, `Masker` looks at it
+        if task.phase not in self.experiment.algorithm.aggregation.phases:  # in those, `phase_message` looks at it
             try:
                 compare(_specs(task.told), self.told)
             except WireError as error:
@@ -153,8 +154,7 @@ class Worker:
         self._functions = functions or {}
         self._computer, self._row, self._behaviour, self._allows = computer, row, behaviour, allows
         self._requirement: BoundRequirement | None = None
-        side = computer.experiment.algorithm.aggregation.client_side()
-        self._masker = None if side is None else Masker(side)
+        self._phases = computer.experiment.algorithm.aggregation.client_side()
         self._answers = Answerer(computer.experiment.algorithm, computer.sums, computer.experiment.data.widths)
 
     @property
@@ -207,8 +207,8 @@ class Worker:
             body = self._answers.later(task)
             return None if body is None else (body, memory)
         self._computer.check(task)
-        if self._masker is not None and task.phase in self._computer.experiment.algorithm.aggregation.phases:
-            return self._masker.answer(task, memory)
+        if self._phases is not None and task.phase in self._computer.experiment.algorithm.aggregation.phases:
+            return phase_message(self._phases, task, memory)
         computer, repeat = self._computer, np.array([task.repeat], dtype=np.int64)
         params, shared = computer.received(model)
         request = Task(
@@ -225,10 +225,10 @@ class Worker:
         report, rows = client_step(computer.experiment.algorithm, request, rows, lanes)
         report = self._changed(report, request)
         after = {name: value[0] for name, value in rows.items()}
-        if self._masker is None or task.phase != "train":
+        if self._phases is None or task.phase != "train":
             return report_body(report), after
-        body = self._masker.announce(client, task.version, report, after)
-        return None if body is None else (body, memory)
+        tensors = self._phases.announce(client, task.version, report, after)
+        return None if tensors is None else (encode(tensors), memory)
 
     def _judged(self, client: int, model: State, memory: State) -> dict[str, Any] | None:
         """Return the sums of an evaluation; None where they are not finite, or there are no test examples."""
@@ -322,6 +322,17 @@ class Worker:
         """Return how well a model of a client's own does; one that has diverged is worse than any other."""
         loss, accuracy = (value.cpu().numpy() for value in full_scores(clients, params))
         return {f"{split}_loss": np.where(np.isfinite(loss), loss, _WORST), f"{split}_accuracy": accuracy}
+
+
+def phase_message(side: ClientSide, task: Assignment, memory: State) -> tuple[bytes, State] | None:
+    """Do the task of an extra phase: the body, and what is remembered; None where the client drops out."""
+    try:
+        told = {name: value[0] for name, value in task.tensors().items()}
+    except WireError as error:
+        side.drop_out(str(error))
+        return None
+    done = side.answer(task.phase, task.version, told, memory)
+    return None if done is None else (encode(done[0]), done[1])
 
 
 def _specs(inputs: Mapping[str, tuple[str, Sequence[int], str]]) -> Manifest:

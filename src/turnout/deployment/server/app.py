@@ -16,12 +16,12 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.types import Receive, Scope, Send
 
 from turnout.deployment.server.administration import Administration
-from turnout.deployment.server.current import CurrentModel
 from turnout.deployment.server.downloads import download
 from turnout.deployment.server.limits import Limits, Peers, network_of
 from turnout.deployment.server.long_polls import LongPolls
 from turnout.deployment.server.openapi import document
 from turnout.deployment.server.proxies import Networks, Proxies
+from turnout.deployment.server.publication import CurrentModel
 from turnout.deployment.server.requests import (
     DIGEST,
     Gate,

@@ -19,7 +19,6 @@ from turnout.core.checks import CheckpointError
 from turnout.core.types import State
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.noise import Noise
-from turnout.deployment.server.presence import Presence
 from turnout.deployment.server.publication import Publication, Published
 from turnout.deployment.server.reports import is_of_the_machine
 from turnout.deployment.server.roster import REASONS, Roster
@@ -51,8 +50,7 @@ class Driver:
         ledger: where tables are kept; None keeps none.
 
     Attributes:
-        presence: who has enrolled, and who is there.
-        roster: what clients are called, and which ones are banned or removed.
+        roster: who has enrolled, who is there, and who is banned or removed.
         run: the run, from its first task on; None before.
         applied: the number of the last entry that was applied.
         surveys: evaluations and queries.
@@ -64,7 +62,6 @@ class Driver:
 
     def __init__(self, setting: RunSetting, store: Store, ledger: Ledger | None = None) -> None:
         self.setting, self.store, self.ledger = setting, store, ledger
-        self.presence = Presence()
         self.roster = Roster()
         self.run: ServedRun | None = None
         self.applied = 0
@@ -72,7 +69,7 @@ class Driver:
         self.charged: Callable[[Driver], None] = lambda _: None
         self.surveyed: Callable[[Closed], None] = lambda _: None
         self.publication = Publication(store, setting.algorithm)
-        self.surveys = Surveys(setting, store, self.presence, self._publish, self._closed, self._secret_of_answer)
+        self.surveys = Surveys(setting, store, self.roster, self._publish, self._closed, self._secret_of_answer)
         initial = setting.initial
         self._first_shared: State = {name: torch.zeros_like(initial) for name in setting.algorithm.keeps}
         self._time, self._applied = 0.0, Applied()
@@ -175,7 +172,7 @@ class Driver:
 
     def present(self) -> list[int]:
         """Return who is there."""
-        return self.presence.there().tolist()
+        return self.roster.there().tolist()
 
     def ignores(self, client: int, comes: bool) -> bool:
         """Return whether nothing follows now, but for the table of who is there, of a client that comes or goes."""
@@ -218,10 +215,10 @@ class Driver:
         return applied
 
     def _happen(self, entry: Entry, applied: Applied) -> None:
-        """Tell presence and the run what happened."""
+        """Tell the roster and the run what happened."""
         match entry.kind:
             case "enrol":
-                self.roster.names[self.presence.enrol()] = str(entry.data.get("name") or "")
+                self.roster.enrol(str(entry.data.get("name") or ""))
                 if self.run is not None:
                     self.run.coordinator.enrol()
             case "start":
@@ -251,7 +248,7 @@ class Driver:
         if comes and client in self.roster.bans:
             return
         applied.left = reason
-        self.presence.set(client, comes)
+        self.roster.set(client, comes)
         if self.run is not None:
             self.run.come_or_go(entry.time, client, comes)
         self.surveys.come_or_go(client, comes, applied)
@@ -259,7 +256,7 @@ class Driver:
     def _start(self, entry: Entry) -> None:
         """Begin the run with the clients who are enrolled by now."""
         self._noise = self.noise.renewed(entry)
-        self.run = self._begun(self.presence.num_clients)
+        self.run = self._begun(self.roster.num_clients)
         if (searched := entry.data.get("searched")) is not None:
             self.run.coordinator.settle(searched)
         self.run.coordinator.rounds = entry.data["rounds"]
@@ -282,7 +279,7 @@ class Driver:
     def _begun(self, num_clients: int) -> ServedRun:
         """Return a run of so many clients, before its first task."""
         return ServedRun(
-            self.setting, self.store, self.ledger, self.presence, num_clients, self._noise, self._publish,
+            self.setting, self.store, self.ledger, self.roster, num_clients, self._noise, self._publish,
             self._run_stepped,
         )  # fmt: skip
 
@@ -394,15 +391,14 @@ class Driver:
             "over": self.trained,
             "surveys": self.surveys.facts(),
             "unused": self.surveys.unused() + ([] if run is None else run.unused()),
-            "num_clients": self.presence.num_clients,
             **self.roster.facts(),
             "ledger": self.ledger.facts(),
             **({} if run is None else run.facts()),
         }
         groups = {"model": {"params": self.setting.initial}} if run is None else run.coordinator.state_groups()
-        tensors = checkpoint.flatten(groups | model_groups) | {"presence": torch.from_numpy(self.presence.there())}
+        tensors = checkpoint.flatten(groups | model_groups) | {"presence": torch.from_numpy(self.roster.there())}
         if self.trained is not None:
-            self.ledger.set_clients(self.presence.num_clients, self.roster.names)
+            self.ledger.set_clients(self.roster.num_clients, self.roster.names)
         save_run(self.ledger.folder, self.ledger.history, tensors, facts, finished=self.trained is not None)
 
     def restore(self, tensors: dict[str, torch.Tensor], facts: dict[str, Any], folder: Path) -> None:
@@ -416,11 +412,9 @@ class Driver:
                 f"{folder} holds the checkpoint of another run than its journal: restore both from a copy"
             )
         self.applied = facts["journal"]
-        for _ in range(facts["num_clients"]):
-            self.presence.enrol()
-        for client in tensors["presence"].tolist():
-            self.presence.set(client, True)
         self.roster.restore(facts)
+        for client in tensors["presence"].tolist():
+            self.roster.set(client, True)
         self._noise = Noise(**{**facts["noise"], "lost": tuple(map(tuple, facts["noise"]["lost"]))})
         if facts["started"]:
             self.run = self._begun(facts["started"])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from turnout.deployment.server.curves import Curve
 from turnout.deployment.server.driver import Driver
-from turnout.deployment.server.heard import summary
+from turnout.deployment.server.ledger import Curve
 from turnout.protocol.published import Published
+
+DECILES = np.arange(11) / 10
+"""Levels of the quantiles of a distribution: its minimum, nine deciles and its maximum."""
 
 _CLIENTS_OF_A_VERSION = 10_000
 
@@ -27,7 +30,7 @@ class Figures(NamedTuple):
         barred: clients that take part in no secure sum any more, and why.
         curves: figures by version.
         heard: what each client contributed to server steps, ``{name: [N]}`` as `Influence.columns` has it, at a version.
-        distributions: of `heard`, for everyone to see; see `turnout.deployment.server.heard.summary`.
+        distributions: of `heard`, for everyone to see; see `summary`.
         evaluation: what came of the last evaluation by clients, None before the first.
         privacy: what the run has spent, as `Driver.privacy` has it; None without noise.
     """
@@ -51,6 +54,34 @@ class Figures(NamedTuple):
         return int(contributions[client]) if client < len(contributions) else 0
 
 
+def summary(columns: Mapping[str, np.ndarray], version: int, published: Published) -> dict[str, Any]:
+    """Return distributions over clients of participation, staleness and influence.
+
+    What the tables of a run with differential privacy leave out is left out here, too.
+
+    Args:
+        columns: those of `turnout.protocol.influence.Influence.columns`, ``[N]``.
+        version: server steps that they cover.
+        published: which columns may be shown.
+
+    Returns:
+        ``version``; ``never``, the share of clients without a contribution; ``deciles``, lists of 11 quantiles:
+        ``participation`` (contributions per server step), ``staleness`` (mean of each client that contributed) and
+        ``influence`` (over the fair share). Empty before the first step, and where nothing may be shown.
+    """
+    shown = published.clients(columns)
+    facts: dict[str, Any] = {"version": version}
+    values: dict[str, np.ndarray] = {}
+    if version and len(contributions := shown.get("contributions", ())):
+        facts["never"] = float(np.mean(contributions == 0))
+        values |= {"participation": contributions / version, "staleness": shown["mean_staleness"]}
+    if version and len(influence := shown.get("influence", ())):
+        values["influence"] = influence / shown["fair_share"]
+    finite = {name: column[np.isfinite(column)] for name, column in values.items()}
+    deciles = {name: np.quantile(column, DECILES).tolist() for name, column in finite.items() if len(column)}
+    return {**facts, "deciles": deciles} if deciles else {}
+
+
 def snapshot(driver: Driver, before: Figures | None = None) -> Figures:
     """Read the figures of a driver, in the thread that moves it.
 
@@ -70,7 +101,7 @@ def snapshot(driver: Driver, before: Figures | None = None) -> Figures:
     return Figures(
         driver.version,
         "over" if driver.over else "training" if driver.started else "waiting for clients",
-        driver.presence.num_there,
+        len(driver.roster.there()),
         driver.num_open,
         driver.applied,
         {} if driver.ledger is None else dict(driver.ledger.dropped),

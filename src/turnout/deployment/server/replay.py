@@ -178,7 +178,7 @@ def write_trace(
     tasks = [(client, max(seconds, 1e-3)) for client, seconds in replayed.visits.tasks]
     middle = float(np.median([seconds for _, seconds in tasks])) if tasks else 1.0
     known = {client for client, _ in tasks}
-    tasks += [(client, middle) for client in range(replayed.driver.presence.num_clients) if client not in known]
+    tasks += [(client, middle) for client in range(replayed.driver.roster.num_clients) if client not in known]
     folder.mkdir(parents=True, exist_ok=True)
     trace, speed = folder / "trace.csv", folder / "speed.csv"
     _write(trace, ("client", "from", "to"), list(_stays(replayed.visits, None if rounds else length)))

@@ -11,9 +11,9 @@ from turnout.core.types import Candidates, Report, State
 from turnout.deployment.server.extra_phases import ExtraPhases
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.noise import Noise
-from turnout.deployment.server.presence import Presence
 from turnout.deployment.server.publication import Published
 from turnout.deployment.server.reports import Reports, blamed, is_of_the_machine
+from turnout.deployment.server.roster import Roster
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Outcome, Store
 from turnout.deployment.wire.format import Assignment, told
@@ -58,7 +58,7 @@ class ServedRun:
         setting: what is run.
         store: where models and reports are.
         ledger: where tables are kept; None keeps none.
-        presence: who is there.
+        roster: who is there.
         num_clients: N, when it begins.
         noise: what the noise of its steps follows from.
         publish: makes the present model a file.
@@ -80,14 +80,14 @@ class ServedRun:
         setting: RunSetting,
         store: Store,
         ledger: Ledger | None,
-        presence: Presence,
+        roster: Roster,
         num_clients: int,
         noise: Noise,
         publish: Callable[[], Published],
         after_step: Callable[[Stepped], None],
     ) -> None:
         self.setting, self.noise = setting, noise
-        self._ledger, self._presence, self._after_step = ledger, presence, after_step
+        self._ledger, self._after_step = ledger, after_step
         self.reports, self._publish = Reports(setting, store), publish
         self.extra = ExtraPhases(setting, self.reports.body)
         self.tasks: dict[int, Assignment] = {}
@@ -96,12 +96,12 @@ class ServedRun:
         self.empty_steps = 0
         algorithm, seed = setting.algorithm, setting.seed
         pace = setting.pace.bind(num_clients, algorithm)
-        self._choice = Choice(presence, pace, seed)
+        self._choice = Choice(roster, pace, seed)
 
         def candidates(version: int) -> Candidates:
-            return Candidates(lambda clients: presence.available(clients, version), presence.num_clients, version, seed)
+            return Candidates(lambda clients: roster.available(clients, version), roster.num_clients, version, seed)
 
-        cohorts = SelectedCohorts(algorithm.selection, candidates, presence.there)
+        cohorts = SelectedCohorts(algorithm.selection, candidates, roster.there)
         self.scheduler = Scheduler(pace, cohorts, self._choice, patient=True)
         federation, initial = setting.federation(num_clients), setting.initial.clone()
         self.coordinator = Coordinator(

@@ -105,12 +105,12 @@ class Service(Writer):
 
     def standing(self, client: int) -> str:
         """Return what a client is to the server: ``"there"``, ``"away"``, ``"at work"``, ``"banned"`` or ``"removed"``."""
-        roster, presence = self.driver.roster, self.driver.presence
+        roster = self.driver.roster
         if client in roster.bans:
             return "removed" if client in roster.removed else "banned"
         if self.driver.task_of(client) is not None:
             return "at work"
-        return "there" if presence.is_there(client) else "away"
+        return "there" if roster.is_there(client) else "away"
 
     def change(self, kind: Kind, client: int, text: str) -> Future[Verdict]:
         """Name, ban, admit again or remove a client."""

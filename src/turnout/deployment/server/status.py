@@ -8,7 +8,7 @@ from importlib.resources import files
 from math import isfinite
 from typing import Any
 
-from turnout.deployment.server.heard import DECILES
+from turnout.deployment.server.figures import DECILES
 from turnout.deployment.server.service import Service
 
 WHAT = {

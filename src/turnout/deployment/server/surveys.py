@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from turnout.deployment.server.presence import Presence
 from turnout.deployment.server.publication import Published
 from turnout.deployment.server.reports import Reports, is_of_the_machine
+from turnout.deployment.server.roster import Roster
 from turnout.deployment.server.served import Applied
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Entry, Outcome, Store
@@ -39,7 +39,7 @@ class Surveys:
     Args:
         setting: what is run.
         store: where reports are.
-        presence: who is there.
+        roster: who is there.
         publish: makes the present model a file.
         closed: called with what came of each survey, but for epsilon.
         secret: returns what the noise of a sum follows from, of the survey's own secret and of the answers in the sum.
@@ -56,12 +56,12 @@ class Surveys:
         self,
         setting: RunSetting,
         store: Store,
-        presence: Presence,
+        roster: Roster,
         publish: Callable[[], Published],
         closed: Callable[[Closed], None],
         secret: Callable[[str, str], int],
     ) -> None:
-        self._setting, self._presence, self._publish, self._closed = setting, presence, publish, closed
+        self._setting, self._roster, self._publish, self._closed = setting, roster, publish, closed
         self._secret, self.charged, self.barred = secret, 0, dict[int, str]()
         self._sums: dict[int, SummedSurvey] = {}  # of surveys whose answers are masked
         self._secrets: dict[int, str] = {}  # of surveys with noise that were asked for by themselves
@@ -123,7 +123,7 @@ class Surveys:
         timer = -1 - asked.number
         self.timers[timer] = asked.ends
         applied.timers.append((timer, asked.ends))
-        self._make_tasks(survey, survey.begin(self._presence.there().tolist()), applied)
+        self._make_tasks(survey, survey.begin(self._roster.there().tolist()), applied)
 
     def come_or_go(self, client: int, comes: bool, applied: Applied) -> None:
         """Ask a client that came, and give up the tasks of one that left."""
@@ -200,7 +200,7 @@ class Surveys:
             log.error("survey given up", extra={"survey": number, "reason": repr(error)})
             chosen, told_each = [], {}
         self.barred |= masked.culprits
-        there = [client for client in chosen if self._presence.is_there(client)]
+        there = [client for client in chosen if self._roster.is_there(client)]
         if not there:
             self._close(survey, applied)
             return

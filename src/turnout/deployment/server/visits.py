@@ -38,7 +38,7 @@ class UnwrittenVisits:
 
     def due(self) -> list[Happening]:
         """Return what has changed since the last entry, in the order in which clients came and went, and forget it."""
-        is_there = self._driver.presence.is_there
+        is_there = self._driver.roster.is_there
         changes = [visit for client, visit in self._unwritten.items() if (visit.kind == "join") != is_there(client)]
         self._unwritten = {}
         return changes
