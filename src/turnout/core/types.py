@@ -140,6 +140,12 @@ class Report:
     def __len__(self) -> int:
         return len(self.client)
 
+    @classmethod
+    def of_nobody(cls, params: torch.Tensor) -> Report:
+        """Return a batch of no reports on a model ``[P]``."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls(none, none, none, none, params.new_zeros((0, len(params))))
+
     @property
     def updates(self) -> Updates:
         """`delta` with the operations of server rules."""

@@ -210,8 +210,7 @@ class Coordinator:
 
     def no_reports(self) -> Report:
         """Return an empty report."""
-        none, params = np.zeros(0, dtype=np.int64), self.state.params
-        return Report(none, none, none, none, params.new_zeros((0, len(params))))
+        return Report.of_nobody(self.state.params)
 
     def take(self, batch: Batch, reports: Report) -> Stepped | None:
         """Take the reports of a batch, in its order: step if they are of training, and gather them otherwise."""
@@ -290,7 +289,7 @@ class Coordinator:
         """Record the contributions of clients."""
         if batch.repeat_index is not None:
             self._trained.note(batch.clients, batch.versions, batch.repeat_index)
-        if self.influence is None:
+        if self.influence is None or not len(info["weights"]):
             return
         if len(info["weights"]) < len(reports):
             reports = reports.screened()[0]

@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from tests.laws.recipes import LOCAL, RATES, RECIPES, N
 from tests.tiny import federation, report
 
 from turnout import compose, fedau
+from turnout.core.adapter import Adapter
 from turnout.distributed.updates import Sharded
 from turnout.pieces.aggregation import FedVarp
-from turnout.pieces.base import Weighting
+from turnout.pieces.base import Stateful, Weighting
 from turnout.pieces.base import server_step as step
 from turnout.pieces.base.rollback import Rollback
 from turnout.pieces.base.server_step import server_step
@@ -18,6 +20,7 @@ from turnout.pieces.weighting import DivideByParticipants, Participation
 
 P = 5
 KNOWN = federation(num_params=P)
+KNOWN_RATES = replace(federation(N, P, RATES), adapters=(Adapter("layer", 0, 2, 1, 2, 2, 0.5),))
 GOOD = torch.linspace(0.1, 1.0, 3 * P, dtype=torch.float64).view(3, P)
 BAD = GOOD.clone()
 BAD[1, 2] = torch.nan
@@ -91,10 +94,10 @@ def test_a_measured_report_that_is_bad_is_noticed(steps):
 
 @pytest.mark.parametrize("says", [True, False])
 def test_what_was_changed_in_place_is_put_back(says, steps):
-    """A piece that does not say what it changes is asked once, and the server looks at the reports before."""
+    """Of a piece that does not say what it changes, all of the state is copied."""
     after, info = stepped(compose(Counting(says), DivideByParticipants()), BAD)
     assert after.slots["weighting.0"]["times"].tolist() == [1, 0, 0, 0, 0, 0, 1, 0]
-    assert steps == ([3, 2] if says else [2])
+    assert steps == [3, 2]
     assert info["num_dropped"] == 1
 
 
@@ -126,7 +129,6 @@ def test_undoing_costs_no_more_than_the_cohort():
     algorithm = compose(Participation(3), DivideByParticipants())
     state = algorithm.init(torch.zeros(P, dtype=torch.float64), federation(10**6, P))
     undo = Rollback.of(algorithm, state, report([0, 3, 6]))
-    assert undo is not None
     assert [len(rows) for *_, rows in undo._rows] == [3] * 3
 
 
@@ -143,17 +145,30 @@ def test_what_a_subclass_changes_its_parent_does_not_know(steps):
         def mutated_rows(self, report, state) -> dict[str, np.ndarray] | None:
             return {name: np.array([0]) if name == "other" else report.client for name in state}
 
-    for piece, expected in ((Twice(), [2]), (Told(), [3, 2])):
+    for piece in (Twice(), Told()):
         steps.clear()
         after, _ = stepped(compose(piece, DivideByParticipants()), BAD)
-        assert steps == expected
+        assert steps == [3, 2]
         assert after.slots["weighting.0"]["other"].item() == 1
         assert after.slots["weighting.0"]["times"].tolist()[:7] == [1, 0, 0, 0, 0, 0, 1]
 
 
-def test_a_server_with_a_state_is_not_asked_for_it_back(steps):
-    algorithm = compose()
-    state = algorithm.init(torch.zeros(P, dtype=torch.float64), KNOWN)
-    state.slots["server"] = {"momentum": torch.zeros(P)}
-    stepped(algorithm, BAD, state)
-    assert steps == [2]
+@pytest.mark.parametrize("says", [True, False])
+def test_a_step_that_raises_leaves_the_state_as_it_was(says):
+    """Also where reports were looked at before, as they are where their sum is all that is left of them."""
+    algorithm = compose(Counting(says, most=1.0), DivideByParticipants())
+    for reports in (report([0, 3, 6], GOOD), replace(report([0, 3, 6], GOOD), good=np.ones(3, dtype=bool))):
+        state = algorithm.init(torch.zeros(P, dtype=torch.float64), KNOWN)
+        with pytest.raises(OverflowError):
+            server_step(algorithm, state, reports, KNOWN)
+        assert not state.slots["weighting.0"]["times"].any()
+
+
+def test_pieces_of_the_package_name_the_rows_that_they_change():
+    """A step copies the rows of its cohort, however many clients there are."""
+    for name, make in RECIPES.items():
+        algorithm, known = make(LOCAL), replace(KNOWN_RATES, dtype=torch.float32)
+        state = algorithm.init(torch.zeros(P), known)
+        for slot, piece in algorithm.pieces().items():
+            if isinstance(piece, Stateful):
+                assert piece.mutated_rows(report([0, 3, 6], GOOD), state.slots[slot]) is not None, (name, slot)

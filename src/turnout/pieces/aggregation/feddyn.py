@@ -42,6 +42,7 @@ class FedDyn(Aggregation, name="feddyn"):
     """
 
     replaces_state = True
+    mirrors_clients = True
 
     only_sums = True
 

@@ -35,6 +35,7 @@ class TrackedSum(Aggregation, name="tracked_sum"):
     """
 
     replaces_state = True
+    mirrors_clients = True
 
     only_sums = True
     acts_alone = True

@@ -72,6 +72,10 @@ class Aggregation(Stateful):
     adds_up: ClassVar[bool] = False
     """Whether reports are changes of what clients hold, which it adds up, and not updates (`GradientTracking`)."""
 
+    mirrors_clients: ClassVar[bool] = False
+    """Whether its state is a sum of what clients remember. They remember it even where a step overflows, so that the state
+    stands then; of others nothing does."""
+
     only_sums: ClassVar[bool] = False
     """Whether all it does with updates is to sum them with the weights."""
 

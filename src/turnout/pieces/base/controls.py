@@ -11,6 +11,8 @@ from turnout.pieces.base.aggregation import Aggregation
 
 _PLACE = "controls"
 _HELD = "held controls"
+PLACES = {_PLACE, _HELD}
+"""Slots of the server's state that hold means."""
 
 Slots = Mapping[str, State]
 

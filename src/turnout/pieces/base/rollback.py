@@ -1,8 +1,9 @@
-"""What a server step changes in place, kept so that the step can be taken back: at the cost of its cohort."""
+"""What a server step changes in place, kept so that the step can be taken back: at the cost of its cohort, if pieces say so."""
 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -16,18 +17,18 @@ class Rollback:
     """Rows of the server's state, as they were before a step.
 
     Args:
-        rows: of each: the tensor, where its rows are, and what they hold.
+        rows: of each: the tensor, the index of its rows (or ``...``), and what they hold.
     """
 
-    def __init__(self, rows: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]) -> None:
+    def __init__(self, rows: list[tuple[torch.Tensor, Any, torch.Tensor]]) -> None:
         self._rows = rows
 
     @classmethod
-    def of(cls, algorithm: Algorithm, state: ServerState, reports: Report) -> Rollback | None:
-        """Of a step with these reports; None if some piece does not say what it changes.
+    def of(cls, algorithm: Algorithm, state: ServerState, reports: Report) -> Rollback:
+        """Of a step with these reports.
 
-        A piece whose `apply` is younger than its `mutated_rows` does not: a subclass may change what the other does not
-        name.
+        Of a piece that does not say which rows it changes, the whole state is copied. One whose `apply` is younger than its
+        `mutated_rows` does not say it: a subclass may change what the other does not name.
         """
         rows = []
         for slot, piece in algorithm.pieces().items():
@@ -35,7 +36,8 @@ class Rollback:
                 continue
             mutated_rows = piece.mutated_rows(reports, state.slots[slot]) if _is_told(type(piece)) else None
             if mutated_rows is None:
-                return None
+                rows += [(tensor, ..., tensor.clone()) for tensor in state.slots[slot].values()]
+                continue
             for name, numbers in mutated_rows.items():
                 tensor = state.slots[slot][name]
                 index = to_device(numbers, tensor.device)

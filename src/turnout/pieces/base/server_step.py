@@ -25,24 +25,29 @@ def server_step(
 ) -> tuple[ServerState, Info]:
     """Take a server step with the reports of a round or of a full buffer: screen, weigh, aggregate, step.
 
-    A report with NaN or infinity is dropped and counted, and so are all of a round whose step overflows. An aggregation that
-    `nulls_dropped` takes it as zeros. Without a usable report the model stays as it is, unless the aggregation acts alone
-    (MIFA, PrivateSum). Weights are float64, whatever the type of the updates.
+    A report with NaN or infinity is dropped and counted, and so are all of a round whose step overflows: that one is an empty
+    step, of which nothing but what sums the memories of clients remains. An aggregation that `nulls_dropped` takes a dropped
+    report as zeros. Without a usable report the model stays as it is, unless the aggregation acts alone (MIFA, PrivateSum).
+    Weights are float64, whatever the type of the updates. If a piece raises, the state is as it was before.
 
     On a GPU this waits once, at its end. The step is taken as though all reports were good, and whether they were is read
     together with what is recorded of it; if not, it is taken back, and taken without the bad ones.
     """
-    taken, dropped = _tried(algorithm, state, reports, federation), 0
-    if taken is None:
-        reports, dropped = reports.nulled() if algorithm.aggregation.nulls_dropped else reports.screened()
-        taken = _read(*_step(algorithm, state, reports, federation), [])
-    after, info, finite, _ = taken
-    if not finite:  # finite updates whose weighted sum overflows
-        # Rates and intervals stand: the clients were there. The model and what steps along it go back.
-        undone = ("server", "aggregation") if algorithm.aggregation.moves_base else ("server",)
-        after = ServerState(state.params, after.version, after.slots | {slot: state.slots[slot] for slot in undone})
-        dropped += len(reports)
-        del info["update_norm"]
+    undo, dropped = Rollback.of(algorithm, state, reports), 0
+    try:
+        taken = _tried(algorithm, state, reports, federation)
+        if taken is None:
+            undo()
+            reports, dropped = reports.nulled() if algorithm.aggregation.nulls_dropped else reports.screened()
+            taken = _read(*_step(algorithm, state, reports, federation), [])
+        after, info, finite, _ = taken
+        if not finite:  # finite updates whose weighted sum overflows
+            undo()
+            after, info = _emptied(algorithm, state, after, federation, undo)
+            dropped += len(reports)
+    except Exception:
+        undo()
+        raise
     return after, info | {"num_dropped": dropped}
 
 
@@ -51,24 +56,37 @@ _Taken = tuple[ServerState, Info, bool, bool]
 
 
 def _tried(algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation) -> _Taken | None:
-    """Try the step with all reports; None, and nothing changed, if some are bad or may be, or if that is known already."""
+    """Try the step with all reports; None if some are bad or may be, or if that is known already."""
     # A sum is finite only if all of its terms are (an overflow of finite terms is looked at again, row by row). So the answer
     # is a few numbers that can wait on the device until the step is through.
     sums = reports.sums()
-    undo = None if sums is None else Rollback.of(algorithm, state, reports)
-    if sums is None or undo is None:
+    if sums is None:
         return None
     try:
         taken = _read(*_step(algorithm, state, reports, federation), sums)
     except Exception:
         if torch.stack(sums).isfinite().all():
-            undo()
             raise
-        taken = None  # pieces need not cope with what was never meant for them
-    if taken is None or not taken[-1]:
+        return None  # pieces need not cope with what was never meant for them
+    return taken if taken[-1] else None
+
+
+def _emptied(
+    algorithm: Algorithm, state: ServerState, refused: ServerState, federation: Federation, undo: Rollback
+) -> tuple[ServerState, Info]:
+    """Take an empty step in place of one that led to a model that is not finite.
+
+    What clients remember has changed all the same (decision 0006), and with it what the server has summed of it: the means of
+    controls, and the state of an aggregation that `mirrors_clients`.
+    """
+    after, info, finite, _ = _read(*_step(algorithm, state, Report.of_nobody(state.params), federation), [])
+    if not finite:  # not even alone, along what it remembers
         undo()
-        return None
-    return taken
+        after, info = ServerState(state.params, state.version + 1, state.slots), {**info}
+        del info["update_norm"]
+    mirrors = controls.PLACES | ({"aggregation"} if algorithm.aggregation.mirrors_clients else set())
+    slots = after.slots | {slot: value for slot, value in refused.slots.items() if slot in mirrors}
+    return replace(after, slots=slots), info
 
 
 def _read(after: ServerState, info: Info, sums: list[torch.Tensor]) -> _Taken:

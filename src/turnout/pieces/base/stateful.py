@@ -44,14 +44,15 @@ class Stateful(Piece, ABC):
 
     client_rows: ClassVar[tuple[str, ...]] = ()
     """Names of tensors of the state, with one row for each client, of which `apply` changes in place the rows of the clients
-    who report. A piece that says so changes nothing else in place. A server step is then taken before it is known whether
-    its reports are free of NaN and infinity, and taken back if they are not, so that nobody waits for a GPU in between."""
+    who report. A piece that says so changes nothing else in place. A server step is taken before it is known whether its
+    reports are free of NaN and infinity, and taken back if they are not, if it overflows or if a piece raises. These rows are
+    copied for that; of a piece that says nothing, all of its state."""
 
     replaces_state: ClassVar[bool] = False
     """Whether `apply` returns new tensors and changes none of the state in place."""
 
     def mutated_rows(self, report: Report, state: State) -> dict[str, np.ndarray] | None:
-        """Return which rows (int64) of which tensors `apply` changes in place; None if that is not known.
+        """Return which rows (int64) of which tensors `apply` changes in place; None, to have all of the state copied.
 
         To be defined only where these are neither none (`replaces_state`) nor the rows of `client_rows`.
         """

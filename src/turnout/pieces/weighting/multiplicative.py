@@ -46,6 +46,7 @@ class MultiplicativeWeights(Weighting, InformsClients, KnownInAdvance, name="mul
     """
 
     needs = ("appeal_gap",)
+    client_rows = ("times",)
 
     factor: float = 4.0
 
