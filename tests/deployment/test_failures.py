@@ -26,7 +26,6 @@ from turnout.deployment.server.store import Entry, Store, StoreLost, StoreUnavai
 from turnout.deployment.wire.format import encode
 from turnout.models import Mlp
 from turnout.population.availability import Everyone
-from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.pace import Buffered, Rounds
 from turnout.record import checkpoint
 from turnout.simulation import Simulation
@@ -412,30 +411,6 @@ def test_a_report_that_raises_drops_its_task(world, monkeypatch, restarts):
     assert driver.version == 1
     assert driver.ledger.dropped == {"unusable": 1}
     assert deployed.host.service.state_of(3, 3).body == {"state": "dropped", "reason": "unusable"}
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-def test_a_step_that_raises_is_empty(world, monkeypatch, restarts):
-    """What the server step raises, nobody can be blamed for: the step is taken without reports, and the run goes on."""
-    deployed = at_work(world(RUN))
-    step = Coordinator.step
-
-    def strange(self, batch, reports):
-        if self.state.version == 0 and len(reports):
-            raise ValueError("strange")
-        return step(self, batch, reports)
-
-    monkeypatch.setattr(Coordinator, "step", strange)
-    before = deployed.host.driver.params
-    for home in deployed.homes:
-        home.step(deployed.host)
-    if restarts:
-        deployed.restart()
-    driver = deployed.host.driver
-    assert (driver.version, driver.ledger.dropped) == (1, {"unusable": 8})
-    assert torch.equal(driver.params, before)
-    deployed.run()
-    assert driver.version == 4 or restarts
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -100,9 +100,8 @@ class Alone:
     def dropped(self, drop) -> None: ...
     def timer(self, timer) -> None: ...
     def stepped(self, action, stepped) -> None: ...
-    def unusable(self, error, tasks):
-        del error, tasks
-        return ()
+    def unusable(self, error, action):
+        del error, action
 
 
 @pytest.fixture(autouse=True)

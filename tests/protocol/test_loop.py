@@ -45,8 +45,8 @@ class Notes:
     def stepped(self, action, stepped):
         self.notes.append((action.tasks, stepped))
 
-    def unusable(self, error, tasks):
-        return [task for task in tasks if task == error.args[0]] if self.blames else ()
+    def unusable(self, error, action):
+        return [task for task in action.tasks if task == error.args[0]] if self.blames else None
 
 
 def server() -> Any:

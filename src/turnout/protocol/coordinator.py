@@ -17,6 +17,7 @@ from turnout.core.types import Federation, Info, Report, ServerState, State, Tas
 from turnout.pieces.base import RecordingSelection
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.base.phases import Attendance
+from turnout.pieces.base.rollback import Rollback
 from turnout.pieces.base.server_step import server_prepares, server_step
 from turnout.protocol.batch import Batch, Order, Stepped, with_repeats
 from turnout.protocol.growth import grown
@@ -229,8 +230,7 @@ class Coordinator:
         if batch.phase in self.algorithm.aggregation.phases:
             self.attendances[batch.groups[0]].gathered(batch.phase, batch.clients.tolist())
             return
-        self.measured = self._counted(reports)
-        self.scheduler.cohorts.measured(self.measured)
+        self.measure_by(self._counted(reports))
 
     def step(self, batch: Batch, reports: Report) -> Stepped:
         """Take the server step with the reports of a batch, in its order, before `next` is called again.
@@ -260,6 +260,23 @@ class Coordinator:
         sums = self.scheduler.pace.sums
         self.attendances = {group: attendance for group, attendance in self.attendances.items() if group in sums}
         return Stepped(reports, info, before.version, prepared)
+
+    def check(self, batch: Batch, reports: Report) -> None:
+        """Raise what the pieces raise of the reports of a batch, if they do; nothing changes."""
+        undo = Rollback.of(self.algorithm, self.state, reports)
+        try:
+            if batch.phase == "train":
+                reports, _ = self._in_time(self._complete(self._counted(reports)))
+                server_step(self.algorithm, self.state, reports, self.federation)
+            elif batch.phase == "prepare":
+                server_prepares(self.algorithm, self.state, reports, self.federation)
+        finally:
+            undo()
+
+    def measure_by(self, measured: Report) -> None:
+        """Choose the next cohort by these measurements, and take the next step with them."""
+        self.measured = measured
+        self.scheduler.cohorts.measured(measured)
 
     def _in_time(self, reports: Report) -> tuple[Report, Info]:
         """Return the reports of clients that may take part again, and how many others there were, if there is a limit."""
@@ -366,8 +383,7 @@ class Coordinator:
             self.attendances[number] = attendance
         self.measured = None
         if measured := group("measured"):
-            self.measured = report_of_tensors(measured, device)
-            self.scheduler.cohorts.measured(self.measured)
+            self.measure_by(report_of_tensors(measured, device))
 
 
 def _of_sum(step: Step, attendances: Sequence[Attendance]) -> Step:

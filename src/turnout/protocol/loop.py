@@ -49,10 +49,11 @@ class Clients(Protocol):
     def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
         """Take note of a server step, or of a phase that was gathered (None)."""
 
-    def unusable(self, error: Exception, tasks: Sequence[int]) -> Collection[int]:
-        """Return on which tasks the reports are to blame for an error, so that the step is taken without them.
+    def unusable(self, error: Exception, action: Step | Gather) -> Collection[int] | None:
+        """Return on which tasks of an action the reports are to blame for an error, so that it is taken without them.
 
-        None of them where the error ends the run.
+        None where the error ends the run. No task where the action is to be tried again, because the error came of something
+        else that clients sent, and that is left out now.
         """
         ...
 
@@ -105,11 +106,13 @@ def use(
             stepped = coordinator.take(batch, clients.reports_of(coordinator, batch))
             break
         except Exception as error:
-            bad = [task in clients.unusable(error, action.tasks) for task in action.tasks]
-            if timing is None or not any(bad):
+            tasks = None if timing is None else clients.unusable(error, action)
+            if tasks is None or timing is None:
                 raise
-            lost = list(compress(action.tasks, bad))
-            timing.dropped(Drop(lost, list(compress(action.clients, bad)), "unusable"))
+            bad = [task in tasks for task in action.tasks]
+            if any(bad):
+                lost = list(compress(action.tasks, bad))
+                timing.dropped(Drop(lost, list(compress(action.clients, bad)), "unusable"))
             action = without(action, bad)
     clients.stepped(action, stepped)
     return stepped

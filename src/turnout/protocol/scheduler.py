@@ -104,7 +104,11 @@ class Scheduler:
             action = self._todo.popleft()
             match action:
                 case Choose():
-                    self._answer(time, action)
+                    try:
+                        self._answer(time, action)
+                    except Exception:
+                        self._todo.appendleft(action)  # it is asked again, by other measurements or a mended selection
+                        raise
                     continue
                 case Step(clients=clients):  # those who waited are idle now, others may have gone away
                     self._free(clients, surely_there=False)
@@ -113,6 +117,16 @@ class Scheduler:
                 case Drop(clients=clients, reason=reason) if reason != "left":
                     self._free(clients)
             return action
+
+    def check_choice(self) -> None:
+        """Raise what the choice raises that is to be made next, if it does; nobody is asked."""
+        if (
+            self._todo
+            and isinstance(wanted := self._todo[0], Choose)
+            and wanted.phase in PHASES
+            and wanted.most is None
+        ):
+            self.cohorts(wanted, self.pace.version)
 
     def _answer(self, time: float, wanted: Choose) -> None:
         """Answer a question of the pace by choosing clients."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -127,7 +126,5 @@ class SimulatedClients:
     def stepped(self, action: Step | Gather, stepped: Stepped | None) -> None:
         """Nothing: what clients remember has moved when they trained."""
 
-    def unusable(self, error: Exception, tasks: Sequence[int]) -> Sequence[int]:
+    def unusable(self, error: Exception, action: Step | Gather) -> None:
         """Blame no report: a simulation ends with the error."""
-        del error, tasks
-        return ()

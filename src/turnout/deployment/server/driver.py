@@ -17,10 +17,10 @@ import torch
 
 from turnout.core.checks import CheckpointError
 from turnout.core.types import State
+from turnout.deployment.server.blame import PieceFailed, is_of_the_machine
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.noise import Noise
 from turnout.deployment.server.publication import Publication, Published
-from turnout.deployment.server.reports import is_of_the_machine
 from turnout.deployment.server.roster import REASONS, Roster
 from turnout.deployment.server.served import OVER, Applied, ServedRun
 from turnout.deployment.server.setting import RunSetting
@@ -192,8 +192,13 @@ class Driver:
         Whatever the content of an entry raises ends that entry and no more: the same journal raises it at each recovery, and
         a server that did not survive it could never start again.
 
+        What a client sent that makes a piece raise is left out (`turnout.protocol.loop.use`), which follows from the journal,
+        too. A piece that raises whatever clients send ends the server before anything of the entry is saved, so that the next
+        start, with the piece mended, applies it once more.
+
         Raises:
             CheckpointError: for an entry out of order, or where the store cannot be read or written.
+            PieceFailed: for a piece that raises whatever clients send.
         """
         if entry.number != self.applied + 1:
             raise CheckpointError(f"the journal has a gap: entry {entry.number} follows {self.applied}")
@@ -207,12 +212,21 @@ class Driver:
                 raise
             log.exception("entry cannot be applied", extra={"entry": entry.number, "kind": entry.kind})
             applied.error = error
+        try:
+            self._go_on(entry, applied)
+        except Exception as error:
+            if is_of_the_machine(error):
+                raise
+            raise PieceFailed.of(error, self.version, entry.number) from error
+        return applied
+
+    def _go_on(self, entry: Entry, applied: Applied) -> None:
+        """Do all that can be done now, before the next entry."""
         if self.run is not None and self.run.over is None:
             self.run.go_on(entry.time, applied)
         if self.run is not None and ((last := self.publication.last) is None or last.version != self.version):
             self._publish()  # also where nobody is there who could be asked to train it
         self.surveys.settle(entry.time, applied)
-        return applied
 
     def _happen(self, entry: Entry, applied: Applied) -> None:
         """Tell the roster and the run what happened."""

@@ -19,6 +19,7 @@ import uvicorn
 from turnout.configuration import Configuration
 from turnout.core.checks import CheckpointError, ConfigurationError, Diverged, count
 from turnout.deployment.server.app import Http
+from turnout.deployment.server.blame import PieceFailed
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.ledger import Ledger
@@ -258,7 +259,7 @@ class Server:
                 runner.run(serve())
         finally:
             self.stop()
-        if isinstance(self.service.failure, Diverged | StoreLost | FolderGone):
+        if isinstance(self.service.failure, Diverged | PieceFailed | StoreLost | FolderGone):
             raise self.service.failure
         if self.service.failure is not None:
             raise CheckpointError(

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from turnout.core.checks import CheckpointError
 from turnout.core.types import Report
+from turnout.deployment.server.blame import Unusable, is_of_the_machine
 from turnout.deployment.server.files import ReportLost
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Store
 from turnout.protocol.batch import Batch
 from turnout.protocol.coordinator import Coordinator
 from turnout.protocol.streaming import ReportBuffer, StreamingSum
-
-
-class Unusable(Exception):
-    """Reports on these tasks cannot be used; the step is to be taken without them."""
-
-    def __init__(self, tasks: Sequence[int], reason: str) -> None:
-        super().__init__(reason)
-        self.tasks, self.reason = tasks, reason
 
 
 class Reports:
@@ -77,7 +69,7 @@ class Reports:
         """Read the reports of a batch; where only their sum is needed, never all of them are in memory.
 
         Raises:
-            Unusable: for one that is missing, damaged, or raises when it is read or weighed.
+            Unusable: for one that is missing, damaged, or raises when it is read. Pieces may raise when it is weighed.
         """
         if not len(batch):
             return coordinator.no_reports()
@@ -88,7 +80,8 @@ class Reports:
         for task, client, version, repeat in zip(batch.tasks, batch.clients, batch.versions, repeats, strict=True):
             with _blaming(int(task)):
                 body = self.content(int(task), self.bodies[int(task)], self._store.files.report_file)
-                reports.add(expected.read(body, int(client), int(version), int(repeat), checked=True))
+                report = expected.read(body, int(client), int(version), int(repeat), checked=True)
+            reports.add(report)
         return reports.reports()
 
 
@@ -101,19 +94,3 @@ def _blaming(task: int) -> Iterator[None]:
         if is_of_the_machine(error):
             raise
         raise Unusable([task], repr(error)) from error
-
-
-def blamed(error: Exception, tasks: Sequence[int]) -> Collection[int]:
-    """Return on which of the tasks of a step the reports are to blame for an error; all of them where it does not say."""
-    if is_of_the_machine(error):
-        return ()
-    named = set(error.tasks).intersection(tasks) if isinstance(error, Unusable) else ()
-    return sorted(named) or tasks
-
-
-def is_of_the_machine(error: Exception) -> bool:
-    """Return whether an error says nothing of an entry's content, so that it need not be raised at the next attempt.
-
-    A server ends by such an error and goes on from its journal.
-    """
-    return isinstance(error, CheckpointError | OSError | MemoryError) and not isinstance(error, ReportLost)

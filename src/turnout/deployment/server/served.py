@@ -7,12 +7,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from turnout.core.types import Candidates, Report, State
+from turnout.deployment.server.blame import Blame, is_of_the_machine
 from turnout.deployment.server.extra_phases import ExtraPhases
 from turnout.deployment.server.ledger import Ledger
 from turnout.deployment.server.noise import Noise
 from turnout.deployment.server.publication import Published
-from turnout.deployment.server.reports import Reports, blamed, is_of_the_machine
+from turnout.deployment.server.reports import Reports
 from turnout.deployment.server.roster import Roster
 from turnout.deployment.server.setting import RunSetting
 from turnout.deployment.server.store import Outcome, Store
@@ -107,6 +110,7 @@ class ServedRun:
         self.coordinator = Coordinator(
             algorithm, initial, federation, self.scheduler, rounds=setting.rounds, records_influence=True
         )
+        self._blame = Blame(self.coordinator, setting.reports, self.reports_of)
         self._time, self._applied, self._next_noise = 0.0, Applied(), noise
         self.renew(noise)
 
@@ -149,10 +153,31 @@ class ServedRun:
     def go_on(self, time: float, applied: Applied) -> None:
         """Do what the pace wants, until there is nothing left to do or the run is over."""
         self._time, self._applied = time, applied
-        while self.coordinator.over is None and (action := carry_out(self.coordinator, self, time)) is not None:
+        while self.coordinator.over is None and (action := self._next(time)) is not None:
             use(self.coordinator, self, action, self)
         if self.coordinator.over is not None:  # by a step, or by a journal that says that more was spent than was known
             self._end()
+
+    def _next(self, time: float) -> Step | Gather | None:
+        """Return the next action that needs a model, leaving out measurements for which the choice raises."""
+        while True:
+            try:
+                return carry_out(self.coordinator, self, time)
+            except Exception as error:
+                if not (rows := self._blame.of_choice(error)):
+                    raise
+                self._leave_out(rows, error)
+
+    def _leave_out(self, rows: Sequence[int], error: Exception) -> None:
+        """Forget the measurements in some rows."""
+        measured = self.coordinator.measured
+        assert measured is not None
+        log.error(
+            "measurements dropped", extra={"clients": measured.client[list(rows)].tolist(), "reason": repr(error)}
+        )
+        self.coordinator.measure_by(measured.take(np.delete(np.arange(len(measured)), rows)))
+        if self._ledger is not None:
+            self._ledger.drop("unusable", len(rows))
 
     def _end(self) -> None:
         """End the run; clients that are still at work may stop."""
@@ -221,7 +246,8 @@ class ServedRun:
         if batch.phase in self.setting.algorithm.aggregation.phases:
             extra.gathered(coordinator, batch.phase, batch.clients.tolist(), batch.groups[0])
             return coordinator.no_reports()
-        summed = extra.declared and batch.phase == "train"
+        # Nobody is left of a sum that could not be used.
+        summed = extra.declared and batch.phase == "train" and len(batch) > 0
         reports = extra.report(coordinator, batch) if summed else self.reports.read(batch, coordinator)
         if batch.phase == "train":
             digests = [*(self.reports.bodies.get(task) for task in batch.tasks.tolist()), *extra.bodies()]
@@ -242,12 +268,16 @@ class ServedRun:
             self._ledger.step(self.coordinator, stepped, self._time)
         self._after_step(stepped)
 
-    def unusable(self, error: Exception, tasks: Sequence[int]) -> Collection[int]:
-        """Return on which tasks the reports are to blame for an error."""
-        bad = blamed(error, tasks)
-        if bad:
-            log.error("reports dropped", extra={"tasks": list(bad), "reason": str(error) or repr(error)})
-        return bad
+    def unusable(self, error: Exception, action: Step | Gather) -> Collection[int] | None:
+        """Return on which tasks of an action the reports are to blame for an error; None where no report is."""
+        if (found := self._blame.of_action(error, action)) is None:
+            return None
+        tasks, rows = found
+        if tasks:
+            log.error("reports dropped", extra={"tasks": list(tasks), "reason": str(error) or repr(error)})
+        if rows:
+            self._leave_out(rows, error)
+        return tasks
 
     def unused(self) -> list[str]:
         """Return the names of the reports that are still to be used."""

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from turnout.deployment.server.blame import is_of_the_machine
 from turnout.deployment.server.publication import Published
-from turnout.deployment.server.reports import Reports, is_of_the_machine
+from turnout.deployment.server.reports import Reports
 from turnout.deployment.server.roster import Roster
 from turnout.deployment.server.served import Applied
 from turnout.deployment.server.setting import RunSetting

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from turnout.core.checks import CheckpointError, Diverged, count, counted
+from turnout.deployment.server.blame import PieceFailed
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.figures import snapshot
 from turnout.deployment.server.happening import Happening
@@ -46,7 +47,7 @@ class Writer(ABC):
         woken: called with clients whose question for work can be answered now, by whichever thread found out.
         healthy: whether the journal could be written when it was last tried.
         failure: why the server cannot go on, if it cannot; of `Diverged` a checkpoint is saved, otherwise nothing but what is
-            in the journal.
+            in the journal, from which the next start goes on.
         unsaved: why the last checkpoint could not be saved; None where it was.
         figures: those behind the last group of entries; never changed, only replaced.
         draining: whether the server is about to stop, and nobody is to wait for work any more.
@@ -280,6 +281,10 @@ class Writer(ABC):
             except Diverged as error:
                 log.critical("the run has failed", extra={"reason": str(error)})
                 self.finish()
+                self._fail(error)
+                return
+            except PieceFailed as error:
+                log.critical("the run has failed", exc_info=True)
                 self._fail(error)
                 return
             except (FolderGone, StoreLost) as error:

@@ -56,6 +56,10 @@ class Spec(NamedTuple):
         """Its bytes."""
         return math.prod(self.shape) * _TYPES[self.dtype].itemsize
 
+    def zeros(self, num_rows: int) -> torch.Tensor:
+        """Return zeros for so many messages ``[n, ...]``, which take no memory: all of them are one number."""
+        return torch.zeros((), dtype=_TYPES[self.dtype]).expand(num_rows, *self.shape[1:])
+
 
 Manifest = dict[str, Spec]
 """The tensors of a message by name, known before it arrives."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from turnout.core.types import Report, State, Task
-from turnout.deployment.wire.format import Manifest, WireError, decode, encode, is_finite, size_limit
+from turnout.deployment.wire.format import Manifest, WireError, decode, encode, is_finite, manifest, size_limit
 from turnout.engine.objective import Objective
 from turnout.pieces.base.algorithm import Algorithm
 from turnout.pieces.base.compression import Compression, code_bytes, nth
@@ -140,6 +140,22 @@ class ReportFormat:
             _under("seen.", tensors),
             vector_bytes=nbytes,
         )
+
+    def blank(self, clients: np.ndarray, versions: np.ndarray, params: torch.Tensor) -> Report:
+        """Return reports in which all vectors and scalars are zero, and numbers of examples and of steps 1.
+
+        Args:
+            clients: who sends them, int64 ``[B]``.
+            versions: what each was trained from, int64 ``[B]``.
+            params: of as many numbers as an update.
+        """
+        of_params = manifest({"": params[None]})[""]
+        names = {name.removeprefix(_CODE).rpartition(".")[0] for name in self.manifest if name.startswith(_CODE)}
+        specs = {name: spec for name, spec in self.manifest.items() if not name.startswith(_CODE)}
+        vectors = specs | dict.fromkeys(names, of_params)
+        tensors = {name: spec.zeros(len(clients)) for name, spec in vectors.items()}
+        ones, delta = np.ones(len(clients), dtype=np.int64), of_params.zeros(len(clients))
+        return Report(clients, versions, ones, ones, delta, _under("extra.", tensors), _under("seen.", tensors))
 
 
 def _count(name: str, value: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a server step changes in place, kept so that the step can be taken back: at the cost of its cohort, if pieces say so."""
+"""Keep what a server step changes in place, so that it can be taken back: at the cost of its cohort, if pieces say so."""
 
 from __future__ import annotations
 

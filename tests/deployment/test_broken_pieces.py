@@ -1,0 +1,254 @@
+"""Pieces of users that raise: for what one client sends, or whatever clients send. A server loses nothing by either."""
+
+import base64
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load
+
+from turnout import Experiment, Population, compose
+from turnout.deployment.server.blame import PieceFailed, culprits, is_of_the_machine
+from turnout.deployment.server.replay import replay
+from turnout.deployment.wire.format import digest, encode
+from turnout.models import Logistic
+from turnout.pieces.aggregation import SecureSum
+from turnout.pieces.aggregation.weighted_sum import WeightedSum
+from turnout.pieces.base import Weighting
+from turnout.pieces.local import GradientNorm
+from turnout.pieces.selection import Uniform
+from turnout.pieces.server_optimizer import ServerSgd
+from turnout.pieces.weighting import DivideByParticipants
+from turnout.population.availability import Everyone
+from turnout.protocol.pace import Buffered, Rounds
+
+from ..laws.recipes import DATA, LOCAL
+
+HOSTILE = 3  # the client
+ODD = {"num_examples": 7770, "seen.start_gradient_norm": 7770.0, "delta": 50.0}
+"""What it says in place of its own numbers."""
+ROUNDS = 3
+SWITCH = {"version": None}
+"""The version from which on pieces are broken; None where they are mended."""
+
+
+def odd(values, most):
+    """Raise for the numbers of the hostile client, alone or in a mean."""
+    if len(values) and float(np.abs(np.asarray(values, dtype=float)).max()) > most:
+        raise ZeroDivisionError("odd")
+
+
+def broken(version):
+    if SWITCH["version"] is not None and version >= SWITCH["version"]:
+        raise LookupError("broken")
+
+
+@dataclass(frozen=True)
+class Factors(Weighting):
+    """Of which updates are summed as they come in."""
+
+    def factors(self, report, version, state, federation):
+        del state, federation
+        broken(version)
+        odd(report.num_examples, 1000)
+        return torch.ones(len(report), dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Applies(Weighting):
+    """Counts steps in place, before it raises, and names no rows."""
+
+    def init(self, federation):
+        del federation
+        return {"steps": torch.zeros(1)}
+
+    def apply(self, weights, report, version, state, federation):
+        del federation
+        state["steps"] += 1
+        broken(version)
+        odd(report.num_examples, 1000)
+        return weights * state["steps"].double(), state
+
+
+@dataclass(frozen=True)
+class Sums(WeightedSum):
+    only_sums = False
+
+    def apply(self, weights, report, state, federation):
+        broken(int(report.version.max()))
+        odd(report.updates.gathered(), 5.0)
+        return super().apply(weights, report, state, federation)
+
+
+@dataclass(frozen=True)
+class Steps(ServerSgd):
+    def apply(self, params, direction, version, state):
+        broken(version)
+        odd(direction, 5.0)
+        return super().apply(params, direction, version, state)
+
+
+@dataclass(frozen=True)
+class Selects(Uniform):
+    measurements = (GradientNorm(),)
+
+    def measuring(self, candidates):
+        return np.arange(candidates.num_clients)
+
+    def select(self, candidates):
+        broken(candidates.round)
+        odd(candidates.measured.seen["start_gradient_norm"], 1000.0)
+        return super().select(candidates)
+
+
+@dataclass(frozen=True)
+class Measures(Selects):
+    def select(self, candidates):
+        return Uniform.select(self, candidates)
+
+
+@dataclass(frozen=True)
+class ByMeasurements(Weighting):
+    def apply(self, weights, report, version, state, federation):
+        del federation
+        broken(version)
+        odd(report.measured.seen["start_gradient_norm"], 1000.0)
+        return weights, state
+
+
+def recipe(kind):
+    pieces = {
+        "factors": (Factors(), DivideByParticipants()),
+        "applies": (Applies(), DivideByParticipants()),
+        "sums": (Sums(), DivideByParticipants()),
+        "steps": (Steps(), DivideByParticipants()),
+        "steps of masked updates": (Steps(), DivideByParticipants(), SecureSum(largest=1e4, fraction_bits=10)),
+        "selects": (Selects(4), DivideByParticipants()),
+        "measures": (Measures(4), ByMeasurements(), DivideByParticipants()),
+    }[kind]
+    return compose(*pieces, LOCAL)
+
+
+def run(kind, pace=Rounds(), data=DATA):  # noqa: B008  # a constant
+    return Experiment(data, Logistic(), recipe(kind), Population(Everyone()), rounds=ROUNDS, pace=pace)
+
+
+KINDS = ["factors", "applies", "sums", "steps", "selects", "measures"]
+
+
+@pytest.fixture(autouse=True)
+def mended():
+    yield
+    SWITCH["version"] = None
+
+
+def tamper(deployed):
+    """Have the hostile client send `ODD` numbers."""
+    send, token = deployed.host.send, f"Bearer {deployed.homes[HOSTILE].state.token}"
+
+    def sent(method, path, body=b"", headers=None, cut=None):
+        headers = dict(headers or {})
+        if method == "PUT" and headers.get("authorization") == token:
+            tensors = {name: torch.full_like(v, ODD[name]) if name in ODD else v for name, v in load(body).items()}
+            body = encode(tensors)
+            headers["repr-digest"] = f"sha-256=:{base64.b64encode(bytes.fromhex(digest(body))).decode()}:"
+        return send(method, path, body, headers, cut)
+
+    deployed.host.send = sent
+
+
+def through(deployed):
+    """Let everyone have turns until the run is over, and hold it against its replay, and against a later start."""
+    deployed.run()
+    driver, setting = deployed.host.driver, deployed.setting
+    assert driver.version == setting.rounds
+    again = replay(setting, deployed.folder)
+    assert torch.equal(again.driver.params, driver.params)
+    params, dropped = driver.params, dict(driver.ledger.dropped)
+    for checkpoint in deployed.folder.glob("checkpoint*"):
+        checkpoint.unlink()
+    deployed.restart()
+    assert torch.equal(deployed.host.driver.params, params)
+    assert deployed.host.driver.ledger.dropped == dropped
+    return params, dropped
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_for_which_a_piece_raises_is_left_out_alone(world, kind):
+    deployed = world(run(kind))
+    tamper(deployed)
+    deployed.round()
+    _, dropped = through(deployed)
+    assert dropped == {"unusable": ROUNDS}
+    if kind not in ("selects", "measures"):  # by which nobody has a task yet
+        first = deployed.host.store.outcome(HOSTILE)
+        assert (first.client, first.outcome) == (HOSTILE, "unusable")
+
+
+@pytest.mark.parametrize("kind", ["applies", "sums"])
+def test_where_each_step_has_one_report(world, kind):
+    """A piece that copes with a report that says nothing is not to blame."""
+    deployed = world(replace(run(kind, Buffered(1)), rounds=6))
+    tamper(deployed)
+    for home in [*deployed.homes, deployed.homes[HOSTILE]] * 20:
+        home.step(deployed.host)
+    _, dropped = through(deployed)
+    assert dropped["unusable"] >= 1
+
+
+def test_a_masked_sum_for_which_a_piece_raises_is_left_out(world):
+    """Nobody can be taken out of it, so the step has no report; the server goes on, and so does each later start."""
+    data = replace(DATA, train=replace(DATA.train, x=DATA.train.x.clone()))
+    data.train.client(HOSTILE)[0].fill_(1e3)
+    deployed = world(run("steps of masked updates", data=data))
+    params, dropped = through(deployed)
+    assert torch.equal(params, deployed.setting.initial)
+    assert dropped["unusable"] == ROUNDS * DATA.num_clients
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("kind", [*KINDS, "steps of masked updates"])
+def test_a_piece_that_raises_whatever_clients_send_stops_the_run_and_costs_nothing(world, folder, kind, version):
+    """The message names it; another start says the same; once it is mended, the run is what it would have been."""
+    undisturbed = world(run(kind), folder=folder / "a")
+    expected, _ = through(undisturbed)
+    deployed = world(run(kind), folder=folder / "b")
+    SWITCH["version"] = version
+    name = {"factors": "Factors.factors", "applies": "Applies.apply", "sums": "Sums.apply", "selects": "Selects.select"}
+    name["measures"] = "ByMeasurements.apply"
+    where = rf"{name.get(kind, 'Steps.apply')} \(.*test_broken_pieces.py:\d+\)"
+    said = rf"{where} raised LookupError\('broken'\) at step {version}"
+    with pytest.raises(PieceFailed, match=said):
+        deployed.run()
+    with pytest.raises(PieceFailed, match=said):
+        deployed.restart()
+    with pytest.raises(PieceFailed, match=said):
+        replay(deployed.setting, deployed.folder)
+    SWITCH["version"] = None
+    deployed.restart()
+    params, dropped = through(deployed)
+    assert torch.equal(params, expected)
+    assert dropped == {}
+
+
+def test_culprits():
+    tried = []
+
+    def raises(some):
+        tried.append(list(some))
+        return 5 in some
+
+    assert culprits(range(64), raises) == [5]
+    assert len(tried) <= 14
+    assert culprits([1, 2, 3], lambda some: bool(some)) == [1, 2, 3]
+    assert culprits([1, 2, 3], lambda _: False) == []
+    assert culprits([], lambda _: True) == []
+
+
+def test_errors_of_the_machine_blame_nobody():
+    """They are not raised at the next attempt, and replay would not find them."""
+    full = RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory: 8 bytes")
+    assert is_of_the_machine(full)
+    assert is_of_the_machine(torch.OutOfMemoryError("CUDA out of memory"))
+    assert not is_of_the_machine(RuntimeError("shapes"))
