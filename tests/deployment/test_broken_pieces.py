@@ -21,7 +21,7 @@ from turnout.pieces.selection import Uniform
 from turnout.pieces.server_optimizer import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 from turnout.population.availability import Everyone
-from turnout.protocol.pace import Buffered, Rounds
+from turnout.protocol.pace import Buffered
 
 from ..laws.recipes import DATA, LOCAL
 
@@ -98,6 +98,7 @@ class Selects(Uniform):
 
     def select(self, candidates):
         broken(candidates.round)
+        assert candidates.measured is not None
         odd(candidates.measured.seen["start_gradient_norm"], 1000.0)
         return super().select(candidates)
 
@@ -113,6 +114,7 @@ class ByMeasurements(Weighting):
     def apply(self, weights, report, version, state, federation):
         del federation
         broken(version)
+        assert report.measured is not None
         odd(report.measured.seen["start_gradient_norm"], 1000.0)
         return weights, state
 
@@ -130,8 +132,8 @@ def recipe(kind):
     return compose(*pieces, LOCAL)
 
 
-def run(kind, pace=Rounds(), data=DATA):  # noqa: B008  # a constant
-    return Experiment(data, Logistic(), recipe(kind), Population(Everyone()), rounds=ROUNDS, pace=pace)
+def run(kind, data=DATA):
+    return Experiment(data, Logistic(), recipe(kind), Population(Everyone()), rounds=ROUNDS)
 
 
 KINDS = ["factors", "applies", "sums", "steps", "selects", "measures"]
@@ -189,7 +191,7 @@ def test_a_report_for_which_a_piece_raises_is_left_out_alone(world, kind):
 @pytest.mark.parametrize("kind", ["applies", "sums"])
 def test_where_each_step_has_one_report(world, kind):
     """A piece that copes with a report that says nothing is not to blame."""
-    deployed = world(replace(run(kind, Buffered(1)), rounds=6))
+    deployed = world(replace(run(kind), pace=Buffered(1), rounds=6))
     tamper(deployed)
     for home in [*deployed.homes, deployed.homes[HOSTILE]] * 20:
         home.step(deployed.host)
