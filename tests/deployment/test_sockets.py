@@ -263,6 +263,39 @@ def test_limits_behind_tls(certificates):  # noqa: F811
                 assert got.startswith(answer)
 
 
+def test_handshakes_that_stall_are_counted_and_cut(monkeypatch, certificates, caplog):  # noqa: F811
+    """They count for their address from the first packet on, have no longer than headers, and do not hold up the end."""
+    files = {"certificate": certificates / "server.pem", "key": certificates / "server.key"}
+    context = ssl.create_default_context(cafile=certificates / "ca.pem")
+
+    def answered(port):
+        with contextlib.suppress(OSError), context.wrap_socket(connected(port), server_hostname="127.0.0.1") as secured:
+            secured.sendall(b"GET /v1/run HTTP/1.1\r\n\r\n")
+            return secured.recv(12) == b"HTTP/1.1 200"
+        return False
+
+    def stalled(port, stack, *starts):
+        """Connections that say nothing, the first bytes of a hello, or what is no TLS."""
+        connections = [stack.enter_context(connected(port)) for _ in starts]
+        for connection, start in zip(connections, starts, strict=True):
+            connection.sendall(start)
+        return connections
+
+    monkeypatch.setattr(sockets, "network_of", lambda address: address)
+    with contextlib.ExitStack() as stack, listening(limits=Limits(connections=50, per_address=3), **files) as port:
+        held = stalled(port, stack, b"", b"\x16\x03\x01\x02\x00\x01", b"")
+        assert not answered(port)
+        for connection in held:
+            connection.close()
+        assert any(answered(port) for _ in range(100))
+        stalled(port, stack, b"", b"\x16\x03")
+    assert "timeout graceful shutdown exceeded" not in caplog.text
+    with listening(limits=QUICK, **files) as port, contextlib.ExitStack() as stack:
+        assert all(not rest(connection) for connection in stalled(port, stack, b"", b"\x16\x03\x01\x02"))
+        assert rest(stalled(port, stack, b"GET / HTTP/1.1\r\n\r\n")[0])[:1] in (b"", b"\x15")  # an alert at most
+        assert answered(port)
+
+
 @pytest.mark.parametrize("protected", [False, True], ids=["plain", "TLS"])
 def test_headers_that_drip_do_not_hold_up_the_end(certificates, caplog, protected):  # noqa: F811
     """Neither those of a first or of a later request, nor a client that does not end TLS, until uvicorn loses patience."""

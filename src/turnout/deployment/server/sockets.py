@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
@@ -12,8 +13,10 @@ from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.utils import get_remote_addr
 
 from turnout.core import signals
+from turnout.deployment.server.handshake import Handshake
 from turnout.deployment.server.limits import Limits, Peers, network_of
 from turnout.deployment.server.proxies import Networks, Proxies
 
@@ -24,7 +27,15 @@ _SPARE = 256  # file descriptors for everything but connections
 
 
 class PlainUvicorn(uvicorn.Server):
-    """uvicorn, which leaves signals alone where it is not the main thread."""
+    """uvicorn, which leaves signals alone where it is not the main thread, and counts connections before their handshake."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, without TLS, which each connection begins by itself."""
+        config: Any = self.config
+        context, config.ssl, http = config.ssl, None, config.http_protocol_class
+        if context is not None:
+            config.http_protocol_class = lambda **options: Handshake(http(**options), context)
+        await super().startup(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -43,27 +54,36 @@ class BoundedHttp(HttpToolsProtocol):
         peers: open connections by address, shared by all connections of a server.
         proxies: whose connections are not counted by address; the application counts the requests that they forward.
         trusted: other machines whose connections are not counted by address.
+        handshake: TLS below the connection; None without.
     """
 
     limits: Limits
     peers: Peers
     proxies: Proxies
     trusted: Networks
+    handshake: Handshake | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Count the connection, or close it if there are too many."""
         super().connection_made(transport)
+        if self.handshake is not None:
+            self.handshake.over()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._framing = self._received = self._body = 0  # bytes: beside bodies, of this body, of bodies in this slice
         self._in_head, self._whole, self._fault = True, True, (400, "this is no HTTP request")
-        address = None if self.client is None else self.client[0]
-        counted = address is not None and address not in self.proxies and address not in self.trusted
-        self._network = network_of(address) if address is not None and counted else None
+        self._network = self.network(transport)
         if not self.peers.admit(self, self._network):
             self._fault = 429, "too many connections are open, of all clients or of this address: try again later"
             self.send_400_response("")
             return
         self._start("head", self.limits.head_seconds)
+
+    def network(self, transport: Any) -> str | None:
+        """Return what a connection is counted by; None where it is not counted."""
+        address = get_remote_addr(transport)
+        if address is None or address[0] in self.proxies or address[0] in self.trusted:
+            return None
+        return network_of(address[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
