@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import pytest
 
-from turnout.deployment.client.join import Connection, Joined, send
+from turnout.deployment.client.exchange import send
+from turnout.deployment.client.join import Connection, Joined
 from turnout.deployment.client.session import Call, Client, Manners
 from turnout.deployment.client.state import ClientFolder
 from turnout.deployment.client.worker import Computer, Worker

@@ -1,13 +1,16 @@
 """A server that sends anything: clients read, wait for and show no more than they should, and end with a reason."""
 
 import gzip
+import itertools
 import json
 import logging
 import math
 import random
 import socket
 import threading
+import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +18,9 @@ import pytest
 from turnout.cli.logs import TextLines
 from turnout.core.display import printable
 from turnout.core.signals import Flag
-from turnout.deployment.client.join import Connection, Joined, ServerSilent, announcement, fetch, send
+from turnout.deployment.client import join
+from turnout.deployment.client.exchange import send
+from turnout.deployment.client.join import Connection, Joined, ServerSilent, announcement, fetch
 from turnout.deployment.client.session import MOST_SECONDS, Answer, Call, Client, JoinError, Sleep
 from turnout.deployment.client.state import ClientState, Pending
 from turnout.deployment.client.worker import Computer, Worker
@@ -89,8 +94,74 @@ def test_an_endless_answer_does_not_keep_a_client_that_is_to_stop():
     stopped = Flag()
     stopped.set()
     with speaking(endless) as (connection, _), connection.client() as http:
-        assert send(http, Call("GET", "/x", most=1 << 40), stopped).status == 0
+        assert send(http, Call("GET", "/x", most=1 << 40), stopped.is_set).status == 0
         assert send(http, Call("GET", "/x", most=1 << 40, seconds=0.0)).status == 0
+
+
+def dripping(start):
+    """An answer of which one byte comes at a time."""
+
+    def drip():
+        for number in itertools.count():
+            yield start[number : number + 1] or b"x"
+            time.sleep(0.01)
+
+    return drip
+
+
+DRIPS = {
+    "status": b"HTTP/1.1 200 ",
+    "headers": b"HTTP/1.1 200 OK\r\nx: ",
+    "body": b"HTTP/1.1 200 OK\r\ncontent-length: 999999\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("part", DRIPS)
+def test_answers_that_drip_are_not_waited_for(part):
+    """For no longer than the headers or the body may take in all; each byte comes long before a timeout."""
+    with speaking(dripping(DRIPS[part])) as (connection, _), replace(connection, timeout=0.3).client() as http:
+        assert send(http, Call("GET", "/x", seconds=0.3)).status == 0
+        assert send(http, Call("PUT", "/x", body=bytes(1 << 20), seconds=0.3)).status == 0
+
+
+@pytest.mark.parametrize("part", [*DRIPS, "silence"])
+def test_answers_that_drip_do_not_keep_a_client_that_is_to_stop(part, monkeypatch):
+    """A signal in the midst of an answer ends the exchange, and the goodbye has a time of its own."""
+    monkeypatch.setattr(join, "_GOODBYE", 0.1)
+    stopped = Flag()
+    with speaking(dripping(DRIPS[part]) if part in DRIPS else silence) as (connection, heard):
+        signal = threading.Timer(0.2, stopped.set)
+        signal.start()
+        assert Joined(Client(ClientState(), NO_TRAINER), connection, stopped).run() == "stopped"
+        assert [request.split()[1] for request in heard][:2] in ([b"/v1/enrol", b"/v1/leave"], [b"/v1/enrol"])
+        with pytest.raises(ServerSilent, match="stopped"):
+            announcement(connection, 10.0, stopped)
+        signal.join()
+
+
+def silence():
+    time.sleep(1.0)
+    yield b""
+
+
+def test_a_server_that_drips_does_not_hold_up_a_client_whose_work_is_done():
+    """A heartbeat that is under way is given up."""
+    drips = dripping(DRIPS["headers"])
+    with speaking(drips) as (connection, heard), join._beating(connection, Call("POST", "/beat"), 0.001):
+        while not heard:
+            time.sleep(0.01)
+
+
+def test_a_client_that_is_to_stop_sends_its_report_for_a_minute(monkeypatch):
+    stopped = Flag()
+    joined = Joined(Client(ClientState(), NO_TRAINER), Connection("http://x"), stopped)
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    assert not joined._late()
+    stopped.set()
+    assert not joined._late()
+    now[0] += 61.0
+    assert joined._late()
 
 
 def test_a_compressed_answer_is_not_unpacked():

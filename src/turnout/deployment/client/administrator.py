@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from turnout.core.checks import TurnoutError
-from turnout.deployment.client.join import Connection, send
+from turnout.deployment.client.exchange import send
+from turnout.deployment.client.join import Connection
 from turnout.deployment.client.session import Call
 
 

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
 from turnout.core.checks import ConfigurationError, TurnoutError, positive
 from turnout.core.display import printable
 from turnout.core.signals import Flag
+from turnout.deployment.client.exchange import WatchedClient, send
 from turnout.deployment.client.session import RUN, Answer, Call, Client, JoinError, Sleep, Transfer, Work
 from turnout.deployment.wire.format import PROTOCOL
 
@@ -67,10 +66,13 @@ class Connection:
             raise ConfigurationError(f"certificate: {error}") from None
         return context
 
-    def client(self) -> httpx2.Client:
+    def client(self) -> WatchedClient:
         """Return an HTTP client that waits for one thing at a time."""
-        return httpx2.Client(base_url=self.url, verify=self.trust(), timeout=self.timeout, headers=PLAIN)
+        return WatchedClient(base_url=self.url, verify=self.trust(), timeout=self.timeout, headers=PLAIN)
 
+
+_LAST_REPORT = 60.0  # seconds that a client which is to stop still sends a report
+_GOODBYE = 10.0  # seconds that a server has to answer a client that leaves
 
 PLAIN = {"accept-encoding": "identity"}
 """Headers of every request: a small compressed answer may be a large one, and nothing here is worth compressing."""
@@ -97,7 +99,7 @@ def announcement(
     stopped, begun, attempt = stopped or Flag(), time.monotonic(), 0
     with connection.client() as http:
         while True:
-            answer = fetch(http, "/v1/run")
+            answer = fetch(http, "/v1/run", stopped.is_set)
             if not _asks_to_wait(answer):
                 return _checked(answer, connection.url)
             why = answer.headers.get("error") or answer.reason
@@ -116,13 +118,13 @@ def announcement(
                 raise ServerSilent("stopped")
 
 
-def fetch(http: httpx2.Client, path: str) -> Answer:
+def fetch(http: WatchedClient, path: str, stopped: Callable[[], bool] = lambda: False) -> Answer:
     """Ask for something that needs no token; where nothing comes, the header ``error`` of the answer says why.
 
     Raises:
         JoinError: where one of both sides does not trust the other's certificate.
     """
-    return send(http, Call("GET", path))
+    return send(http, Call("GET", path), stopped)
 
 
 def _asks_to_wait(answer: Answer) -> bool:
@@ -173,7 +175,7 @@ class Joined:
     Args:
         client: what it wants.
         connection: where the server is.
-        stopped: set when it should go; it finishes what it computes, and tells the server.
+        stopped: set when it should go; it finishes what it computes, sends that for a minute, and tells the server.
         notice: called with every action before it is done.
         patience: seconds without any answer after which it gives up; None is never.
         sent: called with every request before it is sent; what it raises ends the client, and nothing is sent.
@@ -194,6 +196,7 @@ class Joined:
         self._stopped, self._notice, self._sent = stopped or Flag(), notice, sent
         self._patience = math.inf if patience is None else patience
         self._silent_since: float | None = None
+        self._stopped_at: float | None = None
 
     def run(self) -> str:
         """Work; return why it is over.
@@ -202,7 +205,7 @@ class Joined:
             JoinError: where the server does not want this client.
             ServerSilent: where it has not answered for too long.
         """
-        with self._connection.client() as http, httpx2.Client(timeout=self._connection.timeout, headers=PLAIN) as other:
+        with self._connection.client() as http, WatchedClient(timeout=self._connection.timeout, headers=PLAIN) as other:
             session, result = self._client.session(), None
             while True:
                 try:
@@ -214,12 +217,19 @@ class Joined:
                     leave = self._client.leave()
                     self._sent(leave, self._client)
                     with suppress(JoinError):  # whatever the server answers
-                        send(http, leave)
+                        send(http, leave, head=_GOODBYE)
                     return "stopped"
                 self._notice(action)
                 result = self._transfer(other, action) if isinstance(action, Transfer) else self._do(http, action)
                 if isinstance(action, Call):
                     self._heard(result)
+
+    def _late(self) -> bool:
+        """Return whether a report that is on its way has had its time since the client is to stop."""
+        if not self._stopped.is_set():
+            return False
+        self._stopped_at = time.monotonic() if self._stopped_at is None else self._stopped_at
+        return time.monotonic() - self._stopped_at > _LAST_REPORT
 
     def _heard(self, answer: Answer) -> None:
         """Give up where nothing has come back for too long."""
@@ -228,7 +238,7 @@ class Joined:
         if self._silent_since is not None and now - self._silent_since >= self._patience:
             raise ServerSilent(f"{self._connection.url} has not answered for {now - self._silent_since:.0f} seconds")
 
-    def _transfer(self, http: httpx2.Client, transfer: Transfer) -> Answer:
+    def _transfer(self, http: WatchedClient, transfer: Transfer) -> Answer:
         """Exchange something with an object store, which the server's certificate and token are not for."""
         call = transfer.call
         if self._connection.url.startswith("https:") and not call.path.startswith("https:"):
@@ -236,16 +246,16 @@ class Joined:
         self._sent(call, self._client)
         with _beating(self._connection, transfer.heartbeat, transfer.every):
             try:
-                return send(http, call, None if _delivers(transfer) else self._stopped)
+                return send(http, call, self._late if _delivers(transfer) else self._stopped.is_set)
             except JoinError as error:  # of the store alone: the server takes it, too
                 return Answer(0, headers={"error": str(error)})
 
-    def _do(self, http: httpx2.Client, action: Any) -> Any:
+    def _do(self, http: WatchedClient, action: Any) -> Any:
         """Do what the client wants, and return what came of it."""
         match action:
             case Call():
                 self._sent(action, self._client)
-                return send(http, action, None if _delivers(action) else self._stopped)
+                return send(http, action, self._late if _delivers(action) else self._stopped.is_set)
             case Sleep(seconds=seconds):
                 self._stopped.wait(seconds)
                 return None
@@ -259,80 +269,6 @@ def _delivers(action: Any) -> bool:
     """Return whether this sends a report, which a client finishes before it goes."""
     call = action.call if isinstance(action, Transfer) else action
     return isinstance(call, Call) and call.method == "PUT"
-
-
-class Incoming:
-    """An answer on its way, of which no more is read than it may have, as bytes or in seconds.
-
-    Args:
-        call: whose answer it is.
-        stopped: set when it is not to be waited for any more.
-    """
-
-    def __init__(self, call: Call, stopped: Flag | None = None) -> None:
-        self._call, self._stopped = call, stopped
-        self._status, self._headers, self._body = 0, dict[str, str](), bytearray()
-        self._until = math.inf
-
-    def begin(self, response: httpx2.Response) -> None:
-        """Take the status and the headers."""
-        self._status, self._headers = response.status_code, dict(response.headers)
-        self._until = time.monotonic() + self._call.seconds
-
-    def add(self, piece: bytes) -> None:
-        """Take a piece of the body as it was sent, without decoding it.
-
-        Raises:
-            JoinError: where the body is too long.
-            httpx2.ReadTimeout: where it takes too long.
-        """
-        if len(self._body) + len(piece) > self._call.most:
-            raise JoinError(
-                f"the server's answer to {self._call.path.partition('?')[0]} has more than {self._call.most:,} bytes"
-            )
-        self._body += piece
-        if time.monotonic() > self._until or (self._stopped is not None and self._stopped.is_set()):
-            raise httpx2.ReadTimeout("the answer takes too long")
-
-    def answer(self, error: httpx2.HTTPError | None = None) -> Answer:
-        """Return the answer; of a model that was cut short, what has come, and else nothing.
-
-        Raises:
-            JoinError: where one of both sides does not trust the other's certificate.
-        """
-        if error is None:
-            return Answer(self._status, bytes(self._body), self._headers)
-        if (untrusted := _of_tls(error)) is not None:
-            raise JoinError(
-                f"there is no server at {error.request.url.host} that trusts and can be trusted: {untrusted}"
-            )
-        if self._status in (200, 206) and self._call.resumes:
-            return Answer(self._status, bytes(self._body), self._headers)
-        return Answer(0, headers={"error": printable(error or type(error).__name__, 200), "kind": type(error).__name__})
-
-
-def _of_tls(error: BaseException | None) -> ssl.SSLError | None:
-    """Return the failure of TLS that an error comes from, where it is about certificates, which the next attempt has too."""
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__ or error.__context__
-    lasting = error is not None and any(
-        word in (error.reason or "") for word in ("CERT", "UNKNOWN_CA", "WRONG_VERSION")
-    )
-    return error if lasting else None
-
-
-def send(http: httpx2.Client, call: Call, stopped: Flag | None = None) -> Answer:
-    """Send a request; of a model that is cut short, what has come is returned."""
-    content, headers = call.content
-    incoming = Incoming(call, stopped)
-    try:
-        with http.stream(call.method, call.path, content=content, headers=headers) as response:
-            incoming.begin(response)
-            for piece in response.iter_raw():
-                incoming.add(piece)
-    except httpx2.HTTPError as error:
-        return incoming.answer(error)
-    return incoming.answer()
 
 
 class _beating:  # noqa: N801 - used as a statement
@@ -357,6 +293,6 @@ class _beating:  # noqa: N801 - used as a statement
         with self._connection.client() as http:
             while True:
                 with suppress(JoinError):
-                    send(http, self._call)
+                    send(http, self._call, self._done.is_set)
                 if self._done.wait(self._every):
                     return

@@ -19,7 +19,8 @@ import httpx2
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, positive
-from turnout.deployment.client.join import PLAIN, Connection, Incoming
+from turnout.deployment.client.exchange import Incoming
+from turnout.deployment.client.join import PLAIN, Connection
 from turnout.deployment.client.session import Answer, Call, Client, Manners, Sleep, Transfer, Work
 from turnout.deployment.client.state import ClientState
 from turnout.deployment.client.worker import Computer, Worker

@@ -19,8 +19,9 @@ class Handshake(sslproto.SSLProtocol):
     """
 
     def __init__(self, http: Any, context: ssl.SSLContext) -> None:
+        nobody: Any = None  # waits for the end of the handshake
         super().__init__(
-            http.loop, http, context, None, server_side=True, ssl_handshake_timeout=http.limits.head_seconds
+            http.loop, http, context, nobody, server_side=True, ssl_handshake_timeout=http.limits.head_seconds
         )
         self._http, http.handshake = http, self
         self._network: str | None = None
@@ -39,7 +40,7 @@ class Handshake(sslproto.SSLProtocol):
         self._http.peers.forget(self, self._network)
         self._http.connections.discard(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: BaseException | None) -> None:
         """End, in the midst of the handshake or behind it."""
         self.over()
         super().connection_lost(exc)
