@@ -112,6 +112,7 @@ __all__ = [
     "fadas",
     "fedadagrad",
     "fedadam",
+    "fedala",
     "fedalt",
     "fedasync",
     "fedau",

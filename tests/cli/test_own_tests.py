@@ -18,9 +18,10 @@ PERSONAL = (
     "ditto",
     "apfl",
     "pfedme",
+    "fedala",
     "fedbabu",
 )
-WHOLE = ("ditto", "apfl", "pfedme")  # a model of one's own beside the shared one
+WHOLE = ("ditto", "apfl", "pfedme", "fedala")  # a model of one's own beside the shared one
 
 
 def shares(settings):

@@ -118,6 +118,7 @@ RECIPES: dict[str, Callable[[Sgd], Algorithm]] = {
     "ditto": lambda local: ditto(local, proximal=0.5, cohort_size=3),
     "apfl": lambda local: ALGORITHMS["apfl"](local, alpha=0.4, cohort_size=3),
     "pfedme": lambda local: ALGORITHMS["pfedme"](local, proximal=2.0, inner_steps=2, cohort_size=3),
+    "fedala": lambda local: ALGORITHMS["fedala"](local, parameters="all", cohort_size=3),
     "fedbabu": lambda local: ALGORITHMS["fedbabu"](local, cohort_size=3),
     "focus": lambda local: ALGORITHMS["focus"](replace(local, lr=0.03) if local.lr == LOCAL.lr else local),
     "scaffold": lambda local: scaffold(local, cohort_size=3),

@@ -105,11 +105,13 @@ def test_replayed_operations_give_the_same_bits(model, local, by_python, monkeyp
 
 @pytest.mark.parametrize("name", TRACED)
 def test_steps_of_every_recipe_are_traced_once_and_give_the_same_bits(name, by_python, monkeypatch):
-    run = experiment(name, rounds=2, engine="vectorised")
+    rounds = 3 if name == "fedala" else 2  # in whose first round there is nothing to mix
+    run = experiment(name, rounds=rounds, engine="vectorised")
     never = by_python(trained, run)
     monkeypatch.setattr(replay, "_CALLS", 0)
     always = Simulation(run)
-    always.round()
+    for _ in range(rounds - 1):
+        always.round()
     kinds = set(always.objective._compiled)
     always.round()
     always.finish()

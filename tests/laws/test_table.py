@@ -6,7 +6,7 @@ from turnout import ALGORITHMS, Sgd
 
 from .recipes import LOCAL, RECIPES, adamw
 
-OF_THEIR_OWN = ("perfedavg", "mw_fed", "apfl", "pfedme")
+OF_THEIR_OWN = ("perfedavg", "mw_fed", "apfl", "pfedme", "fedala")
 """Recipes that change the local rule: what a step is, or how many there are."""
 
 

@@ -106,10 +106,10 @@ def test_shares_of_zero_and_one_are_the_shared_model_and_one_that_knows_nothing_
         (lambda: MoreauSteps(inner_lr=0.0), "inner_lr"),
         (lambda: MoreauSteps(inner_steps=0), "inner_steps"),
         (lambda: compose(Mixture()), r"Mixture goes with MixtureSteps, got Sgd.* write MixtureSteps.of\(Sgd"),
-        (lambda: compose(MixtureSteps()), r"a step of MixtureSteps is of two models: add Mixture\(\) to the pieces"),
+        (lambda: compose(MixtureSteps()), r"MixtureSteps is of two models: add Mixture\(\) to the pieces"),
         (lambda: compose(MixtureSteps(), MoreauModel()), "MixtureSteps is of two models"),
-        (lambda: ALGORITHMS["apfl"](also=(Prox(),)), "Prox is about the gradient of one model"),
-        (lambda: ALGORITHMS["pfedme"](also=(PowerOfChoice(),)), "StartLoss is about the gradient of one model"),
+        (lambda: ALGORITHMS["apfl"](also=(Prox(),)), "Prox is about one model"),
+        (lambda: ALGORITHMS["pfedme"](also=(PowerOfChoice(),)), "StartLoss is about one model"),
     ],
 )
 def test_what_is_no_pair_of_models_is_refused(make, why):

@@ -45,6 +45,7 @@ def test_every_recipe_has_an_oracle():
         "fedawe",
         "focus",
         "moon",
+        "fedala",
         "pfedme",
         "apfl",
         "feddyn",

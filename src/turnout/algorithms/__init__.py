@@ -14,6 +14,7 @@ from turnout.algorithms.f3ast import f3ast
 from turnout.algorithms.fadas import fadas
 from turnout.algorithms.fedadagrad import fedadagrad
 from turnout.algorithms.fedadam import fedadam
+from turnout.algorithms.fedala import fedala
 from turnout.algorithms.fedalt import fedalt
 from turnout.algorithms.fedasync import fedasync
 from turnout.algorithms.fedau import fedau
@@ -78,6 +79,7 @@ __all__ = [
     "fadas",
     "fedadagrad",
     "fedadam",
+    "fedala",
     "fedalt",
     "fedasync",
     "fedau",

@@ -353,6 +353,7 @@ REFUSED = {
     "divides by a sum of what clients' data say": {
         "fedavg",
         "fedper",
+        "fedala",
         "fedbabu",
         "moon",
         "maxfl",

@@ -2,6 +2,7 @@
 
 from turnout.core.registry import lookup
 from turnout.pieces.local.adam import Adam, AdamW
+from turnout.pieces.local.aggregation import AggregationSteps
 from turnout.pieces.local.alternating import Alternating
 from turnout.pieces.local.contrastive import Contrastive
 from turnout.pieces.local.dynamic import DynamicRegularizer
@@ -22,6 +23,7 @@ from turnout.pieces.local.work import ShareOfWork, UniformWork, Work
 __all__ = [
     "Adam",
     "AdamW",
+    "AggregationSteps",
     "Alternating",
     "AppealGap",
     "Contrastive",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
@@ -17,10 +17,16 @@ from turnout.pieces.local.solver import Solver
 
 
 @dataclass(frozen=True)
-class _Pair(Sgd):
-    """Local SGD whose parameters are those of the shared model w, and behind them what a client keeps."""
+class PairSteps(Sgd):
+    """Base class: local SGD whose parameters are those of the shared model w, and behind them what a client keeps."""
 
     refuses_batch_norm = "a step is of two models at once, and running statistics are of one"
+
+    kept_by: ClassVar[str]
+    """The personalization that keeps the client's part between rounds."""
+
+    needs_plain: ClassVar[bool] = True
+    """Whether steps have to act on each number by itself, without a state."""
 
     @classmethod
     def of(cls, local: Solver, **options: Any) -> Self:
@@ -29,7 +35,11 @@ class _Pair(Sgd):
         Raises:
             ConfigurationError: for steps that are not those of plain SGD.
         """
-        if type(local) is not Sgd or local.momentum or local.weight_decay or local.max_norm is not None:
+        if type(local) is not Sgd:
+            raise ConfigurationError(
+                f"{cls.__name__}: got {local}, needed steps of Sgd: write {cls.__name__}.of(Sgd(...))"
+            )
+        if cls.needs_plain and (local.momentum or local.weight_decay or local.max_norm is not None):
             raise ConfigurationError(
                 f"{cls.__name__}: got {local}, needed plain steps, which act on each number by itself: use Sgd without "
                 "momentum, weight decay and max_norm"
@@ -40,8 +50,7 @@ class _Pair(Sgd):
     def fits(self, algorithm: Slots) -> None:
         """Refuse to be without what clients keep."""
         if getattr(algorithm.personal, "steps", None) is not type(self):
-            needed = {"MixtureSteps": "Mixture()", "MoreauSteps": "MoreauModel()"}[type(self).__name__]
-            raise ConfigurationError(f"a step of {type(self).__name__} is of two models: add {needed} to the pieces")
+            raise ConfigurationError(f"{type(self).__name__} is of two models: add {self.kept_by}() to the pieces")
 
     def alone(self, steps: int) -> Sgd:
         """Return plain steps of one model."""
@@ -58,7 +67,7 @@ class _Pair(Sgd):
 
 
 @dataclass(frozen=True)
-class MixtureSteps(_Pair):
+class MixtureSteps(PairSteps):
     """APFL's local steps on w, v and a, with ``m = a v + (1 - a) w`` (APFL, Algorithm 1), on one minibatch::
 
         w <- w - lr grad F_k(w)
@@ -75,6 +84,8 @@ class MixtureSteps(_Pair):
         >>> MixtureSteps.of(Sgd(lr=0.1, steps=3), adaptive=True).steps
         3
     """
+
+    kept_by = "Mixture"
 
     adaptive: bool = False
 
@@ -108,7 +119,7 @@ class _Mixture:
 
 
 @dataclass(frozen=True)
-class MoreauSteps(_Pair):
+class MoreauSteps(PairSteps):
     """pFedMe's local steps on w, and the personal model theta that each of them finds (pFedMe, Algorithm 1)::
 
         theta <- theta - inner_lr (grad F_k(theta) + lambda (theta - w))        K times, on one minibatch
@@ -130,6 +141,8 @@ class MoreauSteps(_Pair):
         >>> MoreauSteps.of(Sgd(lr=0.1), proximal=10.0).proximal
         10.0
     """
+
+    kept_by = "MoreauModel"
 
     proximal: float = 15.0
     inner_steps: int = 5

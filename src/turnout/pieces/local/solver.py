@@ -239,35 +239,48 @@ class Solver(Local, ABC):
 
     def _descent(self, task: Task, planned: Plan, order: np.ndarray, clients: Clients) -> Descent:
         """All that the local steps begin with, rows in this order."""
-        device, dtype = task.params.device, task.params.dtype
-        numbers = (planned.examples.shape[1] // self.per_step, self.per_step)  # S, parts
-        examples = to_device(planned.examples[order].swapaxes(0, 1).copy(), device)
-        examples = examples.unflatten(0, numbers)
-        if clients.objective.draws or clients.transforms:
-            keys = clients.keys("local step", task.seed, task.draws(len(clients)), order)
-            keys = fold(keys, torch.arange(planned.examples.shape[1], device=device)[:, None]).unflatten(0, numbers)
-        else:  # nothing is random but the order of examples
-            keys = torch.zeros((*numbers, len(order)), dtype=torch.int64, device=device)
-        mask, weights = None, clients.shards.weights
-        if not planned.full or weights is not None:
-            inside = np.arange(examples.shape[-1]) < planned.counts[order].T[:, :, None]
-            mask = to_device(inside, device, dtype).unflatten(0, numbers)
-            mask = mask if weights is None else mask * weights[examples].to(dtype)
-        rows = to_device(order, device)
+        examples, mask, keys = self._minibatches(planned, task, order, clients, "local step")
+        numbers = (len(examples) // self.per_step, self.per_step)  # S, parts
+        rows = to_device(order, task.params.device)
         start = task.params.expand(len(order), -1) if task.params.dim() == 1 else task.params[rows]
         known = self._known(clients)
         return Descent(
             num_steps=planned.num_steps[order] // self.per_step,
             start=start,
             lr=self._step_sizes(task, order, planned.num_steps[order] // self.per_step),
-            examples=examples,
-            mask=mask,
+            examples=examples.unflatten(0, numbers),
+            mask=None if mask is None else mask.unflatten(0, numbers),
             counts=planned.counts[order].reshape(len(order), *numbers),
-            keys=keys,
+            keys=keys.unflatten(0, numbers),
             first_loss=None if known is None else known[0][rows],
             first_gradient=None if known is None else known[1][rows],
-            weighted=weights is not None,
+            weighted=clients.shards.weights is not None,
         )
+
+    def _minibatches(
+        self, planned: Plan, task: Task, order: np.ndarray, clients: Clients, purpose: str
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """Return the planned minibatches on the device, rows in this order.
+
+        Args:
+            purpose: of the random bits.
+
+        Returns:
+            Positions in the flat data, ``[S, B, M]``; the mask, as in `Descent`; and 64 random bits of each, ``[S, B]``.
+        """
+        device, weights = task.params.device, clients.shards.weights
+        examples = to_device(planned.examples[order].swapaxes(0, 1).copy(), device)
+        if clients.objective.draws or clients.transforms:
+            keys = clients.keys(purpose, task.seed, task.draws(len(clients)), order)
+            keys = fold(keys, torch.arange(len(examples), device=device)[:, None])
+        else:  # nothing is random but the order of examples
+            keys = torch.zeros(examples.shape[:2], dtype=torch.int64, device=device)
+        mask = None
+        if not planned.full or weights is not None:
+            inside = np.arange(examples.shape[-1]) < planned.counts[order].T[:, :, None]
+            mask = to_device(inside, device, task.params.dtype)
+            mask = mask if weights is None else mask * weights[examples].to(mask.dtype)
+        return examples, mask, keys
 
     def _step_sizes(self, task: Task, order: np.ndarray, num_steps: np.ndarray) -> torch.Tensor:
         """Of each step and lane, ``[S, B, 1]``, or of all lanes, ``[S, 1, 1]``.

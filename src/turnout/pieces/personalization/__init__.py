@@ -3,9 +3,9 @@
 from turnout.core.registry import lookup
 from turnout.pieces.personalization.ditto import Ditto
 from turnout.pieces.personalization.frozen import Frozen
-from turnout.pieces.personalization.pairs import Mixture, MoreauModel
+from turnout.pieces.personalization.pairs import AggregatedModel, Mixture, MoreauModel
 from turnout.pieces.personalization.partial import Personal
 
-__all__ = ["Ditto", "Frozen", "Mixture", "MoreauModel", "Personal"]
+__all__ = ["AggregatedModel", "Ditto", "Frozen", "Mixture", "MoreauModel", "Personal"]
 
 __getattr__ = lookup(__name__)

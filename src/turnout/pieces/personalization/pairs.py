@@ -1,4 +1,4 @@
-"""A whole model of one's own that is trained in the same local steps as the shared one: APFL and pFedMe."""
+"""A whole model of each client's own that is trained in the same local steps as the shared one: APFL, pFedMe and FedALA."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from turnout.core.checks import ConfigurationError, probability
 from turnout.core.device import to_device
 from turnout.core.types import Report, State
 from turnout.pieces.base import Local, Slots
+from turnout.pieces.local.aggregation import AggregationSteps, mixture
 from turnout.pieces.local.pairs import MixtureSteps, MoreauSteps
 from turnout.pieces.personalization.base import WholeModel
 
 
-class _Pair(WholeModel):
-    """The row of a client is trained behind the shared model, in parameters that are twice as many."""
+class PairModel(WholeModel):
+    """Base class: the row of a client is trained behind the shared model, in more parameters than the model has."""
 
     steps: type[Local]
 
@@ -26,9 +27,13 @@ class _Pair(WholeModel):
             raise ConfigurationError(f"{name} goes with {steps}, got {algorithm.local}: write {steps}.of(Sgd(...))")
         for piece in (*algorithm.corrections, *algorithm.measurements, *algorithm.selection.measurements):
             raise ConfigurationError(
-                f"{type(piece).__name__} is about the gradient of one model, and a local step of {name} is of two: leave it "
-                "out"
+                f"{type(piece).__name__} is about one model, and what clients of {name} train is of two: leave it out"
             )
+
+    def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """Return the shared model and the row of each client, ``[B, P + P_v]``."""
+        personal = to_device(memory["personal"], params.device)
+        return torch.cat([params.expand(len(personal), -1), personal], dim=1)
 
     def split(
         self, report: Report, num_shared: int, start: torch.Tensor, row: torch.Tensor
@@ -43,7 +48,7 @@ class _Pair(WholeModel):
 
 
 @dataclass(frozen=True)
-class Mixture(_Pair, name="mixture"):
+class Mixture(PairModel, name="mixture"):
     """APFL: a client is served by ``a_k v_k + (1 - a_k) w``, and trains its own v_k within this mixture.
 
     `MixtureSteps` has the steps. v_k begins at the model's first parameters; v_k and a_k never leave the client.
@@ -83,11 +88,6 @@ class Mixture(_Pair, name="mixture"):
         """Return the model's first parameters and the share, ``[P + 1]``."""
         return torch.cat([initial, initial.new_tensor([self.alpha])])
 
-    def join(self, params: torch.Tensor, memory: State) -> torch.Tensor:
-        """Return w, v and the share of each client, ``[B, 2 P + 1]``."""
-        personal = to_device(memory["personal"], params.device)
-        return torch.cat([params.expand(len(personal), -1), personal], dim=1)
-
     def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
         """Return the mixture of each client, ``[B, P]``."""
         personal = to_device(memory["personal"], params.device)
@@ -95,7 +95,7 @@ class Mixture(_Pair, name="mixture"):
 
 
 @dataclass(frozen=True)
-class MoreauModel(_Pair, name="moreau"):
+class MoreauModel(PairModel, name="moreau"):
     """pFedMe: a client is served by the theta_k that its last local step found, see `MoreauSteps`.
 
     theta_k never leaves the client, and begins anew from the shared model in every round that it takes part in.
@@ -123,3 +123,42 @@ class MoreauModel(_Pair, name="moreau"):
         """Return w twice for each client, ``[B, 2 P]``."""
         rows = params.expand(len(memory["personal"]), -1)
         return torch.cat([rows, rows], dim=1)
+
+
+@dataclass(frozen=True)
+class AggregatedModel(PairModel, name="aggregated"):
+    """FedALA: a client is served by ``v_k + (w - v_k) W_k``, of its last model v_k, number by number.
+
+    It is the model from which the client's next round begins, before the weights W_k are learnt anew, see
+    `AggregationSteps`; of a client that never trained, it is w. v_k begins at the model's first parameters; v_k and W_k never
+    leave the client.
+
+    Args:
+        adaptation_steps: as in `Mixture`.
+
+    Raises:
+        ConfigurationError: as in `Mixture`.
+
+    Example:
+        A client's row is its model, the weights, and whether they were learnt:
+
+        >>> AggregatedModel().first(torch.zeros(2), num_shared=2).tolist()
+        [0.0, 0.0, 1.0, 1.0, 0.0]
+
+    Reference: Zhang et al., "FedALA: adaptive local aggregation for personalized federated learning", AAAI 2023 (arXiv
+    2212.01197).
+    """
+
+    steps = AggregationSteps
+
+    adaptation_steps: int | tuple[int, ...] = 5
+
+    def first(self, initial: torch.Tensor, num_shared: int) -> torch.Tensor:
+        """Return the model's first parameters, weights of 1, and 0, ``[2 P + 1]``."""
+        return torch.cat([initial, torch.ones_like(initial), initial.new_zeros(1)])
+
+    def serving(self, params: torch.Tensor, memory: State) -> torch.Tensor:
+        """Return the mixture of each client, ``[B, P]``."""
+        personal = to_device(memory["personal"], params.device)
+        last, weights, _ = personal.tensor_split((params.shape[-1], 2 * params.shape[-1]), dim=1)
+        return mixture(last, params.expand(len(personal), -1), weights)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
 import numpy as np
 import torch
 from torch import nn
 
-from turnout.core.checks import ConfigurationError, positive, probability, refuse
+from turnout.core.checks import ConfigurationError, positive, probability
 from turnout.core.device import to_device
 from turnout.core.types import Lanes, Report, State, Task
 from turnout.engine.cohort import Clients
+from turnout.engine.parameter_names import check_patterns, names_of, trainable_names
 from turnout.pieces.base import Correction, Local, Personalization, Slots
 from turnout.pieces.personalization.base import OnOwnPart, check_steps
-
-KINDS = ("head", "first", "norms", "all", "none")
-"""What can be personal without naming parameters: the last layer, the first one, the normalisations, everything, nothing."""
-
-_NORMS = (
-    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
-    *(nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
-    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
-    *(nn.LazyInstanceNorm1d, nn.LazyInstanceNorm2d, nn.LazyInstanceNorm3d),
-)
 
 
 class PartialModel(Personalization):
@@ -37,13 +27,8 @@ class PartialModel(Personalization):
     parameters: str | tuple[str, ...] | Callable[[str], bool]
 
     def __post_init__(self) -> None:
-        patterns = (self.parameters,) if isinstance(self.parameters, str) else self.parameters
-        if not callable(patterns) and not (patterns and all(isinstance(part, str) and part for part in patterns)):
-            raise refuse(
-                "parameters",
-                given=self.parameters,
-                needed=f"one of {', '.join(KINDS)}, patterns of parameters' names, or a function of a name",
-            )
+        if not callable(self.parameters):
+            check_patterns("parameters", self.parameters, also=", or a function of a name")
         check_steps(self.adaptation_steps)
 
     def fits(self, algorithm: Slots) -> None:
@@ -60,11 +45,10 @@ class PartialModel(Personalization):
         Raises:
             ConfigurationError: where a pattern or kind matches none of them, or all of them without being ``"all"``.
         """
-        names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+        names = trainable_names(module)
         if callable(self.parameters):
             return _chosen_by(self.parameters, names)
-        wanted = (self.parameters,) if isinstance(self.parameters, str) else self.parameters
-        chosen = frozenset[str]().union(*(_part(part, module, names) for part in wanted))
+        chosen = names_of(self.parameters, module, "personal parameters")
         if len(chosen) == len(names) and self.parameters != "all":
             raise ConfigurationError(
                 f"personal parameters {self.parameters!r} are all that {type(module).__name__} has ({', '.join(names)}), "
@@ -105,8 +89,8 @@ class Personal(PartialModel, name="personal"):
     report would be dropped, or whose own part is no longer finite, keeps the v_i that it had.
 
     Args:
-        parameters: which are personal: one of `KINDS`, a pattern of their names such as ``"output.*"``, several of these, or
-            a function that says of a name whether it is.
+        parameters: which are personal: ``"head"`` (of the last layer), ``"first"``, ``"norms"``, ``"all"``, ``"none"``, a
+            pattern of their names such as ``"output.*"``, several of these, or a function that says of a name whether it is.
         lr_factor: the personal part's step size is so many times the local rule's (``gamma_v / gamma_u``).
         outer_lr: eta_v; 1 keeps what the local steps led to.
         alternate: the share of each client's local steps, rounded down, that go to v_i alone, before the others go to u
@@ -176,32 +160,6 @@ def _chosen_by(function: Callable[[str], bool], names: list[str]) -> frozenset[s
         f"the function of personal parameters chose {'all' if chosen else 'none'} of {', '.join(names)}: choose some, or "
         "write 'all' or 'none'"
     )
-
-
-def _part(part: str, module: nn.Module, names: list[str]) -> set[str]:
-    """Return the names that one kind or pattern matches; at least one, unless it is ``"none"``."""
-    matches = set(names) if part == "all" else set(_matching(part, module, names))
-    if not matches and part != "none":
-        what = "it has no such layer" if part in KINDS else f"its parameters are {', '.join(names)}"
-        raise ConfigurationError(f"personal parameters {part!r} match nothing of {type(module).__name__}: {what}")
-    return matches
-
-
-def _matching(part: str, module: nn.Module, names: list[str]) -> Iterator[str]:
-    """Yield the parameters of a kind, or whose names match a pattern."""
-    if part in ("none", "head", "first", "norms"):
-        layers = [(name, layer) for name, layer in module.named_modules() if _own(name, layer, names)]
-        chosen = {"none": [], "head": layers[-1:], "first": layers[:1]}.get(part)
-        for name, layer in [pair for pair in layers if isinstance(pair[1], _NORMS)] if chosen is None else chosen:
-            yield from _own(name, layer, names)
-    else:
-        yield from (name for name in names if fnmatchcase(name, part))
-
-
-def _own(name: str, layer: nn.Module, names: list[str]) -> list[str]:
-    """Return the trainable parameters of a layer itself, not of those inside it."""
-    full = (f"{name}.{inner}" if name else inner for inner, _ in layer.named_parameters(recurse=False))
-    return [parameter for parameter in full if parameter in names]
 
 
 def _rules_about_updates(algorithm: Slots) -> str:

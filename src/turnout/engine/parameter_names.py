@@ -1,0 +1,81 @@
+"""Names of a model's trainable parameters, by the kind of their layer or by a pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+from turnout.core.checks import ConfigurationError, refuse
+
+KINDS = ("head", "first", "norms", "all", "none")
+"""Parameters without naming them: of the last layer, of the first one, of the normalisations, all, none."""
+
+_NORMS = (
+    *(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm),
+    *(nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d),
+    *(nn.LazyInstanceNorm1d, nn.LazyInstanceNorm2d, nn.LazyInstanceNorm3d),
+)
+
+
+def check_patterns(option: str, wanted: str | tuple[str, ...], also: str = "") -> None:
+    """Refuse what is no kind of parameters, no pattern of names, and no tuple of these; `also` says what else may be."""
+    patterns = (wanted,) if isinstance(wanted, str) else wanted
+    if not (
+        isinstance(patterns, tuple | list) and patterns and all(isinstance(part, str) and part for part in patterns)
+    ):
+        needed = f"one of {', '.join(KINDS)}, {'patterns' if also else 'or patterns'} of parameters' names{also}"
+        raise refuse(option, given=wanted, needed=needed)
+
+
+def trainable_names(module: nn.Module) -> list[str]:
+    """Return the names of the trainable parameters, in the module's order."""
+    return [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+
+
+def names_of(wanted: str | tuple[str, ...], module: nn.Module, what: str = "parameters") -> frozenset[str]:
+    """Return the names of the trainable parameters that a kind, a pattern such as ``"output.*"``, or any of several, matches.
+
+    Args:
+        wanted: one of `KINDS`, a pattern, or several.
+        module: the model.
+        what: what they are called where one matches nothing.
+
+    Raises:
+        ConfigurationError: for a kind or pattern that matches nothing, except ``"none"``.
+
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> sorted(names_of("head", model)), sorted(names_of("*.bias", model))
+    (['2.bias', '2.weight'], ['0.bias', '2.bias'])
+    """
+    names = trainable_names(module)
+    parts = (wanted,) if isinstance(wanted, str) else wanted
+    return frozenset[str]().union(*(_part(part, module, names, what) for part in parts))
+
+
+def _part(part: str, module: nn.Module, names: list[str], what: str) -> set[str]:
+    """Return the names that one kind or pattern matches; at least one, unless it is ``"none"``."""
+    matches = set(names) if part == "all" else set(_matching(part, module, names))
+    if not matches and part != "none":
+        why = "it has no such layer" if part in KINDS else f"its parameters are {', '.join(names)}"
+        raise ConfigurationError(f"{what} {part!r} match nothing of {type(module).__name__}: {why}")
+    return matches
+
+
+def _matching(part: str, module: nn.Module, names: list[str]) -> Iterator[str]:
+    """Yield the parameters of a kind, or whose names match a pattern."""
+    if part in ("none", "head", "first", "norms"):
+        layers = [(name, layer) for name, layer in module.named_modules() if _own(name, layer, names)]
+        chosen = {"none": [], "head": layers[-1:], "first": layers[:1]}.get(part)
+        for name, layer in [pair for pair in layers if isinstance(pair[1], _NORMS)] if chosen is None else chosen:
+            yield from _own(name, layer, names)
+    else:
+        yield from (name for name in names if fnmatchcase(name, part))
+
+
+def _own(name: str, layer: nn.Module, names: list[str]) -> list[str]:
+    """Return the trainable parameters of a layer itself, not of those inside it."""
+    full = (f"{name}.{inner}" if name else inner for inner, _ in layer.named_parameters(recurse=False))
+    return [parameter for parameter in full if parameter in names]
