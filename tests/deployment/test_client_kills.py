@@ -6,8 +6,10 @@ import signal
 import time
 from contextlib import suppress
 
+import numpy as np
 import pytest
 
+from turnout import Experiment, Population, fedau
 from turnout.deployment.client.exchange import send
 from turnout.deployment.client.join import Connection, Joined
 from turnout.deployment.client.session import Call, Client, Manners
@@ -16,8 +18,15 @@ from turnout.deployment.client.worker import Computer, Worker
 from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.process import Options
 from turnout.deployment.server.replay import replay
+from turnout.deployment.server.setting import Setting
+from turnout.deployment.wire.administrator import server_token
+from turnout.models import Logistic
+from turnout.pieces.aggregation import SecureSum
+from turnout.population.availability import Everyone
 
+from ..laws.recipes import LOCAL
 from .test_crashes import KILLS, RUN, check, free_port, server_setting, started, undisturbed
+from .test_evaluate import held_out
 
 __all__ = ["undisturbed"]
 N = 8
@@ -84,3 +93,97 @@ def test_clients_are_killed(folder, undisturbed):
     assert found.same is True
     check(found.driver, [Kept(each) for each in folders], undisturbed)
     assert len(found.visits.tasks) == N * RUN.rounds
+
+
+class Processes:
+    """A server and its clients, each in a process of its own, and an administrator who waits for a server that starts."""
+
+    def __init__(self, run, folder):
+        leases, port = Leases(heartbeat=600, grace=600, task_deadline=600), free_port()
+        self.options = Options(port=port, min_clients=N + 1, leases=leases, rate=0, linger=60)  # so that nobody trains
+        self.run, self.folder, self.url = run, folder, f"http://127.0.0.1:{port}"
+        self.computer, self.pids, self.end = (
+            Computer(run, "vectorised"),
+            dict[int, int](),
+            time.monotonic() + 60 + 5 * KILLS,
+        )
+        self.start(N)
+        self.token = {"authorization": f"Bearer {server_token(folder / 'server')}"}
+
+    def start(self, row):
+        """Start a client, or the server."""
+        if row == N:
+            self.pids[row] = started(self.folder / "server", self.options, self.run)
+        else:
+            self.pids[row] = joined(self.computer, row, self.folder / str(row), self.url)
+
+    def kill(self, row):
+        os.kill(self.pids[row], signal.SIGKILL)
+        os.waitpid(self.pids.pop(row), 0)
+
+    def asked(self, http, method, path, body=None):
+        """What the server answers to its administrator."""
+        while time.monotonic() < self.end:
+            answer = send(http, Call(method, f"/v1/admin/{path}", body, headers=self.token))
+            if 0 < answer.status < 300:
+                return answer.table()
+            time.sleep(0.01)
+        raise AssertionError(f"no answer to {path}")
+
+    def wait_for_clients(self, http, number):
+        """Wait until so many are there, and wait for work."""
+        while time.monotonic() < self.end and send(http, Call("GET", "/v1/status")).table().get("waiting") != number:
+            time.sleep(0.005)
+
+
+def asks_amid_kills(processes, phases, wanted):
+    """Ask one thing after the other, and kill the server or a client each time; return the numbers of what was asked."""
+    chance, kills, numbers = random.Random(3), 0, []
+    with Connection(processes.url).client() as http:
+        for row in range(N):  # one after the other, so that the server numbers them as the data do
+            processes.start(row)
+            processes.wait_for_clients(http, row + 1)
+        while kills < 2 * wanted:
+            phase = phases[kills // 2 % len(phases)]
+            body = {"phase": phase, **({"question": {"kind": "label_histogram"}} if phase == "query" else {})}
+            numbers.append(processes.asked(http, "POST", "surveys", body)["survey"])
+            time.sleep(chance.uniform(0.0, 0.03))
+            row = chance.randrange(N) if kills % 2 else N
+            processes.kill(row)
+            processes.start(row)
+            kills += 1
+            while processes.asked(http, "GET", f"surveys/{numbers[-1]}")["state"] == "open":
+                time.sleep(0.005)
+            processes.wait_for_clients(http, N)
+    os.kill(processes.pids[N], signal.SIGTERM)
+    assert os.waitpid(processes.pids.pop(N), 0)[1] == 0
+    return numbers
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here, with which a process is cheap")
+@pytest.mark.parametrize("masked", [False, True], ids=["plain", "masked"])
+def test_processes_are_killed_while_clients_answer(folder, masked):
+    """Server and clients die in evaluations and queries. Of a masked sum a client that died is left out, and nobody else."""
+    pieces = (SecureSum(largest=64.0),) if masked else ()
+    run = Experiment(data := held_out(), Logistic(), fedau(LOCAL, also=pieces), Population(Everyone()), rounds=1)
+    processes = Processes(run, folder)
+    try:
+        numbers = asks_amid_kills(processes, ["query"] if masked else ["query", "evaluate"], KILLS if KILLS > 10 else 2)
+    finally:
+        for row in list(processes.pids):
+            processes.kill(row)
+    found = replay(Setting.of(run), folder / "server")
+    assert [closed.survey.asked.number for closed in found.surveys] == numbers
+    assert found.driver.barred == {}
+    labels = [np.bincount(data.train.client(row)[1].numpy(), minlength=4) for row in range(N)]
+    for closed in found.surveys:
+        answered = list(closed.survey.answers)
+        assert len(answered) >= (0 if masked else N)
+        if closed.survey.asked.phase == "query" and answered:
+            sums = {name: value.sum(axis=0) for name, value in closed.sums.items()}
+            total = sums if closed.opened is None else closed.opened.total
+            assert total is not None
+            np.testing.assert_allclose(
+                total["counts"].reshape(-1), sum(labels[client] for client in answered), atol=0.01
+            )
+    assert sum(len(closed.survey.answers) for closed in found.surveys) > 4 * len(numbers)

@@ -43,11 +43,12 @@ class Reaper:
     """Kills the server or a client the n-th time that it does something to its disk, before or after that."""
 
     def __init__(self, seed):
+        self.most = 20  # operations between two kills
         self.random, self.left, self.kills = random.Random(seed), None, {"server": 0, "client": 0}
 
     def arm(self):
         self.side = min(self.kills, key=lambda side: self.kills[side])
-        self.left = self.random.randrange(1, 20)
+        self.left = self.random.randrange(1, self.most)
 
     def around(self, side, function):
         def called(*arguments, **options):
@@ -209,13 +210,13 @@ def talk(home, http):
         home.over = over.value
 
 
-def started(folder, options):
+def started(folder, options, run=RUN):
     """Start a server in a process of its own, and wait until it answers."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            Server(RUN, folder, None, options).run(nothing)
+            Server(run, folder, None, options).run(nothing)
             code = 0
         finally:
             os._exit(code)

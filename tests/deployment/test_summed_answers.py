@@ -1,6 +1,7 @@
 """Evaluations and queries of which the server learns sums alone: exact under masks, noised and counted with `PrivateSum`."""
 
 import json
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -26,9 +27,12 @@ from turnout.privacy import Answers
 from turnout.protocol.answer_sum import AnswerSum
 
 from ..laws.recipes import LOCAL
+from .test_crashes import KILLS, live_all, reaper, revive
 from .test_evaluate import experiment, hinge
 from .test_privacy import backup, restored
-from .world import turn_without
+from .world import Killed, turn_without
+
+__all__ = ["reaper"]
 
 SECURE = SecureSum(fraction_bits=20, largest=1.0)
 Z, DELTA = 4.0, 1e-5
@@ -179,6 +183,52 @@ def test_a_server_that_starts_again_in_each_phase_goes_on(world):
     assert phases == ["query", "share", "mask", "open"]
     found = deployed.host.driver.ledger.survey(number.result())
     assert (found["answered"], found["figures"]["counts"]) == (8, LABELS.tolist())
+
+
+@pytest.mark.parametrize("kind", ["secure", "masks"])
+def test_kills_between_the_writes_of_masked_answers(world, folder, reaper, kind):
+    """Server and clients die at any write of any phase: a sum is that of the clients whose masks came off, or none.
+
+    A client that starts again in the midst of a sum has lost its secrets and drops out of it; nobody is barred for that.
+    """
+    answers = Answers(noise_multiplier=1e-3, most=10_000, examples=100)
+    piece = SECURE if kind == "secure" else PrivateSum(norm=0.3, noise_multiplier=2.0, answers=answers, secure=SECURE)
+    options = {"checkpoint_every": 0.0, "leases": Leases(heartbeat=1e6, grace=1e6, task_deadline=100.0)}
+    deployed = there(world, run(piece), homes=folder / "homes", **options)
+    reaper.most = 100  # so that not all drop out of the same sum
+    of_each, numbers = [np.bincount(TRAIN.client(row)[1].numpy(), minlength=4) for row in range(8)], []
+    while min(reaper.kills.values()) < (KILLS if KILLS > 10 else 4) or len(numbers) < 6:
+        reaper.left = None
+        asked = deployed.host.service.survey("query", question=Question("label_histogram"))
+        deployed.host.pump()
+        numbers.append(asked.result())
+        while deployed.host.driver.surveys.open:
+            live_all(deployed, reaper)
+            deployed.clock.now += 20.0
+            with suppress(Killed):
+                deployed.host.pump()
+                continue
+            revive(deployed)
+    reaper.left = None
+    driver = deployed.host.driver
+    deployed.host.service.finish()
+    again = replay(deployed.setting, deployed.folder)
+    assert [closed.survey.asked.number for closed in again.surveys] == numbers
+    assert again.driver.barred == driver.barred == {}
+    opened = 0
+    for closed in again.surveys:
+        used = closed.survey.answers
+        if closed.opened is None or closed.opened.total is None:
+            continue
+        opened += 1
+        expected = sum(of_each[client] for client in used)
+        np.testing.assert_allclose(
+            closed.opened.total["counts"].reshape(-1), expected, atol=1.0 if kind == "masks" else 1e-3
+        )
+        found = driver.ledger.survey(closed.survey.asked.number)
+        assert found["answered"] == len(used)
+    assert opened
+    assert any("died" in closed.survey.reasons for closed in again.surveys)
 
 
 @pytest.mark.parametrize("kind", KINDS)
