@@ -1,8 +1,11 @@
 """An administrator names, bans and removes clients and deals codes: with the right token alone, and by the journal."""
 
+import asyncio
+import copy
 import hmac
 import json
 import os
+import random
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -332,6 +335,64 @@ def test_bans_between_kills(folder, monkeypatch):
         assert replayed(deployed).driver.roster.facts() == roster.facts()
     finally:
         deployed.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_administrators_who_act_at_once(world, seed):
+    """Their changes, enrolments and the run are journalled in some order, and a restart and a replay have the same of it."""
+    deployed = world(PART)
+    host, chance = deployed.host, random.Random(seed)
+    host.service.enrolment.needs_code = True
+    codes = host.administer("POST", "codes/add", number=12).table()["codes"]
+
+    def change():
+        kind = chance.choice(["ban", "unban", "remove", "name", "ban"])
+        return "POST", f"/v1/admin/clients/{chance.randrange(8)}", {"change": kind, "text": f"by {chance.random()}"}
+
+    def about_codes():
+        one = {"code": chance.choice(codes)} if chance.random() < 0.8 else {}
+        return chance.choice(
+            [("POST", "/v1/admin/codes/add", {"number": 2}), ("POST", "/v1/admin/codes/withdraw", one)]
+        )
+
+    def newcomer(number):
+        body = {"protocol": 2, "code": codes[number % len(codes)]}
+        return host._send(
+            "POST", "/v1/enrol", json.dumps(body).encode(), bearer(f"newcomer-{number}-" + "x" * 30), None
+        )
+
+    async def at_once(turn):
+        asked = [chance.choice([change, about_codes])() for _ in range(8)]
+        requests = [
+            host._send(method, path, json.dumps(body).encode(), bearer(ADMINISTRATOR), None)
+            for method, path, body in asked
+        ]
+        return await asyncio.gather(*requests, newcomer(2 * turn), newcomer(2 * turn + 1), newcomer(2 * turn))
+
+    for turn in range(4):
+        for home in list(deployed.homes):
+            try:
+                home.step(host)
+            except JoinError:  # banned or removed
+                deployed.homes.remove(home)
+        answers = host.loop.run_until_complete(at_once(turn))
+        assert {answer.status for answer in answers} <= {200, 201, 403, 404, 409}
+    used = [client for client in host.store.codes().values() if client is not None]
+    assert sorted(used) == list(range(8, len(host.store.clients())))  # a code is used once, by one newcomer
+    expected = state_of(host)
+    deployed.restart()
+    assert state_of(deployed.host) == expected
+    found = replay(deployed.setting, deployed.folder)
+    assert found.driver.roster.facts() == expected["roster"]
+    assert found.driver.present() == expected["there"]
+
+
+def state_of(host):
+    """What an administrator may change."""
+    driver = host.driver
+    tasks = {client: [task.task for task in driver.tasks_of(client)] for client in range(host.service.num_clients)}
+    facts = {"roster": driver.roster.facts(), "there": driver.present(), "tasks": tasks}
+    return copy.deepcopy(facts | {"clients": host.store.clients(), "codes": host.store.codes()})
 
 
 # Codes.

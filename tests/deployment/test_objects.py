@@ -1,5 +1,7 @@
 """Models and reports in an object store: the same bits as in files, and nothing is lost or believed that should not be."""
 
+import errno
+import itertools
 import os
 import shutil
 import signal
@@ -236,6 +238,57 @@ def test_an_upload_that_changes_while_it_is_checked(world, remote, undisturbed, 
     assert torch.equal(deployed.host.driver.params, undisturbed)
     deployed.restart()
     assert remote.names("incoming") == []
+
+
+def test_a_client_that_fills_every_link_holds_one_object(world, remote):
+    """It takes a task, sends what it likes to the link, gives the task up, and takes the next one; old links still work."""
+    deployed, _, body = hostile(world)
+    home, links = deployed.homes[0], set()
+    token, read = {"authorization": f"Bearer {home.state.token}"}, []
+    remote.before = read.append
+    for size in range(1, 20):
+        task = deployed.host.driver.task_of(0)
+        found = deployed.host.send("GET", f"/v1/tasks/{task.task}", headers=token).table()["store"]["report"]
+        links.add(found)
+        for link in links:
+            remote.http(Call("PUT", link, body=bytes(len(body) + size)))
+        assert announce(deployed, 0, task.task, body).status == 409
+        assert deployed.host.send("POST", f"/v1/tasks/{task.task}/fail", b"{}", token).status == 200
+        deployed.host.send("POST", "/v1/checkin", b"{}", token)
+        if deployed.host.driver.task_of(0) is None:
+            break
+    assert remote.names("incoming") == ["0"]
+    assert remote.names("checking") == []
+    assert not {"copy", "get"} & set(read)  # of what is too large
+    deployed.restart()
+    assert remote.names("incoming") == (["0"] if deployed.host.driver.task_of(0) else [])
+
+
+@pytest.mark.usefixtures("remote")
+def test_a_disk_that_is_full_while_objects_are_copied(world, undisturbed, monkeypatch):  # noqa: F811
+    """Of every third object half is written: the client sends again, a step waits, and nothing is left or lost."""
+    read, calls = objects.Objects._read, itertools.count()
+
+    def full(self, name, path):
+        if next(calls) % 3:
+            return read(self, name, path)
+        path.write_bytes(bytes(100))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(objects.Objects, "_read", full)
+    release = objects.Objects.release
+    monkeypatch.setattr(
+        objects.Objects,
+        "bring",
+        lambda self, arrived: objects.Files.bring(self, arrived) or release(self, [name for _, name in arrived]),
+    )  # so that steps copy reports from the store, too
+    deployed = world(RUN, store=URL)
+    deployed.host.store.wait = lambda _: None
+    deployed.run()
+    assert next(calls) > 2 * RUN.rounds * len(deployed.homes)
+    assert torch.equal(deployed.host.driver.params, undisturbed)
+    assert {entry.kind for entry in deployed.host.store.entries()} <= {"enrol", "join", "leave", "start", "report"}
+    assert not list(deployed.folder.rglob("*.part"))
 
 
 def test_a_report_that_is_refused_leaves_nothing(world, remote):

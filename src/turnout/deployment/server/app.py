@@ -212,7 +212,7 @@ class Http:
         if not files.takes_uploads or assignment is None:
             return {}
         limit = self.service.driver.setting.expected(assignment).size_limit
-        links = files.links(client, task, assignment.model, assignment.size, limit)
+        links = files.links(client, assignment.model, assignment.size, limit)
         return {"store": links} if links else {}
 
     async def _leave(self, request: Request) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -141,15 +141,15 @@ class Files:
         for directory in {path.parent for _, path in waiting}:
             sync(directory)
 
-    def clear_incoming(self, tasks: Container[str]) -> None:
-        """Delete uploads but those for these tasks."""
+    def clear_incoming(self, tasks: Mapping[str, str]) -> None:
+        """Delete uploads but those for these tasks, given with whose they are."""
         for part in self.incoming.iterdir():
             if task_of_upload(part.name) not in tasks:
                 part.unlink()
 
-    def links(self, client: int, task: int, model: str, size: int, limit: int) -> dict[str, str]:
+    def links(self, client: int, model: str, size: int, limit: int) -> dict[str, str]:
         """Return links by which a client gets a model and sends a report past the server; none for files."""
-        del client, task, model, size, limit
+        del client, model, size, limit
         return {}
 
     def receive(self, client: int, task: int, digest: str, length: int) -> Path:
@@ -159,7 +159,7 @@ class Files:
     def admit(self, part: Path, digest: str) -> None:
         """Take note of a report that has been checked, and is about to be in the journal."""
 
-    def discard(self, part: Path, client: int, task: int) -> None:
+    def discard(self, part: Path, client: int) -> None:
         """Delete what is left of an upload."""
 
     def release(self, digests: Iterable[str]) -> None:

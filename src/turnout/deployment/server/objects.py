@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 from turnout.core.checks import ConfigurationError
 from turnout.core.system import move
 from turnout.deployment.server.database import StoreUnavailable, first_line
-from turnout.deployment.server.files import Files, task_of_upload
+from turnout.deployment.server.files import Files
 from turnout.deployment.server.verdicts import Refused
 
 try:
@@ -32,10 +32,11 @@ _INCOMING, _CHECKING, _MODELS, _REPORTS = "incoming", "checking", "models", "rep
 class Objects(Files):
     """The models and reports of a run in an object store; its folder holds copies of those in use.
 
-    An upload has three names. ``incoming/CLIENT-TASK`` is what the client's link writes to, also after its lease has
-    ended. ``checking/...`` is a copy to which no link leads: what is checked cannot change any more. A report that has
-    passed is copied to ``reports/DIGEST.safetensors`` before the journal names it, so a server that dies in between
-    leaves an object that nothing refers to, and loses none.
+    An upload has three names. ``incoming/CLIENT`` is what the client's links write to, also after its lease has ended. It is
+    the same for all of a client's tasks, for a store limits neither the size nor the number of what is sent to a link: a
+    client that takes one task after the other, and fills each link, holds one object. ``checking/...`` is a copy to which no
+    link leads: what is checked cannot change any more. A report that has passed is copied to ``reports/DIGEST.safetensors``
+    before the journal names it, so a server that dies in between leaves an object that nothing refers to, and loses none.
 
     Args:
         folder, until_done, read_only: as for `Files`.
@@ -63,10 +64,10 @@ class Objects(Files):
         """Return a presigned link: whoever has it can do one thing with one object for an hour."""
         return obstore.sign(self._objects, method, name, _LIFETIME)  # type: ignore[arg-type]
 
-    def links(self, client: int, task: int, model: str, size: int, limit: int) -> dict[str, str]:
+    def links(self, client: int, model: str, size: int, limit: int) -> dict[str, str]:
         """Return the links of a task: to its model of so many bytes, and for its report of at most `limit`."""
         links = {"model": self.link("GET", f"{_MODELS}/{model}.safetensors")} if model and size >= DIRECT else {}
-        return links | ({"report": self.link("PUT", _upload(client, task))} if limit >= DIRECT else {})
+        return links | ({"report": self.link("PUT", _upload(client))} if limit >= DIRECT else {})
 
     def write_model(self, digest: str, body: bytes) -> None:
         """Write a model to the folder and to the store, unless it exists."""
@@ -108,10 +109,10 @@ class Objects(Files):
         checking = f"{_CHECKING}/{part.name}"
         try:
             with _available():
-                obstore.copy(self._objects, _upload(client, task), checking)
-                size = obstore.head(self._objects, checking)["size"]
-                if size != length:  # looked at first, so that nobody can have the server read what is too large
-                    raise Refused(409, f"the upload has {size:,} bytes, and {length:,} were announced", offset=0)
+                # Before it is copied, so that nobody doubles what is too large; and behind, when it can change no more.
+                self._check_size(_upload(client), length)
+                obstore.copy(self._objects, _upload(client), checking)
+                self._check_size(checking, length)
                 if self._read(checking, part) != digest:
                     raise Refused(409, "the report was damaged on its way", offset=0)
         except BaseException as error:
@@ -121,6 +122,12 @@ class Objects(Files):
                 raise Refused(409, "there is no upload of this report", offset=0) from None
             raise
         return part
+
+    def _check_size(self, name: str, length: int) -> None:
+        """Refuse an upload of another size than was announced, without reading it."""
+        size = obstore.head(self._objects, name)["size"]
+        if size != length:
+            raise Refused(409, f"the upload has {size:,} bytes, and {length:,} were announced", offset=0)
 
     def admit(self, part: Path, digest: str) -> None:
         """Put a report that has been checked where the journal will look for it.
@@ -134,15 +141,16 @@ class Objects(Files):
             except FileNotFoundError:  # it came through the server
                 obstore.put(self._objects, f"{_REPORTS}/{digest}.safetensors", part)
 
-    def discard(self, part: Path, client: int, task: int) -> None:
+    def discard(self, part: Path, client: int) -> None:
         """Delete what is left of an upload; what cannot be deleted now is deleted at the next start."""
-        self._forget(f"{_CHECKING}/{part.name}", _upload(client, task))
+        self._forget(f"{_CHECKING}/{part.name}", _upload(client))
 
-    def clear_incoming(self, tasks: Container[str]) -> None:
+    def clear_incoming(self, tasks: Mapping[str, str]) -> None:
         """Delete uploads but those for these tasks."""
         super().clear_incoming(tasks)
         self._delete(_CHECKING, lambda _: True)
-        self._delete(_INCOMING, lambda name: task_of_upload(Path(name).name) not in tasks)
+        clients = set(tasks.values())
+        self._delete(_INCOMING, lambda name: Path(name).name not in clients)
 
     def release(self, digests: Iterable[str]) -> None:
         """Delete the copies of reports that the next steps read no more."""
@@ -191,8 +199,8 @@ class Objects(Files):
                     obstore.delete(self._objects, names)
 
 
-def _upload(client: int, task: int) -> str:
-    return f"{_INCOMING}/{client}-{task}"
+def _upload(client: int) -> str:
+    return f"{_INCOMING}/{client}"
 
 
 @contextmanager

@@ -64,7 +64,8 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
         note(driver)
         driver.stepped = driver.charged = note
     store.commit([], outcomes=outcomes)
-    store.files.clear_incoming({str(task.task) for client in driver.present() for task in driver.tasks_of(client)})
+    at_work = {str(task.task): str(client) for client in driver.present() for task in driver.tasks_of(client)}
+    store.files.clear_incoming(at_work)
     return last
 
 

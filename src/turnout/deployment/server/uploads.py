@@ -148,7 +148,7 @@ class Uploads:
         try:
             yield path
         finally:
-            await asyncio.to_thread(self._files.discard, path, client, task)
+            await asyncio.to_thread(self._files.discard, path, client)
 
     def _begin(self, client: int, task: int, digest: str, offset: int) -> tuple[Part, Part | None]:
         """Create the file of an attempt; return it, and the earlier attempt from which its first bytes are copied.
