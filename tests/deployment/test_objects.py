@@ -16,6 +16,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError
 from turnout.deployment.client import session
+from turnout.deployment.client.exchange import WatchedClient
 from turnout.deployment.client.join import Connection, Joined
 from turnout.deployment.client.session import Answer, Call, Client, Manners, Transfer, links
 from turnout.deployment.client.state import ClientState
@@ -348,7 +349,7 @@ def test_links_are_links():
 def test_a_client_of_a_server_with_tls_uploads_with_tls_alone():
     joined = Joined(Client(ClientState(), None), Connection("https://server"))  # type: ignore[arg-type]
     beat = Call("POST", "/v1/tasks/0/heartbeat", {})
-    assert joined._transfer(httpx2.Client(), Transfer(Call("PUT", "http://store/a", body=b"x"), beat, 1.0)).status == 0
+    assert joined._transfer(WatchedClient(), Transfer(Call("PUT", "http://store/a", body=b"x"), beat, 1.0)).status == 0
 
 
 @pytest.mark.usefixtures("remote")
