@@ -88,7 +88,7 @@ def test_realised_rates_are_the_declared_ones(pattern: Availability):
     elif isinstance(pattern, Cyclic) and pattern.authors_phase:
         np.testing.assert_allclose(realised, bound.rates, atol=20 / num_rounds)
     elif isinstance(pattern, Trace):
-        whole = num_rounds // bound.horizon * bound.horizon  # type: ignore[attr-defined]
+        whole = num_rounds // bound.period * bound.period  # type: ignore[attr-defined]
         exact = np.mean([bound.available(clients, t) for t in range(whole)], axis=0)
         np.testing.assert_allclose(exact, bound.rates, atol=1e-12)
     else:

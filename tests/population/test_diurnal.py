@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
+from reproductions.availability.fit import presence_figures
 
 from turnout import ConfigurationError
 from turnout.population import Diurnal
-from turnout.population.diagnostics import autocorrelation, presence, presence_figures, run_lengths
+from turnout.population.diagnostics import autocorrelation, presence, run_lengths
 
 DAY = 144
 CLIENTS = np.arange(2000)

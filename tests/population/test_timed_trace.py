@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reproductions.availability.fit import presence_figures
 
 from turnout import ConfigurationError, DataError
 from turnout.population import Flash, TimedTrace
-from turnout.population.availability.timed_trace import DAY
-from turnout.population.diagnostics import presence, presence_figures
+from turnout.population.availability.trace import DAY
+from turnout.population.diagnostics import presence
 
 ROWS = ((0, 0, 1200), (0, 1100, 1300), (2, 599, 601), (2, 1800, 2400))
 """Of device 0 until 1300, of device 2 at 600 (and at 1800); device 1 is never there."""
@@ -85,7 +86,7 @@ def test_a_file_gives_what_its_rows_give(tmp_path, suffix):
     ("make", "error", "message"),
     [
         (lambda: TimedTrace(WRONG), ConfigurationError, "needed a path or rows"),
-        (lambda: TimedTrace(()), ConfigurationError, "needed a path or rows"),
+        (lambda: TimedTrace(()), DataError, "it has no rows"),
         (lambda: TimedTrace("trace.txt"), ConfigurationError, "ends in .csv or .parquet"),
         (lambda: TimedTrace(SHORT), DataError, "row 1: .* needed"),
         (lambda: TimedTrace(((0, 5, 5),)), DataError, "row 1: from 5 to 5"),

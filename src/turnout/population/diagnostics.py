@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -64,37 +63,6 @@ def presence(bound: BoundAvailability, num_rounds: int) -> np.ndarray:
     count("num_rounds", num_rounds)
     clients = np.arange(bound.num_clients)
     return np.stack([bound.available(clients, round) for round in range(num_rounds)], axis=1)
-
-
-def presence_figures(here: np.ndarray, rounds_per_day: int) -> dict[str, Any]:
-    """Return what characterises a pattern of availability.
-
-    Args:
-        here: who is there when, bool ``[N, R]``.
-        rounds_per_day: how many rounds a day has; R must be more.
-
-    Returns:
-        `mean` of the clients' rates; `rate`, their quantiles at 5, 25, 50, 75 and 95 %; `never`, the fraction without any
-        round; `staying`, the probability of being there in the next round of those who are; `visit` and `gap`, quantiles at
-        10, 25, 50, 75 and 90 % of the rounds for which clients stay and are away; `correlation`, autocorrelations of a client
-        around its own rate at lags of 1, 6, 12, 36 and a day's rounds; `correlation_of_number`, that of how many are
-        there, at a day's rounds.
-    """
-    if here.shape[1] <= rounds_per_day:
-        raise refuse("rounds", given=here.shape[1], needed=f"more than a day of {rounds_per_day}")
-    rates = here.mean(axis=1)
-    around, number = here - rates[:, None], here.sum(axis=0) - here.sum() / here.shape[1]
-    quantiles = (0.1, 0.25, 0.5, 0.75, 0.9)
-    return {
-        "mean": rates.mean(),
-        "rate": np.quantile(rates, (0.05, 0.25, 0.5, 0.75, 0.95)),
-        "never": np.mean(rates == 0),
-        "staying": (here[:, 1:] & here[:, :-1]).sum() / max(here[:, :-1].sum(), 1),
-        "visit": np.quantile(run_lengths(here), quantiles),
-        "gap": np.quantile(run_lengths(~here), quantiles),
-        "correlation": np.array([autocorrelation(around, lag) for lag in (1, 6, 12, 36, rounds_per_day)]),
-        "correlation_of_number": autocorrelation(number, rounds_per_day),
-    }
 
 
 def run_lengths(here: np.ndarray) -> np.ndarray:

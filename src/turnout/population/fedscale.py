@@ -15,7 +15,7 @@ from typing import Any
 from turnout.core.checks import ConfigurationError, DataError, positive
 from turnout.data.plain_pickle import read_pickle
 from turnout.data.reading import check_file, read_bytes
-from turnout.population.availability.timed_trace import TimedTrace
+from turnout.population.availability.trace import TimedTrace
 from turnout.population.speed.recorded import RecordedSpeed
 
 

@@ -18,7 +18,7 @@ from turnout.population.table import check_path, numbers, read_table
 if TYPE_CHECKING:
     from turnout.pieces.base import Local
 
-__all__ = ["GivenRequirement", "Requirement", "WarmUp"]
+__all__ = ["BoundRequirement", "GivenRequirement", "Requirement", "WarmUp"]
 
 Measure = Literal["loss", "accuracy"]
 MEASURES = ("loss", "accuracy")

@@ -13,7 +13,7 @@ from turnout.core.device import to_device
 from turnout.core.types import Report, State, Task
 from turnout.engine.cohort import Clients
 from turnout.pieces.base import Guard
-from turnout.population.table import numbers, read_table
+from turnout.population.table import cells, numbers, read_table
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,13 @@ def ranks_from_table(path: str, column: str = "rank", ranks: Mapping[str, int] |
     order = np.argsort(clients, kind="stable")
     if not len(order) or (clients[order] != np.arange(len(order))).any():
         raise DataError(f"{what}: needed one row for each client, numbered from 0 to N - 1")
-    cells = columns[column]
+    values = columns[column]
     if ranks is not None:
-        if missing := sorted({str(cell) for cell in cells} - {*ranks}):
+        kinds = [str(cell) for cell in cells(values)]
+        if missing := sorted({*kinds} - {*ranks}):
             raise DataError(f"{what}: column {column!r} has {', '.join(missing)}, needed one of {', '.join(ranks)}")
-        cells = [ranks[str(cell)] for cell in cells]
-    values = numbers(cells, column, what, whole=True)
+        values = [ranks[kind] for kind in kinds]
+    values = numbers(values, column, what, whole=True)
     return tuple(int(values[row]) for row in order)
 
 

@@ -8,8 +8,7 @@ from turnout.population.availability.diurnal import Diurnal
 from turnout.population.availability.everyone import Everyone
 from turnout.population.availability.markov import Markov
 from turnout.population.availability.modulated import InterleavedSine, Sine, Staircase
-from turnout.population.availability.timed_trace import Flash, TimedTrace
-from turnout.population.availability.trace import Trace
+from turnout.population.availability.trace import Flash, TimedTrace, Trace
 
 __all__ = [
     "Availability",

@@ -8,12 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from turnout.core.checks import ConfigurationError, count, known_name, not_negative, positive, probability, refuse
+from turnout.core.checks import ConfigurationError, count, known_name, not_negative, probability, refuse
 from turnout.core.random import fold, stream, uniform
 from turnout.population import delay
 from turnout.population.delay import Constant, Delay, quantile_of_sum, standard_normal
 from turnout.population.speed.durations import BoundSpeed, Durations, Seconds, SpeedModel
-from turnout.population.speed.groups import Group, assign, check_delay
+from turnout.population.speed.groups import BANDWIDTHS, DELAYS, Group, assign, check_parts
 from turnout.population.speed.profiles import device_profiles
 
 Per = Literal["step", "task"]
@@ -69,19 +69,14 @@ class Speed(SpeedModel, name="delays"):
     link_spread: float = 0.0
 
     def __post_init__(self) -> None:
-        for place in ("compute", "upload", "download"):
-            check_delay(place, getattr(self, place))
+        check_parts(self)
         known_name("unit of compute", self.per, ("step", "task"))
-        for place in ("upload_bandwidth", "download_bandwidth"):
-            if getattr(self, place) is not None:
-                positive(place, getattr(self, place))
-        for place in ("spread", "link_spread"):
-            not_negative(place, getattr(self, place))
-            if getattr(self, place) > _MOST_SPREAD:
-                given = getattr(self, place)
-                raise refuse(
-                    place, given=given, needed=f"at most {_MOST_SPREAD}, where factors are e^-400 to e^400 already"
-                )
+        for name in ("spread", "link_spread"):
+            spread = getattr(self, name)
+            not_negative(name, spread)
+            if spread > _MOST_SPREAD:
+                needed = f"at most {_MOST_SPREAD}, where factors are e^-400 to e^400 already"
+                raise refuse(name, given=spread, needed=needed)
         if isinstance(self.groups, str | os.PathLike):
             object.__setattr__(self, "groups", os.fspath(self.groups))
             return
@@ -95,11 +90,9 @@ class Speed(SpeedModel, name="delays"):
         """Fit it to N clients; reads the table of groups, if there is one."""
         count("num_clients", num_clients)
         groups = device_profiles(self.groups) if isinstance(self.groups, str) else self.groups
-        group = (
-            assign(groups, num_clients, self.shuffle_groups, seed)
-            if groups
-            else np.broadcast_to(np.int64(0), (num_clients,))
-        )
+        group = np.broadcast_to(np.int64(0), (num_clients,))  # without groups, at the memory of one number
+        if groups:
+            group = assign(groups, num_clients, self.shuffle_groups, seed)
         keys = {purpose: stream(purpose, seed) for purpose in _PURPOSES}
         return BoundDelays(num_clients, self, self._resolved(groups), group, keys)
 
@@ -107,13 +100,9 @@ class Speed(SpeedModel, name="delays"):
         """Return the groups with nothing left out; a single one without groups."""
         whole = []
         for group in groups or (Group(),):
-            own = {
-                place: getattr(self, place)
-                for place in ("compute", "upload", "download", "upload_bandwidth", "download_bandwidth")
-                if getattr(group, place) is None
-            }
-            whole.append(replace(group, **own))
-            if not any(each.mean() > 0 for each in _delays(whole[-1])):
+            left_out = [name for name in (*DELAYS, *BANDWIDTHS) if getattr(group, name) is None]
+            whole.append(replace(group, **{name: getattr(self, name) for name in left_out}))
+            if not any(delay.mean() > 0 for delay in _delays(whole[-1])):
                 raise ConfigurationError(
                     "compute, upload and download all take 0 seconds, so a client could work without end in no time: give "
                     "one of them a delay, such as delay.Constant(1)"
@@ -192,9 +181,9 @@ class BoundDelays(BoundSpeed):
         link = self._factor("link factor", self.options.link_spread, np.arange(self.num_clients))
         return link * (latency + transfer)[self.group]
 
-    def _transfer(self, place: str, num_bytes: int) -> Seconds:
+    def _transfer(self, bandwidth: str, num_bytes: int) -> Seconds:
         """Return what bytes take in each group, in seconds."""
-        widths = [getattr(device, place) for device in self.devices]
+        widths = [getattr(device, bandwidth) for device in self.devices]
         return np.array([num_bytes / width if width else 0.0 for width in widths])
 
     def _factor(self, purpose: str, spread: float, clients: np.ndarray) -> np.ndarray | float:

@@ -11,6 +11,8 @@ from turnout.core.checks import ConfigurationError, count, positive, refuse
 from turnout.core.random import generator
 from turnout.population.delay import Delay
 
+DELAYS, BANDWIDTHS = ("compute", "upload", "download"), ("upload_bandwidth", "download_bandwidth")
+
 
 @dataclass(frozen=True)
 class Group:
@@ -42,11 +44,7 @@ class Group:
 
     def __post_init__(self) -> None:
         positive("share", self.share)
-        for place in ("compute", "upload", "download"):
-            check_delay(place, getattr(self, place), optional=True)
-        for place in ("upload_bandwidth", "download_bandwidth"):
-            if getattr(self, place) is not None:
-                positive(place, getattr(self, place))
+        check_parts(self, optional=True)
         if self.clients is not None:
             object.__setattr__(self, "clients", tuple(self.clients))
             if not self.clients:
@@ -55,12 +53,16 @@ class Group:
                 count("clients", client, least=0, instead="Client numbers start at 0")
 
 
-def check_delay(place: str, given: object, *, optional: bool = False) -> None:
-    """Refuse what is not a `Delay`."""
-    if isinstance(given, Delay) or (optional and given is None):
-        return
-    hint = f"Constant({given})" if isinstance(given, int | float) else "Uniform(1, 2)"
-    raise refuse(place, given=given, needed="a distribution of delays", instead=f"Write delay.{hint}")
+def check_parts(piece: object, *, optional: bool = False) -> None:
+    """Refuse what is not a `Delay` among the delays of a piece, and bandwidths that are not > 0."""
+    for name in DELAYS:
+        delay = getattr(piece, name)
+        if not isinstance(delay, Delay) and not (optional and delay is None):
+            hint = f"Constant({delay})" if isinstance(delay, int | float) else "Uniform(1, 2)"
+            raise refuse(name, given=delay, needed="a distribution of delays", instead=f"Write delay.{hint}")
+    for name in BANDWIDTHS:
+        if getattr(piece, name) is not None:
+            positive(name, getattr(piece, name))
 
 
 def assign(groups: Sequence[Group], num_clients: int, shuffled: bool, seed: int) -> np.ndarray:

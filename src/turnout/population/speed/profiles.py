@@ -9,7 +9,7 @@ from typing import Any
 from turnout.core.checks import ConfigurationError, DataError, nearest
 from turnout.population.delay import Constant
 from turnout.population.speed.groups import Group
-from turnout.population.table import numbers, read_table
+from turnout.population.table import cells, numbers, read_table
 
 _NUMBERS = ("share", "seconds_per_step", "upload_bandwidth", "download_bandwidth", "latency")
 _COLUMNS = (*_NUMBERS, "clients")
@@ -40,8 +40,8 @@ def device_profiles(table: str | os.PathLike[str] | Mapping[str, Mapping[str, An
     else:
         what = f"device profiles {os.fspath(table)}"
         columns = read_table(os.fspath(table), "device profiles", ("profile", "seconds_per_step"), _COLUMNS)
-        names = [str(name) for name in columns.pop("profile")]
-        rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+        names = [str(name) for name in cells(columns.pop("profile"))]
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*map(cells, columns.values()), strict=True)]
     return tuple(_group(name, row, f"{what}, profile {name!r}") for name, row in zip(names, rows, strict=True))
 
 

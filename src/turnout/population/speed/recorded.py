@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,9 +10,10 @@ from turnout.core.checks import ConfigurationError, DataError, count, known_name
 from turnout.core.random import below, fold, stream
 from turnout.population.speed.distributions import Per
 from turnout.population.speed.durations import BoundSpeed, Durations, Seconds, SpeedModel
-from turnout.population.table import check_path, numbers, read_table
+from turnout.population.table import Column, as_table, numbers, read_table
 
 _LEGS = ("download", "compute", "upload")
+_WHAT, _FORM = "recorded speed", "(client, compute) or (client, download, compute, upload)"
 
 
 @dataclass(frozen=True)
@@ -43,20 +42,9 @@ class RecordedSpeed(SpeedModel, name="recorded"):
 
     def __post_init__(self) -> None:
         known_name("unit of compute", self.per, ("step", "task"))
-        if isinstance(self.table, str | os.PathLike):
-            object.__setattr__(self, "table", os.fspath(self.table))
-            check_path(str(self.table), "recorded speed")
-        elif isinstance(self.table, Sequence):
-            for row, cells in enumerate(self.table, 1):
-                if not isinstance(cells, Sequence) or isinstance(cells, str) or len(cells) not in (2, 4):
-                    needed = "(client, compute) or (client, download, compute, upload)"
-                    raise DataError(f"recorded speed, row {row}: got {cells!r}, needed {needed}")
-            object.__setattr__(self, "table", tuple(tuple(row) for row in self.table))
+        object.__setattr__(self, "table", as_table(self.table, _WHAT, _FORM, (2, 4)))
+        if not isinstance(self.table, str):
             self._rows()
-        else:
-            raise ConfigurationError(
-                f"recorded speed: got {self.table!r}, needed a path or rows ((client, compute), ...)"
-            )
 
     def bind(self, num_clients: int, seed: int = 0) -> BoundRecordedSpeed:
         """Read the table for N clients."""
@@ -82,20 +70,20 @@ class RecordedSpeed(SpeedModel, name="recorded"):
 
     def _rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Clients, int64 ``[rows]``, and download, compute and upload, float64 ``[rows, 3]``, checked."""
-        what = "recorded speed"
         if isinstance(self.table, str):
-            columns = read_table(self.table, what, ("client", "compute"), ("download", "upload"))
+            columns: dict[str, Column] = {
+                **read_table(self.table, _WHAT, ("client", "compute"), ("download", "upload"))
+            }
         else:
             whole = [row if len(row) == 4 else (row[0], 0.0, row[1], 0.0) for row in self.table]
-            if not whole:
-                raise DataError(f"{what}: it has no rows")
-            columns = dict(zip(("client", *_LEGS), map(list, zip(*whole, strict=True)), strict=True))
-        client = numbers(columns["client"], "client", what, whole=True)
-        seconds = np.stack(
-            [numbers(columns[leg], leg, what) if leg in columns else np.zeros(len(client)) for leg in _LEGS], axis=1
-        )
+            columns = dict(zip(("client", *_LEGS), zip(*whole, strict=True), strict=False))
+        if not columns:
+            raise DataError(f"{_WHAT}: it has no rows")
+        client = numbers(columns["client"], "client", _WHAT, whole=True)
+        legs = (numbers(columns[leg], leg, _WHAT) if leg in columns else np.zeros(len(client)) for leg in _LEGS)
+        seconds = np.stack(list(legs), axis=1)
         if (nothing := seconds.sum(axis=1) == 0).any():
-            raise DataError(f"{what}, row {int(np.argmax(nothing)) + 1}: the task takes 0 seconds, needed more")
+            raise DataError(f"{_WHAT}, row {int(np.argmax(nothing)) + 1}: the task takes 0 seconds, needed more")
         return client, seconds
 
 
@@ -148,5 +136,5 @@ class BoundRecordedSpeed(BoundSpeed):
         probability("q", q)
         total = self.rows[:, 0] + self.rows[:, 2]
         ascending = total[np.lexsort((total, self.owner))]
-        place = np.ceil(q * self.length - 1e-9).astype(np.int64) - 1
-        return ascending[self.start + np.clip(place, 0, self.length - 1)]
+        rank = np.ceil(q * self.length - 1e-9).astype(np.int64) - 1
+        return ascending[self.start + np.clip(rank, 0, self.length - 1)]
