@@ -12,7 +12,7 @@ from turnout.data.federated import Shards
 def test_inputs_that_are_not_finite_are_refused_with_the_first_example(value: float) -> None:
     x = torch.zeros(6, 2, 3)
     x[4, 1, 2] = value
-    with pytest.raises(DataError, match="inputs hold NaN or infinity, first in example 4: clean or impute it"):
+    with pytest.raises(DataError, match="inputs hold NaN or infinity, first in example 4: clean or impute them"):
         Shards(x, torch.zeros(6, dtype=torch.int64), np.array([0, 2, 6]))
 
 

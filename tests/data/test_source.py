@@ -1,13 +1,9 @@
-import inspect
-
 import numpy as np
 import pytest
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.partition import Iid
 from turnout.data.source import Source
-from turnout.data.split import split_source
 
 
 def source(**changes) -> Source:
@@ -72,31 +68,6 @@ def test_bad_data_are_refused(changes, message):
 def test_the_number_of_classes_must_be_a_whole_number():
     with pytest.raises(ConfigurationError, match="num_classes: got 0, needed a whole number >= 1"):
         source(num_classes=0)
-
-
-def test_split_passes_every_argument_on(monkeypatch):
-    seen = []
-    monkeypatch.setattr("turnout.data.source.split_source", lambda *args, **options: seen.append((args, options)))
-    made = source()
-    options = {
-        "seed": 3,
-        "test_fraction": 0.25,
-        "client_test_fraction": 0.5,
-        "validation_fraction": 0.25,
-        "unseen_clients": 4,
-        "validation_clients": 2,
-        "test_clients": 3,
-        "flip_labels": 0.1,
-        "empty": "drop",
-        "official_test": "pool",
-    }
-    made.split(Iid(), 2, **options)
-    assert seen == [((made, Iid(), 2), options)]
-
-
-def test_split_has_the_defaults_of_the_function_it_calls():
-    ours, theirs = inspect.signature(Source.split).parameters, inspect.signature(split_source).parameters
-    assert [(p.name, p.default) for p in ours.values()][1:] == [(p.name, p.default) for p in theirs.values()][1:]
 
 
 def test_pooled_examples_of_an_official_test_follow_the_others():

@@ -1,5 +1,5 @@
 import json
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from turnout.data.transforms import Equalize, Normalise
 PARTS = ("train", "test", "client_test", "unseen_train", "unseen_test")
 
 
-def source(n: int = 200, num_classes: int = 4, **changes: Any) -> Any:
+def source(n: int = 200, num_classes: int = 4, **changes: Any) -> Source:
     """Examples whose input is their own number, so that every row can be followed."""
     rng = np.random.default_rng(0)
     fields = {
@@ -34,7 +34,7 @@ def source(n: int = 200, num_classes: int = 4, **changes: Any) -> Any:
         "transforms": (),
         "recipe": {"reader": "test"},
     }
-    return SimpleNamespace(weights=None, test_weights=None, **(fields | changes))
+    return Source(**(fields | changes))
 
 
 def with_official_test(n: int = 200, m: int = 40, **changes: Any) -> Any:
@@ -162,7 +162,7 @@ def test_who_is_set_aside_is_random() -> None:
 
 
 def test_an_official_test_split_can_join_the_other_examples() -> None:
-    numbers = Source(**vars(with_official_test()))
+    numbers = with_official_test()
     data = split_source(numbers, Iid(), 6, seed=1, test_fraction=0.25, client_test_fraction=0.1, official_test="pool")
     everything = np.concatenate([rows(shards) for shards in shards_of(data).values()])
     assert np.sort(everything).tolist() == [*range(200), *range(1000, 1040)]
@@ -176,7 +176,7 @@ def test_an_official_test_split_can_join_the_other_examples() -> None:
 
 
 def test_pooled_tests_of_writers_belong_to_them() -> None:
-    data = split_source(Source(**vars(by_writer())), client_test_fraction=0.25, test_fraction=0, official_test="pool")
+    data = split_source(by_writer(), client_test_fraction=0.25, test_fraction=0, official_test="pool")
     assert data.test is None
     assert data.client_test is not None
     assert (data.train.sizes + data.client_test.sizes).tolist() == [12] * 20
@@ -186,7 +186,7 @@ def test_what_becomes_of_an_official_test_is_one_of_two_things() -> None:
     with pytest.raises(ConfigurationError, match="unknown value of official_test 'pol': did you mean 'pool'"):
         split_source(with_official_test(), Iid(), 4, official_test="pol")
     with pytest.raises(ConfigurationError, match="numbers has no official test split"):
-        split_source(Source(**vars(source())), Iid(), 4, official_test="pool")
+        split_source(source(), Iid(), 4, official_test="pool")
 
 
 def test_an_official_test_split_is_used_whole_and_as_it_is() -> None:
@@ -337,15 +337,16 @@ def test_unseen_clients_without_examples_are_refused_or_dropped() -> None:
 
 def test_without_a_partition_the_clients_are_those_of_the_data() -> None:
     names = tuple(f"writer {k}" for k in range(20))
-    writers = source(client_ids=np.repeat(np.arange(20), 10), client_names=names)
+    ids = np.repeat(np.arange(20), 10)
+    writers = source(client_ids=ids, client_names=names)
     data = split_source(writers)
     assert data.num_clients == 20
     assert data.client_names == names
     for k in range(20):
-        assert set(writers.client_ids[data.train.client(k)[0][:, 0].long()]) == {k}
+        assert set(ids[data.train.client(k)[0][:, 0].long()]) == {k}
     assert data.recipe["partition"] == {"name": "ById", "min_examples": 1}
     some = split_source(source(client_ids=np.repeat(np.arange(20), 10)), num_clients=3, seed=5)
-    assert some.client_names == tuple(str(writers.client_ids[int(some.train.client(k)[0][0])]) for k in range(3))
+    assert some.client_names == tuple(str(ids[int(some.train.client(k)[0][0])]) for k in range(3))
 
 
 def test_artificial_clients_have_no_names() -> None:
@@ -394,7 +395,7 @@ def test_official_tests_of_clients_that_were_not_chosen_are_not_used() -> None:
 
 def test_official_tests_of_other_people_are_pooled() -> None:
     writers = by_writer()
-    writers.test_client_ids = writers.test_client_ids + 20
+    writers = replace(writers, test_client_ids=writers.test_client_ids + 20)
     data = split_source(writers)
     assert data.client_test is None
     assert data.test is not None

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError
-from turnout.data.targets import are_labels, check_targets, number_of_classes
+from turnout.data.targets import are_labels, check_finite, check_targets, number_of_classes
 from turnout.data.transforms import Transform
 from turnout.data.weights import check_weights
 
@@ -73,18 +73,7 @@ class Examples:
                 f"{self.y.dtype} {list(self.y.shape[1:])}; they must agree"
             )
         check_targets(f"{self.name}: {part}", y, self.num_classes)
-        self._check_finite(part, x)
-
-    def _check_finite(self, part: str, x: torch.Tensor) -> None:
-        # A finite sum proves that every entry is finite, without a mask as large as the data.
-        if not x.is_floating_point() or torch.isfinite(x.sum()):
-            return
-        bad = ~torch.isfinite(x.reshape(len(x), -1)).all(dim=1)
-        if bad.any():
-            raise DataError(
-                f"{self.name}: {part} inputs hold NaN or infinity, first in example {int(bad.nonzero()[0])}: "
-                "clean or impute them before training"
-            )
+        check_finite(f"{self.name}: {part} inputs", x, "clean or impute them before training")
 
     def _check_ids(self, what: str, ids: np.ndarray | None, n: int) -> None:
         if ids is None:

@@ -14,7 +14,7 @@ import torch
 
 from turnout.core.checks import ConfigurationError, DataError, counted
 from turnout.core.display import html_table
-from turnout.data.targets import check_targets, number_of_classes
+from turnout.data.targets import check_finite, check_targets, number_of_classes
 from turnout.data.transforms import Transform, apply_transforms
 from turnout.data.weights import check_weights
 
@@ -54,9 +54,8 @@ class Shards:
             raise DataError(f"offsets must run from 0 to the number of examples, {len(self.x)}")
         if (np.diff(offsets) < 0).any():
             raise DataError("offsets must ascend")
-        if not self.mapped and not _all_finite(self.x):
-            row = int((~torch.isfinite(self.x.reshape(len(self.x), -1)).all(dim=1)).nonzero()[0])
-            raise DataError(f"inputs hold NaN or infinity, first in example {row}: clean or impute it before training")
+        if not self.mapped:
+            check_finite("inputs", self.x, "clean or impute them before training")
         check_weights("weights", self.weights, len(self.x))
 
     @property
@@ -106,12 +105,6 @@ class Shards:
         return cls(x[rows], y[rows], offsets)
 
 
-def _all_finite(x: torch.Tensor) -> bool:
-    """Whether a tensor has neither NaN nor infinity, without another tensor of its size on the way."""
-    # The extremes are NaN where anything is.
-    return not x.is_floating_point() or x.numel() == 0 or bool(torch.stack(x.aminmax()).isfinite().all())
-
-
 @dataclass(frozen=True, eq=False)
 class FederatedData:
     """What a federation trains and is judged on.
@@ -153,11 +146,10 @@ class FederatedData:
                 f"{len(empty)} of {self.num_clients} clients have no training examples, first client {empty[0]}: "
                 "write fewer clients, a larger alpha, or empty='drop' in split()"
             )
-        found = self.splits
-        object.__setattr__(
-            self, "num_classes", number_of_classes(self.num_classes, [shards.y for shards in found.values()])
-        )
-        for name, shards in found.items():
+        splits = self.splits
+        num_classes = number_of_classes(self.num_classes, [shards.y for shards in splits.values()])
+        object.__setattr__(self, "num_classes", num_classes)
+        for name, shards in splits.items():
             if len(shards.y) and shards.y.dtype != self.train.y.dtype:
                 raise DataError(
                     f"{name} targets are {shards.y.dtype}, training targets {self.train.y.dtype}: convert them"

@@ -1,11 +1,16 @@
-"""Rows of examples into shards: one copy for all of them, and which rows go where."""
+"""Which rows of examples go where, and one copy of them all as shards."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from turnout.core.checks import ConfigurationError, refuse
 from turnout.core.random import generator
+from turnout.data.examples import Examples
 from turnout.data.federated import Shards
 
 
@@ -26,10 +31,12 @@ def held_out(owner: np.ndarray, fraction: float, seed: int, purpose: str) -> np.
     return place < wanted[owner]
 
 
-def rows_of(rows: np.ndarray, owner: np.ndarray, mask: np.ndarray, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows under `mask` that belong to `some` of the clients, and how many each of these has."""
-    mine = mask & np.isin(owner, some)
-    return rows[mine], np.bincount(owner[mine], minlength=some.max() + 1)[some]
+def rows_of(
+    rows: np.ndarray, owner: np.ndarray, mask: np.ndarray, holders: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows under `mask` that belong to `holders`, and how many each of these has."""
+    mine = mask & np.isin(owner, holders)
+    return rows[mine], np.bincount(owner[mine], minlength=holders.max() + 1)[holders]
 
 
 def gather(
@@ -58,3 +65,116 @@ def flip(y: torch.Tensor, rows: np.ndarray, num_classes: int | None) -> torch.Te
     y, index = y.clone(), torch.from_numpy(rows).to(y.device)
     y[index] = num_classes - 1 - y[index]
     return y
+
+
+@dataclass(frozen=True, eq=False)
+class Clients:
+    """Map clients to their examples and their parts; M clients train or never do.
+
+    Attributes:
+        rows: what they hold, client after client.
+        owner: the client of each of `rows`, ascending.
+        natural: the id of each client in the source, ascending ``[M]``, or None.
+        training, unseen, validation, test, flipped: client numbers, ascending.
+    """
+
+    rows: np.ndarray
+    owner: np.ndarray
+    natural: np.ndarray | None
+    training: np.ndarray
+    unseen: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+    flipped: np.ndarray
+
+    @classmethod
+    def cast(
+        cls,
+        held: list[np.ndarray],
+        natural: np.ndarray | None,
+        others: Mapping[str, int],
+        flip_labels: float,
+        seed: int,
+    ) -> Clients:
+        """Choose at random the clients that never train, and of each kind those whose labels are flipped."""
+
+        def chosen(purpose: str, clients: np.ndarray, size: int) -> np.ndarray:
+            return np.sort(generator(purpose, seed).choice(clients, size=size, replace=False))
+
+        if (number := sum(others.values())) >= len(held):
+            names = " + ".join(f"{name}_clients" for name, size in others.items() if size)
+            raise refuse(names, given=number, needed=f"fewer than the {len(held)} clients that there are")
+        everyone = training = np.arange(len(held))
+        parts: dict[str, np.ndarray] = {}
+        for name, size in others.items():
+            parts[name] = chosen(f"{name} clients", training, size)
+            training = np.setdiff1d(training, parts[name])
+        flipped = [chosen("flipped clients", training, round(flip_labels * len(training)))]
+        flipped += [
+            chosen(f"flipped {name} clients", part, round(flip_labels * len(part))) for name, part in parts.items()
+        ]
+        owner = np.repeat(everyone, [len(rows) for rows in held])
+        return cls(np.concatenate(held), owner, natural, training, **parts, flipped=np.concatenate(flipped))
+
+
+def own_examples(
+    source: Examples,
+    clients: Clients,
+    test_rows: np.ndarray,
+    client_test_fraction: float,
+    validation_fraction: float,
+    seed: int,
+) -> dict[str, Shards]:
+    """Return everything that comes from the source's training examples, gathered once."""
+    tests = held_out(clients.owner, client_test_fraction, seed, "tests of clients")
+    validating = np.zeros_like(tests)
+    if validation_fraction:
+        left = np.flatnonzero(~tests & np.isin(clients.owner, clients.training))
+        validating[left[held_out(clients.owner[left], validation_fraction, seed, "validation of clients")]] = True
+    groups = {
+        "train": (~tests & ~validating, clients.training),
+        "validation": (validating, clients.training if validation_fraction else ()),
+        "client_test": (tests, clients.training if client_test_fraction else ()),
+        "unseen_train": (~tests, clients.unseen),
+        "unseen_test": (tests, clients.unseen if client_test_fraction else ()),
+    }
+    parts = {
+        name: rows_of(clients.rows, clients.owner, mask, np.asarray(holders))
+        for name, (mask, holders) in groups.items()
+        if len(holders)
+    }
+    for name, holders in (("unseen_validation", clients.validation), ("test", clients.test)):
+        if len(holders):
+            rows, sizes = rows_of(clients.rows, clients.owner, np.ones_like(tests), holders)
+            parts[name] = (rows, np.array([sizes.sum()]))
+    if len(test_rows):
+        parts["test"] = (test_rows, np.array([len(test_rows)]))
+    flipped = clients.rows[np.isin(clients.owner, clients.flipped)]
+    shards = gather(source.x, flip(source.y, flipped, source.num_classes), parts, source.weights)
+    if "unseen_train" in shards and (empty := (shards["unseen_train"].sizes == 0)).any():
+        raise ConfigurationError(
+            f"{empty.sum()} of {len(clients.unseen)} unseen clients have no examples: write fewer clients, a larger alpha, "
+            "or empty='drop' in split()"
+        )
+    return shards
+
+
+def official_tests(source: Examples, clients: Clients, client_test_fraction: float) -> dict[str, Shards]:
+    """Return the official test split: each client's own, where it is one by client, else pooled."""
+    if source.test_x is None or source.test_y is None:
+        return {}
+    ids, known = source.test_client_ids, source.client_ids
+    if clients.natural is None or ids is None or known is None or not np.isin(ids, known).any():
+        return {"test": Shards.pooled(source.test_x, source.test_y, source.test_weights)}
+    if client_test_fraction:
+        needed = f"0, because {source.name} has official test examples for each client"
+        raise refuse("client_test_fraction", given=client_test_fraction, needed=needed)
+    client = np.searchsorted(clients.natural, ids).clip(max=len(clients.natural) - 1)
+    owner = np.where(clients.natural[client] == ids, client, -1)
+    order = np.argsort(owner, kind="stable")
+    everyone = np.ones(len(order), dtype=bool)
+    groups = {"client_test": rows_of(order, owner[order], everyone, clients.training)}
+    if len(clients.unseen):
+        groups["unseen_test"] = rows_of(order, owner[order], everyone, clients.unseen)
+    flipped = np.flatnonzero(np.isin(owner, clients.flipped))
+    return gather(source.test_x, flip(source.test_y, flipped, source.num_classes), groups, source.test_weights)

@@ -45,16 +45,8 @@ def from_huggingface(
     )
     if num_classes is None:
         num_classes = getattr((getattr(dataset, "features", None) or {}).get(label), "num_classes", None)
-    return from_arrays(
-        x,
-        y,
-        client_ids=ids,
-        test_x=test_x,
-        test_y=test_y,
-        test_client_ids=test_ids,
-        num_classes=num_classes,
-        name=name,
-    )
+    parts = {"client_ids": ids, "test_x": test_x, "test_y": test_y, "test_client_ids": test_ids}
+    return from_arrays(x, y, **parts, num_classes=num_classes, name=name)
 
 
 def _columns(

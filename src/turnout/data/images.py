@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,29 @@ from turnout.core.checks import ConfigurationError, DataError, count
 from turnout.core.extras import imported
 
 _ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm"}
+
+
+Name = TypeVar("Name")
+Client = TypeVar("Client")
+
+
+def one_ahead(load: Callable[[Name], Client], clients: Iterable[Name]) -> Iterator[Client]:
+    """Yield what `load` returns for each client; the next one is loaded in a thread while one is used."""
+    with ThreadPoolExecutor(1) as pool:
+        coming = None
+        for client in clients:
+            ready, coming = coming, pool.submit(load, client)
+            if ready is not None:
+                yield ready.result()
+        if coming is not None:
+            yield coming.result()
+
+
+def mode_of(colours: int) -> str:
+    """Return Pillow's mode of images of so many colours; refuse other numbers than 1 and 3."""
+    if colours not in (1, 3):
+        raise ConfigurationError(f"colours: got {colours}, needed 3, or 1 for grey")
+    return "RGB" if colours == 3 else "L"
 
 
 class ImageFolder:
@@ -47,18 +70,16 @@ class ImageFolder:
     ) -> None:
         count("size", size)
         count("threads", threads)
-        if colours not in (1, 3):
-            raise ConfigurationError(f"colours: got {colours}, needed 3, or 1 for grey")
+        self._size, self._mode, self._threads, root = size, mode_of(colours), threads, Path(folder)
         imported("PIL.Image", "reading images", "pillow", "Pillow")
-        self._size, self._mode, self._threads, root = size, "RGB" if colours == 3 else "L", threads, Path(folder)
-        found: dict[str, list[Path]] = {}
-        for client in sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else ():
-            if files := sorted(path for path in client.glob("*/*") if path.suffix.lower() in _ENDINGS):
-                found[client.name] = files
-        if not found:
+        files: dict[str, list[Path]] = {}
+        for path in sorted(root.glob("*/*/*")):
+            if path.suffix.lower() in _ENDINGS:
+                files.setdefault(path.parts[-3], []).append(path)
+        if not files:
             raise DataError(f"{root} holds no images: needed files such as CLIENT/CLASS/1.png")
-        self._files = list(found.values())
-        self.clients = tuple(found)
+        self._files = list(files.values())
+        self.clients = tuple(files)
         names = sorted({path.parent.name for files in self._files for path in files})
         self.classes = tuple(names if classes is None else classes)
         if unknown := [name for name in names if name not in self.classes]:
@@ -69,14 +90,15 @@ class ImageFolder:
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         with ThreadPoolExecutor(self._threads) as pool:
-            coming = [pool.submit(self._decoded, path) for path in self._files[0]]
-            for files, following in zip(self._files, [*self._files[1:], []], strict=True):
-                ready, coming = coming, [pool.submit(self._decoded, path) for path in following]
-                labels = [self.classes.index(path.parent.name) for path in files]
-                yield torch.from_numpy(np.stack([each.result() for each in ready])), torch.tensor(labels)
+            yield from one_ahead(lambda files: self._client(files, pool), self._files)
+
+    def _client(self, files: list[Path], pool: ThreadPoolExecutor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the images of a client and their labels."""
+        images = list(pool.map(self._decoded, files))
+        labels = [self.classes.index(path.parent.name) for path in files]
+        return torch.from_numpy(np.stack(images)), torch.tensor(labels)
 
     def _decoded(self, path: Path) -> np.ndarray:
-        """Return an image as uint8 ``[C, size, size]``."""
         return decoded(path, self._size, self._mode, str(path))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import DataError, refuse, shown
-from turnout.data.arrays import number_clients
+from turnout.data.arrays import from_arrays
 from turnout.data.reading import read_json
 from turnout.data.shakespeare import ALPHABET, character_indices
 from turnout.data.source import Source
@@ -115,9 +115,9 @@ def leaf_images(
     def convert(user: str, x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         classes = np.array([_class_index(name, user, label) for label in y], dtype=np.int64)
         if labels is not None:
-            place = {label: i for i, label in enumerate(labels)}
-            x = [one for one, label in zip(x, classes.tolist(), strict=True) if label in place]
-            classes = np.array([place[label] for label in classes.tolist() if label in place], dtype=np.int64)
+            index = {label: i for i, label in enumerate(labels)}
+            x = [image for image, label in zip(x, classes.tolist(), strict=True) if label in index]
+            classes = np.array([index[label] for label in classes.tolist() if label in index], dtype=np.int64)
         try:
             return _floats(x).reshape(len(x), *shape), classes
         except ValueError as error:
@@ -176,19 +176,8 @@ def leaf_source(
 
     x, y, owners = read(train_directory)
     test_x, test_y, test_owners = (None, None, None) if test_directory is None else read(test_directory)
-    client_ids, test_client_ids, client_names = number_clients(owners, test_owners)
-    return Source(
-        name,
-        x,
-        y,
-        num_classes,
-        test_x,
-        test_y,
-        client_ids,
-        client_names,
-        test_client_ids,
-        recipe={"source": name},
-    )
+    parts = {"client_ids": owners, "test_x": test_x, "test_y": test_y, "test_client_ids": test_owners}
+    return from_arrays(x, y, **parts, num_classes=num_classes, name=name)
 
 
 def _floats(values: list[Any]) -> np.ndarray:

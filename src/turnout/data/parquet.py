@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from io import BytesIO
 from itertools import pairwise
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError, count
-from turnout.data.images import decoded
+from turnout.data.images import decoded, mode_of, one_ahead
 
 
 class _Stretch(NamedTuple):
@@ -77,26 +76,22 @@ class ParquetClients:
         paths = sorted(root.glob("*.parquet")) if root.is_dir() else [root]
         if not paths or not all(part.is_file() for part in paths):
             raise DataError(f"{root} holds no Parquet files")
-        if colours not in (1, 3):
-            raise ConfigurationError(f"colours: got {colours}, needed 3, or 1 for grey")
+        self._mode = mode_of(colours)
         self._label, self._inputs = label, [inputs] if isinstance(inputs, str) else list(inputs)
         self._paths, self._files = paths, [_opened(part) for part in paths]
         schema = self._files[0].schema_arrow
         if missing := [name for name in (client, label, *self._inputs) if name not in schema.names]:
             raise DataError(f"{paths[0]} has no column {missing[0]!r}; it has {', '.join(schema.names)}")
-        kind = schema.field(self._inputs[0]).type
-        self._images = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_struct(kind)
+        self._images = _is_one_of(schema.field(self._inputs[0]).type, "binary", "large_binary", "struct")
         if self._images and size is None:
             raise ConfigurationError(f"size: column {self._inputs[0]!r} holds encoded images: write size=32")
         if size is not None:
             count("size", size)
-        self._size, self._mode = size or 0, "RGB" if colours == 3 else "L"
-        of_label = schema.field(label).type
-        text = any(test(of_label) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_dictionary))
-        if text and classes is None:
+        self._size = size or 0
+        if _is_one_of(schema.field(label).type, "string", "large_string", "dictionary") and classes is None:
             raise ConfigurationError(f"classes: column {label!r} holds text: write classes=('cat', 'dog')")
         self._classes = None if classes is None else {name: i for i, name in enumerate(classes)}
-        self._stretches = self._found(client)
+        self._stretches = self._located(client)
         self.clients = tuple(self._stretches)
         # Clients of one row group follow each other, so that the last group serves several of them.
         self._group = lru_cache(maxsize=1)(self._read)
@@ -105,16 +100,9 @@ class ParquetClients:
         return len(self.clients)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        with ThreadPoolExecutor(1) as pool:
-            coming = None
-            for name in self.clients:
-                ready, coming = coming, pool.submit(self._client, name)
-                if ready is not None:
-                    yield ready.result()
-            if coming is not None:
-                yield coming.result()
+        return one_ahead(self._client, self.clients)
 
-    def _found(self, column: str) -> dict[str, list[_Stretch]]:
+    def _located(self, column: str) -> dict[str, list[_Stretch]]:
         """Return where the rows of each client are, from the column of clients alone."""
         stretches: dict[str, list[_Stretch]] = {}
         last = None
@@ -174,6 +162,11 @@ class ParquetClients:
             names = ", ".join(self._classes)
             raise DataError(f"{self._label}: client {client!r} has {unknown[0]!r}, which is none of {names}")
         return np.array([self._classes[value] for value in values], dtype=np.int64)
+
+
+def _is_one_of(kind: pa.DataType, *names: str) -> bool:
+    """Return whether a column is of one of these types of Arrow."""
+    return any(getattr(pa.types, f"is_{name}")(kind) for name in names)
 
 
 def _opened(path: Path) -> pq.ParquetFile:

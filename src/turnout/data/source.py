@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from turnout.core.registry import Family
 from turnout.data.examples import Examples
-from turnout.data.federated import FederatedData
-from turnout.data.partition import Partition
 from turnout.data.split import split_source
 
 
@@ -37,45 +35,8 @@ class Source(Examples):
         DataError: where there are no examples, shapes disagree, labels are out of range, or numbers are not finite.
     """
 
-    def split(
-        self,
-        partition: Partition | None = None,
-        num_clients: int | None = None,
-        *,
-        seed: int = 0,
-        test_fraction: float | None = None,
-        client_test_fraction: float = 0.0,
-        validation_fraction: float = 0.0,
-        unseen_clients: int = 0,
-        validation_clients: int = 0,
-        test_clients: int = 0,
-        flip_labels: float = 0.0,
-        empty: str = "refuse",
-        official_test: str = "keep",
-    ) -> FederatedData:
-        """Split the examples over clients; see `turnout.data.split.split_source` for what each argument means.
-
-        ``partition=None`` splits by natural client, and is refused where the data have none.
-        """
-        data = split_source(
-            self if self.prepare is None else self.numbered(),
-            partition,
-            num_clients,
-            seed=seed,
-            test_fraction=test_fraction,
-            client_test_fraction=client_test_fraction,
-            validation_fraction=validation_fraction,
-            unseen_clients=unseen_clients,
-            validation_clients=validation_clients,
-            test_clients=test_clients,
-            flip_labels=flip_labels,
-            empty=empty,
-            official_test=official_test,
-        )
-        if self.prepare is None:
-            return data
-        x = self.prepare(data.train.x[:, 0].numpy())
-        return replace(data, **{name: replace(shards, x=x[shards.x[:, 0]]) for name, shards in data.splits.items()})
+    split = split_source
+    """Split the examples over clients; ``partition=None`` splits by natural client, where the data have some."""
 
 
 SOURCES = Family("data set", "data", ("turnout.data",), returns=Source)

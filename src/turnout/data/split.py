@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from turnout.core.checks import ConfigurationError, count, known_name, probability, refuse
 from turnout.core.random import generator
 from turnout.data.examples import Examples
-from turnout.data.federated import FederatedData, Shards
-from turnout.data.gather import flip, gather, held_out, rows_of
+from turnout.data.federated import FederatedData
+from turnout.data.gather import Clients, official_tests, own_examples
 from turnout.data.partition import ById, Partition
 from turnout.data.partition.by_id import ARTIFICIAL
 from turnout.data.transforms import check_transforms
@@ -69,32 +68,37 @@ def split_source(
     Raises:
         ConfigurationError: for options out of range or that do not fit the data, and whatever the partition refuses.
     """
-    _check(seed, client_test_fraction, validation_fraction, flip_labels, empty)
-    others = _Roles(unseen_clients, validation_clients, test_clients)
+    count("seed", seed, least=0, most=None)
+    for name, share in (("client_test_fraction", client_test_fraction), ("validation_fraction", validation_fraction)):
+        _check_share(name, share)
+    probability("flip_labels", flip_labels)
+    known_name("value of empty", empty, ("refuse", "drop"))
+    known_name("value of official_test", official_test, ("keep", "pool"))
+    others = {"unseen": unseen_clients, "validation": validation_clients, "test": test_clients}
+    for name, number in others.items():
+        count(f"{name}_clients", number, least=0)
     if validation_clients and validation_fraction:
         raise ConfigurationError(
             f"validation_clients: got {validation_clients} beside validation_fraction={validation_fraction}, and "
             "settings are chosen by one of the two: leave the other out"
         )
-    known_name("value of official_test", official_test, ("keep", "pool"))
+    raw = source
+    source = source if source.prepare is None else source.numbered()
     source = source.pooled() if official_test == "pool" else source
     check_transforms(source.transforms)
     if flip_labels and (source.num_classes is None or source.y.dim() > 1):
-        raise refuse(
-            "flip_labels",
-            given=flip_labels,
-            needed=f"0, because the targets of {source.name} are no class labels, one for each example",
-        )
+        needed = f"0, because the targets of {source.name} are no class labels, one for each example"
+        raise refuse("flip_labels", given=flip_labels, needed=needed)
     partition = _partition(source, partition)
     if test_clients:
         test_fraction = _no_pooled_test(source, test_fraction, test_clients)
     pool, test_rows = _set_aside(source, test_fraction, seed)
-    held = _hold(source, pool, partition, num_clients, sum(others), seed)
+    held = _hold(source, pool, partition, num_clients, sum(others.values()), seed)
     kept = [rows for rows in held if len(rows)] if empty == "drop" else held
     natural = None
     if isinstance(partition, ById) and source.client_ids is not None:
         natural = source.client_ids[[rows[0] for rows in kept]]
-    clients = _Clients.cast(kept, natural, others, flip_labels, seed)
+    clients = Clients.cast(kept, natural, others, flip_labels, seed)
     recipe = {
         "source": source.name,
         "source_recipe": dict(source.recipe),
@@ -110,13 +114,18 @@ def split_source(
         "flipped_clients": np.flatnonzero(np.isin(clients.training, clients.flipped)).tolist(),
         "flipped_unseen_clients": np.flatnonzero(np.isin(clients.unseen, clients.flipped)).tolist(),
     }
-    if validation_fraction:  # left out otherwise, so that runs of versions without it can be resumed
-        recipe["validation_fraction"] = validation_fraction
-    for name, number in others._asdict().items():
-        if number and name != "unseen":
-            recipe |= {f"{name}_clients": number}
-    shards = _examples(source, clients, test_rows, client_test_fraction, validation_fraction, seed)
-    shards |= _official_tests(source, clients, client_test_fraction)
+    # Left out where they are 0, so that runs of versions without these options can be resumed.
+    further = {
+        "validation_fraction": validation_fraction,
+        "validation_clients": validation_clients,
+        "test_clients": test_clients,
+    }
+    recipe |= {name: value for name, value in further.items() if value}
+    shards = own_examples(source, clients, test_rows, client_test_fraction, validation_fraction, seed)
+    shards |= official_tests(source, clients, client_test_fraction)
+    if raw.prepare is not None:
+        x = raw.prepare(shards["train"].x[:, 0].numpy())
+        shards = {name: replace(numbered, x=x[numbered.x[:, 0]]) for name, numbered in shards.items()}
     return FederatedData(
         name=source.name,
         num_classes=source.num_classes,
@@ -125,39 +134,6 @@ def split_source(
         recipe=recipe,
         **shards,
     )
-
-
-def _check(
-    seed: int,
-    client_test_fraction: float,
-    validation_fraction: float,
-    flip_labels: float,
-    empty: str,
-) -> None:
-    """Refuse arguments that no data could meet."""
-    count("seed", seed, least=0, most=None)
-    _share("client_test_fraction", client_test_fraction)
-    _share("validation_fraction", validation_fraction)
-    probability("flip_labels", flip_labels)
-    known_name("value of empty", empty, ("refuse", "drop"))
-
-
-class _Roles(NamedTuple):
-    """Count the clients that never train, by what they are for."""
-
-    unseen: int
-    validation: int
-    test: int
-
-    def check(self, num_clients: int) -> None:
-        """Refuse numbers that leave nobody to train."""
-        for name, number in self._asdict().items():
-            count(f"{name}_clients", number, least=0)
-        if sum(self) >= num_clients:
-            names = [f"{name}_clients" for name, number in self._asdict().items() if number]
-            raise refuse(
-                " + ".join(names), given=sum(self), needed=f"fewer than the {num_clients} clients that there are"
-            )
 
 
 def _no_pooled_test(source: Examples, test_fraction: float | None, test_clients: int) -> float:
@@ -175,7 +151,7 @@ def _no_pooled_test(source: Examples, test_fraction: float | None, test_clients:
     return 0.0
 
 
-def _share(name: str, value: float) -> None:
+def _check_share(name: str, value: float) -> None:
     """Refuse a share that leaves nothing over."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < 1.0:
         raise refuse(name, given=value, needed="a share, 0 <= value < 1")
@@ -204,16 +180,15 @@ def _set_aside(source: Examples, test_fraction: float | None, seed: int) -> tupl
     n = len(source.y)
     if source.test_x is not None:
         if test_fraction is not None:
-            raise refuse(
-                "test_fraction",
-                given=test_fraction,
-                needed=f"None, because {source.name} has an official test split of {len(source.test_x)} examples",
-                instead="For tests inside each client, write client_test_fraction; to do without the official split, "
-                "official_test='pool'",
+            needed = f"None, because {source.name} has an official test split of {len(source.test_x)} examples"
+            instead = (
+                "For tests inside each client, write client_test_fraction; to do without the official split, "
+                "official_test='pool'"
             )
+            raise refuse("test_fraction", given=test_fraction, needed=needed, instead=instead)
         return np.arange(n), np.empty(0, dtype=np.int64)
     fraction = 0.2 if test_fraction is None else test_fraction
-    _share("test_fraction", fraction)
+    _check_share("test_fraction", fraction)
     one_each = source.num_classes is not None and source.y.dim() == 1
     classes = source.y.numpy(force=True) if one_each else np.zeros(n)
     order = np.lexsort((generator("pooled test", seed).random(n), classes))
@@ -233,116 +208,6 @@ def _hold(
     ids = None if source.client_ids is None else source.client_ids[pool]
     targets = source.y if source.num_classes is not None else source.y.double()
     return [pool[rows] for rows in partition.assign(targets.numpy(force=True)[pool], num_clients, seed, ids)]
-
-
-@dataclass(frozen=True, eq=False)
-class _Clients:
-    """Map clients to their examples and their parts; M clients train or never do.
-
-    Attributes:
-        rows: what they hold, client after client.
-        owner: the client of each of `rows`, ascending.
-        natural: the id of each client in the source, ascending ``[M]``, or None.
-        training, unseen, validation, test, flipped: client numbers, ascending.
-    """
-
-    rows: np.ndarray
-    owner: np.ndarray
-    natural: np.ndarray | None
-    training: np.ndarray
-    unseen: np.ndarray
-    validation: np.ndarray
-    test: np.ndarray
-    flipped: np.ndarray
-
-    @classmethod
-    def cast(
-        cls, held: list[np.ndarray], natural: np.ndarray | None, others: _Roles, flip_labels: float, seed: int
-    ) -> _Clients:
-        """Choose at random the clients that never train, and of each kind those whose labels are flipped."""
-        others.check(len(held))
-        everyone = training = np.arange(len(held))
-        parts: list[np.ndarray] = []
-        for name, number in others._asdict().items():
-            parts.append(_some(f"{name} clients", training, number, seed))
-            training = np.setdiff1d(training, parts[-1])
-        flipped = [_some("flipped clients", training, round(flip_labels * len(training)), seed)]
-        for name, part in zip(others._fields, parts, strict=True):
-            flipped.append(_some(f"flipped {name} clients", part, round(flip_labels * len(part)), seed))
-        owner = np.repeat(everyone, [len(rows) for rows in held])
-        rows, (unseen, validation, test) = np.concatenate(held), parts
-        return cls(rows, owner, natural, training, unseen, validation, test, np.concatenate(flipped))
-
-
-def _some(purpose: str, clients: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """So many of the clients, at random without replacement, ascending."""
-    return np.sort(generator(purpose, seed).choice(clients, size=size, replace=False))
-
-
-def _examples(
-    source: Examples,
-    clients: _Clients,
-    test_rows: np.ndarray,
-    client_test_fraction: float,
-    validation_fraction: float,
-    seed: int,
-) -> dict[str, Shards]:
-    """Everything that comes from the source's training examples, gathered once."""
-    own_test = held_out(clients.owner, client_test_fraction, seed, "tests of clients")
-    training = ~own_test
-    if validation_fraction:
-        left = np.flatnonzero(~own_test & np.isin(clients.owner, clients.training))
-        training[left[held_out(clients.owner[left], validation_fraction, seed, "validation of clients")]] = False
-    groups = {"train": (training, clients.training)}
-    if validation_fraction:
-        groups["validation"] = (~own_test & ~training, clients.training)
-    if client_test_fraction:
-        groups["client_test"] = (own_test, clients.training)
-    if len(clients.unseen):
-        groups["unseen_train"] = (~own_test, clients.unseen)
-        if client_test_fraction:
-            groups["unseen_test"] = (own_test, clients.unseen)
-    chosen = {name: rows_of(clients.rows, clients.owner, mask, some) for name, (mask, some) in groups.items()}
-    whole = np.ones_like(own_test)
-    for name, some in (("unseen_validation", clients.validation), ("test", clients.test)):
-        if len(some):
-            rows, sizes = rows_of(clients.rows, clients.owner, whole, some)
-            chosen[name] = (rows, np.array([sizes.sum()]))
-    if len(test_rows):
-        chosen["test"] = (test_rows, np.array([len(test_rows)]))
-    flipped = clients.rows[np.isin(clients.owner, clients.flipped)]
-    shards = gather(source.x, flip(source.y, flipped, source.num_classes), chosen, source.weights)
-    if "unseen_train" in shards and (shards["unseen_train"].sizes == 0).any():
-        raise ConfigurationError(
-            f"{(shards['unseen_train'].sizes == 0).sum()} of {len(clients.unseen)} unseen clients have no examples: write "
-            "fewer clients, a larger alpha, or empty='drop' in split()"
-        )
-    return shards
-
-
-def _official_tests(source: Examples, clients: _Clients, client_test_fraction: float) -> dict[str, Shards]:
-    """Return the official test split: each client's own, where it is one by client, else pooled."""
-    if source.test_x is None or source.test_y is None:
-        return {}
-    ids = source.test_client_ids
-    known = source.client_ids
-    if clients.natural is None or ids is None or known is None or not np.isin(ids, known).any():
-        return {"test": Shards.pooled(source.test_x, source.test_y, source.test_weights)}
-    if client_test_fraction:
-        raise refuse(
-            "client_test_fraction",
-            given=client_test_fraction,
-            needed=f"0, because {source.name} has official test examples for each client",
-        )
-    place = np.searchsorted(clients.natural, ids).clip(max=len(clients.natural) - 1)
-    owner = np.where(clients.natural[place] == ids, place, -1)
-    order = np.argsort(owner, kind="stable")
-    everyone = np.ones(len(order), dtype=bool)
-    groups = {"client_test": rows_of(order, owner[order], everyone, clients.training)}
-    if len(clients.unseen):
-        groups["unseen_test"] = rows_of(order, owner[order], everyone, clients.unseen)
-    flipped = np.flatnonzero(np.isin(owner, clients.flipped))
-    return gather(source.test_x, flip(source.test_y, flipped, source.num_classes), groups, source.test_weights)
 
 
 def _names(source: Examples, natural: np.ndarray) -> tuple[str, ...]:

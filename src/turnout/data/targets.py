@@ -42,6 +42,19 @@ def number_of_classes(num_classes: int | None, targets: Iterable[torch.Tensor]) 
     return num_classes
 
 
+def check_finite(what: str, values: torch.Tensor, instead: str) -> None:
+    """Refuse numbers that are not finite, without a mask of their size where all are.
+
+    Raises:
+        DataError: naming the first bad example.
+    """
+    # The extremes are NaN where anything is.
+    if not values.is_floating_point() or not values.numel() or torch.stack(values.aminmax()).isfinite().all():
+        return
+    row = int((~torch.isfinite(values.reshape(len(values), -1)).all(dim=1)).nonzero()[0])
+    raise DataError(f"{what} hold NaN or infinity, first in example {row}: {instead}")
+
+
 def check_targets(where: str, y: torch.Tensor, num_classes: int | None) -> None:
     """Refuse labels that are no class 0 to C - 1, and numbers that are not finite.
 
@@ -53,17 +66,13 @@ def check_targets(where: str, y: torch.Tensor, num_classes: int | None) -> None:
     if len(y) == 0:
         return
     if num_classes is None:
-        bad = ~torch.isfinite(y.reshape(len(y), -1)).all(dim=1)
-        if bad.any():
-            raise DataError(
-                f"{where} targets hold NaN or infinity, first in example {int(bad.nonzero()[0])}: leave such examples out"
-            )
+        check_finite(f"{where} targets", y, "leave such examples out")
         return
     if y.dim() > 1:
         counted = y != IGNORED
-        if not (some := counted.reshape(len(y), -1).any(dim=1)).all():
+        if (empty := ~counted.reshape(len(y), -1).any(dim=1)).any():
             raise DataError(
-                f"{where} targets: no token of example {int((~some).nonzero()[0])} counts, all are {IGNORED}: leave such "
+                f"{where} targets: no token of example {int(empty.nonzero()[0])} counts, all are {IGNORED}: leave such "
                 "examples out"
             )
         y = y[counted]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from turnout.core.checks import ConfigurationError, DataError, count, known_name
-from turnout.data.arrays import as_array, number_clients, stack_targets
+from turnout.data.arrays import as_array, from_arrays, stack_targets
 from turnout.data.huggingface import check_split, of_test
 from turnout.data.source import Source
 from turnout.data.targets import IGNORED
@@ -62,19 +62,8 @@ def from_tokens(
         length = max(x.shape[1], test_x.shape[1])
         x, test_x = _longer(x, length), _longer(test_x, length)
         y, test_y = _longer(y, length), _longer(test_y, length)
-    numbers, test_numbers, names = (None, None, None) if ids is None else number_clients(ids, test_ids)
-    return Source(
-        name=name,
-        x=x,
-        y=y,
-        num_classes=num_classes,
-        test_x=test_x,
-        test_y=test_y,
-        client_ids=numbers,
-        client_names=names,
-        test_client_ids=test_numbers,
-        recipe={"source": name},
-    )
+    parts = {"client_ids": ids, "test_x": test_x, "test_y": test_y, "test_client_ids": test_ids}
+    return from_arrays(x, y, **parts, num_classes=num_classes, name=name)
 
 
 def _read(
@@ -143,8 +132,8 @@ def _padded(rows: Sequence[np.ndarray]) -> torch.Tensor:
     """Return the rows as one tensor, `IGNORED` behind each; of two columns at least, as labels of tokens have."""
     longest = max((len(row) for row in rows), default=0)
     table = np.full((len(rows), max(longest, 2)), IGNORED, dtype=np.int64)
-    for place, row in zip(table, rows, strict=True):
-        place[: len(row)] = row
+    for line, row in zip(table, rows, strict=True):
+        line[: len(row)] = row
     return torch.from_numpy(table)
 
 

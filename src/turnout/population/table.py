@@ -21,8 +21,8 @@ LARGEST = 2**62
 """Whole numbers are less than this, so that they and sums of two fit into 64 bits."""
 
 Rows = tuple[tuple[Any, ...], ...]
-Column = pa.ChunkedArray | Sequence[Any]
-"""Cells of a file, or Python's own."""
+Column = Any  # of pyarrow, which has no types
+"""Cells of a file, a ``ChunkedArray``, or a sequence of Python's own."""
 
 
 def check_path(path: str, what: str) -> None:
