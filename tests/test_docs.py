@@ -165,11 +165,10 @@ def test_a_notebook_runs_from_top_to_bottom(path, monkeypatch):
     pytest.importorskip("sklearn", reason="digits come with scikit-learn, an extra")
     notebook = json.loads(path.read_text(encoding="utf-8"))
     code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    if any("HuggingFace(" in each for each in code):  # committed without outputs
+    _check_outputs(notebook)
+    if any("HuggingFace(" in each for each in code):
         for package in ("transformers", "peft"):
             pytest.importorskip(package, reason="an extra of 170 MB: pip install 'turnout[transformers]'")
-    else:
-        _check_outputs(notebook)
     names = {"__name__": f"notebook_{path.stem}"}
     monkeypatch.setitem(sys.modules, names["__name__"], type(sys)(names["__name__"]))
     for each in code:
