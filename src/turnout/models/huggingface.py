@@ -15,6 +15,7 @@ from turnout.core.checks import ConfigurationError, DataError, count, known_name
 from turnout.core.random import stream
 from turnout.data.federated import FederatedData
 from turnout.models.pretrained import config_of, first_line, has_weights, needed, plain, short
+from turnout.models.quantized import quantize
 from turnout.models.spec import ModelSpec, dropout_rate, sizes
 from turnout.models.transformer import Transformer
 
@@ -50,6 +51,8 @@ class HuggingFace(ModelSpec, name="huggingface"):
             functions and not by layers, such as OPT.
         frozen: patterns of parameters that are not trained: ``("*lora_A*",)`` is FFA-LoRA.
         dtype: type of the base; what is trained is float32 beside a bfloat16 or float16 base.
+        load_in_4bit: whether frozen linear layers but the last are held in 4 bits (NF4), and computed in `dtype`; needs
+            `bitsandbytes`. The base is loaded in `dtype` first.
 
     Raises:
         ConfigurationError: for values out of range; `build` refuses bases that are not there, or that do not fit the task,
@@ -69,6 +72,7 @@ class HuggingFace(ModelSpec, name="huggingface"):
     base_dropout: bool = True
     frozen: tuple[str, ...] = ()
     dtype: str = "float32"
+    load_in_4bit: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(config := plain(self.base), Mapping):
@@ -79,6 +83,13 @@ class HuggingFace(ModelSpec, name="huggingface"):
         known_name("dtype", self.dtype, DTYPES)
         if self.lora is not None:
             count("lora", self.lora, instead="It is the rank; None trains the whole base")
+        elif self.load_in_4bit:
+            raise refuse(
+                "load_in_4bit",
+                given=True,
+                needed="low-rank updates, with lora=None all weights are trained",
+                instead="Write lora=8",
+            )
         positive("alpha", self.alpha)
         dropout_rate("lora_dropout", self.lora_dropout)
 
@@ -183,6 +194,8 @@ class HuggingFace(ModelSpec, name="huggingface"):
             for layer in adapted.modules():
                 if isinstance(layer, peft.utils.ModulesToSaveWrapper):
                     layer.float().register_forward_pre_hook(_as_float32)
+        if self.load_in_4bit:
+            quantize(adapted)
         return adapted
 
 

@@ -1,0 +1,122 @@
+"""Frozen layers whose weights are held in 4 bits, by `bitsandbytes`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from turnout.core.checks import ConfigurationError
+from turnout.core.extras import imported
+
+BLOCK = 64
+"""Weights that share one scale, as in QLoRA."""
+
+
+class QuantizedLinear(nn.Module):
+    """Compute ``x W^T + b`` with frozen weights W in 4-bit NormalFloat (NF4), one scale for each block of 64.
+
+    W is dequantized in every call, and again for derivatives, so that between the two no layer holds it in full. Unlike the
+    layer of `bitsandbytes`, it can be batched over clients and traced.
+
+    Args:
+        weight: W, ``[m, n]``.
+        bias: b, ``[m]``, or None.
+
+    Raises:
+        ConfigurationError: where `bitsandbytes` is not installed.
+
+    Reference: Dettmers et al., "QLoRA: efficient finetuning of quantized LLMs", NeurIPS 2023 (arXiv 2305.14314).
+    """
+
+    packed: torch.Tensor
+    scales: torch.Tensor
+    code: torch.Tensor
+    bias: torch.Tensor | None
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        super().__init__()
+        self.shape, self.dtype = tuple(weight.shape), weight.dtype
+        # As one row: on a CPU, bitsandbytes 0.50 misreads matrices whose rows are no multiple of a block.
+        row = weight.detach().reshape(-1)
+        packed, state = _functions().quantize_4bit(row, blocksize=BLOCK, quant_type="nf4")
+        self.register_buffer("packed", packed)
+        self.register_buffer("scales", state.absmax)
+        self.register_buffer("code", state.code)
+        self.register_buffer("bias", None if bias is None else bias.detach().clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs, ``[..., m]``."""
+        y = _Product.apply(x, self.packed, self.scales, self.code, self.shape, self.dtype)
+        return y if self.bias is None else y + self.bias
+
+
+class _Product(torch.autograd.Function):
+    """``x W^T``, which keeps W in 4 bits for its derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        x: torch.Tensor,
+        packed: torch.Tensor,
+        scales: torch.Tensor,
+        code: torch.Tensor,
+        shape: tuple[int, ...],
+        dtype: torch.dtype,
+    ) -> torch.Tensor:
+        return F.linear(x.to(dtype), _dequantized(packed, scales, code, shape, dtype))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        del output
+        x, packed, scales, code, ctx.shape, ctx.dtype = inputs
+        ctx.input_dtype = x.dtype
+        ctx.save_for_backward(packed, scales, code)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        packed, scales, code = ctx.saved_tensors
+        weight = _dequantized(packed, scales, code, ctx.shape, ctx.dtype)
+        return (gradients[0].to(ctx.dtype) @ weight).to(ctx.input_dtype), None, None, None, None, None
+
+
+def _functions() -> Any:
+    """Return the functions of `bitsandbytes`."""
+    return imported("bitsandbytes.functional", "load_in_4bit", "bitsandbytes", "bitsandbytes")
+
+
+def _dequantized(
+    packed: torch.Tensor, scales: torch.Tensor, code: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype
+) -> torch.Tensor:
+    """Return W ``[m, n]``."""
+    functions = _functions()
+    state = functions.QuantState(
+        absmax=scales, shape=torch.Size([math.prod(shape)]), code=code, blocksize=BLOCK, quant_type="nf4", dtype=dtype
+    )
+    return functions.dequantize_4bit(packed, state).reshape(shape)
+
+
+def quantize(network: Any) -> None:
+    """Put `QuantizedLinear` in the place of every frozen linear layer but the last one, whose weights are often tied.
+
+    Raises:
+        ConfigurationError: where there is no such layer.
+    """
+    last, number = network.get_output_embeddings(), 0
+    for parent in list(network.modules()):
+        for name, layer in list(parent.named_children()):
+            transposed = type(layer).__name__ == "Conv1D"  # GPT-2's, whose weights are [n, m]
+            if layer is last or not (transposed or isinstance(layer, nn.Linear)):
+                continue
+            if any(parameter.requires_grad for parameter in layer.parameters()):
+                continue
+            weight, number = layer.weight.T if transposed else layer.weight, number + 1
+            setattr(parent, name, QuantizedLinear(weight, layer.bias))
+    if not number:
+        raise ConfigurationError(
+            f"load_in_4bit: {type(network).__name__} has no frozen linear layer: leave load_in_4bit out"
+        )
