@@ -3,9 +3,12 @@
 import json
 import re
 import shutil
+import time
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load
@@ -13,6 +16,7 @@ from safetensors.torch import load
 from turnout import ConfigurationError, Population, average_all, average_participating, fedau, privacy
 from turnout.core.checks import CheckpointError
 from turnout.core.types import Federation
+from turnout.data.federated import Shards
 from turnout.deployment.server.noise import RELEASES, Noise
 from turnout.deployment.server.process import Server
 from turnout.deployment.server.replay import replay
@@ -24,13 +28,14 @@ from turnout.pieces.aggregation import PrivateSum, private_sum
 from turnout.pieces.guard import NoiseShare
 from turnout.pieces.selection import Poisson
 from turnout.population.availability import Everyone
-from turnout.privacy import BandedSquareRoot, BufferedToeplitz, Release, buffered_toeplitz
+from turnout.privacy import Answers, BandedSquareRoot, BufferedToeplitz, Release, buffered_toeplitz
 from turnout.privacy.noise import gaussian
 from turnout.privacy.plan import _together
 from turnout.simulation import Simulation
 
 from ..laws.recipes import DATA, LOCAL
 from ..tiny import report
+from .test_evaluate import held_out
 from .test_hostile import put, task_of
 
 ROUNDS = 4
@@ -287,6 +292,62 @@ def test_a_report_with_nan_stays_in_the_step(world):
     )
     for path in ("/v1/status", "/metrics"):
         assert b"local_loss" not in deployed.host.send("GET", path).body
+
+
+def neighbour(data, kind):
+    """The same clients, of whom the first has other examples, and other numbers of them."""
+    x, y = data.train.client(0)
+    parts = [data.train.client(row) for row in range(1, data.num_clients)]
+    scale = {"others": 3.0, "huge": 1e30}[kind]  # of which updates hold NaN
+    first = torch.full((len(x) + 7, *x.shape[1:]), scale, dtype=x.dtype), torch.zeros(len(x) + 7, dtype=y.dtype)
+    xs, ys = zip(first, *parts, strict=True)
+    offsets = np.cumsum([0, *map(len, ys)])
+    return replace(data, train=Shards(torch.cat(xs), torch.cat(ys), offsets))
+
+
+def leaving(deployed):
+    """All that leaves a server beside models, after each round, and its tables, by name."""
+    seen = defaultdict(list)
+
+    def note(name, value):
+        if isinstance(value, dict):
+            for key, part in value.items():
+                note(f"{name}/{key}", part)
+        else:
+            seen[name].append(str(value))
+
+    for _ in range(40):
+        deployed.round()
+        note("status", deployed.host.send("GET", "/v1/status").table())
+        note("clients", deployed.host.administer("GET", "clients").table()["clients"])
+        for line in deployed.host.send("GET", "/metrics").body.decode().splitlines():
+            note("metric " + line.rpartition(" ")[0], line.rpartition(" ")[2])
+        if all(home.over for home in deployed.homes):
+            break
+    deployed.host.service.finish()
+    for path in deployed.folder.rglob("*.parquet"):
+        for name, column in pq.read_table(path).to_pydict().items():
+            note(f"{path.name} {name}", column)
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["others", "huge"])
+def test_a_neighbouring_data_set_shows_in_noised_figures_alone(world, folder, kind, monkeypatch):
+    """Status, metrics, the list of clients and tables: nothing else tells two servers apart of which one client differs."""
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    answers = Answers(noise_multiplier=4.0, most=6, examples=30)
+    run = private(PrivateSum(norm=0.3, noise_multiplier=2.0, answers=answers))
+    run = replace(run, data=held_out(), rounds=3, evaluate_every=1, evaluate_share=1.0)
+    there = leaving(world(run, folder=folder / "a"))
+    other = leaving(world(replace(run, data=neighbour(run.data, kind)), folder=folder / "b", served=run))
+    assert there.keys() == other.keys()
+    different = {name for name in there if there[name] != other[name]}
+    noised = re.compile(
+        r"curves/test_|evaluation/figures/|turnout_evaluation{|turnout_test_|rounds.parquet (update_norm|test_)"
+    )
+    unexplained = {name for name in different if not noised.search(name)}
+    assert unexplained == {"status/run"}  # the name of a run is drawn
+    assert len(different) > 10
 
 
 def test_no_more_clients_enrol_than_delta_allows():
