@@ -242,6 +242,11 @@ def test_a_checkpoint_of_other_data_or_another_model_is_refused(tiny, tmp_path):
     swapped = replace(tiny, train=replace(tiny.train, y=tiny.train.y.flip(0)))
     with pytest.raises(CheckpointError, match=r"data\.crc32: \d+ and \d+"):
         checkpointing.restore(simulation_of(swapped), tmp_path / "one")
+    scaled = replace(tiny, train=replace(tiny.train, x=tiny.train.x * 1.01))
+    with pytest.raises(CheckpointError, match=r"data\.inputs: .* and "):
+        checkpointing.restore(simulation_of(scaled), tmp_path / "one")
+    rounded = replace(tiny, train=replace(tiny.train, x=tiny.train.x * (1 + 1e-7)))  # as another machine may have it
+    checkpointing.restore(simulation_of(rounded), tmp_path / "one")
     checkpointing.save(simulation_of(tiny, model=nn.Linear(16, 4)), tmp_path / "two")
     with pytest.raises(CheckpointError, match=r"model\.crc32: \d+ and \d+"):
         checkpointing.restore(simulation_of(tiny, model=nn.Linear(16, 4)), tmp_path / "two")
