@@ -24,7 +24,7 @@ from turnout.comparison.folders import load_records
 from turnout.comparison.reproduction import Drawing, Finding, Outcome, Reproduction, Tabulated, read
 from turnout.comparison.reproduction.declaration import Claim
 from turnout.comparison.reproduction.pictures import curve_figure, measure_figure
-from turnout.comparison.reproduction.table import csv, markdown
+from turnout.comparison.reproduction.table import cells, csv, panel_title, titles
 from turnout.core.checks import counted
 from turnout.reporting.measure import Measure
 from turnout.reporting.quartiles import Quartiles
@@ -147,6 +147,18 @@ def overall(findings: Sequence[Finding]) -> str:
     if HOLDS in verdicts:
         return HOLDS if len(verdicts) == 1 else PART
     return NOT if NOT in verdicts else UNDECIDED
+
+
+def markdown(outcome: Outcome) -> str:
+    """Return the figures as a table in Markdown."""
+    head = ["panel", "algorithm", *titles(outcome)]
+    rows = [["---", "---", *["---:"] * (len(head) - 2)]]
+    before = None
+    for line in outcome.lines():
+        panel = panel_title(outcome, line) if line.panel is not before else ""
+        rows.append([panel, f"`{line.algorithm}`", *cells(outcome, line)])
+        before = line.panel
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, *rows))
 
 
 def numbers(outcome: Tabulated, claim: Claim, finding: Finding, paper: bool) -> str:

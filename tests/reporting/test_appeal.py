@@ -112,7 +112,7 @@ def test_the_page_has_tables_and_pictures_of_them(tmp_path):
     assert "<caption>Unseen clients</caption>" in page
     for name in ("appeal_test", "preferred_accuracy", "unseen_appeal_test", "pool"):
         assert f'<th scope="col">{COLUMNS[name].title}</th>' in page
-        assert re.search(rf'aria-label="{re.escape(label(name).removesuffix(" (%)"))} against rounds', page)
+        assert re.search(rf'(?i)aria-label="{re.escape(label(name).removesuffix(" (%)"))} against rounds', page)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -14,7 +14,7 @@ from turnout.reporting.records import RunRecord, by_algorithm
 from turnout.reporting.style import (
     INK,
     SIZE,
-    draw_line,
+    draw_band,
     dress,
     label,
     legend,
@@ -80,9 +80,7 @@ def _draw(axes: Axes, group: Sequence[RunRecord], metric: str, key: str, look: d
         return False
     scale, unit = scale_of(metric), AGAINST[key][1]
     x = rounds if key == "rounds" else unit * np.mean([spent_at(r, key, rounds) for r in complete], axis=0)
-    draw_line(axes, x, scale * mean, look)
-    low, high = scale * (mean - std), scale * (mean + std)
-    axes.fill_between(x, low, high, color=look["color"], gid=look["gid"], alpha=0.15, linewidth=0)
+    draw_band(axes, x, scale * (mean - std), scale * mean, scale * (mean + std), look)
     return True
 
 

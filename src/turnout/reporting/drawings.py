@@ -38,44 +38,29 @@ def curves(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]:
     }
     drawn, recorded = [], _metrics(records)
     for metric, title in titles.items():
-        if metric.partition("_")[2] not in (*recorded, "loss"):
-            continue
-        ends = ", ".join(
-            f"{row.algorithm} {COLUMNS[metric].show(row.figures[metric])}"
-            for row in rows
-            if metric in COLUMNS and metric in row.figures
-        )
-        alt = f"{title} against rounds, one line per algorithm." + (f" Final values: {ends}." if ends else "")
-        drawn.append(draw(title, "", alt, lambda metric=metric: figures.curves(records, metric, smooth=True)))
+        if metric.partition("_")[2] in (*recorded, "loss"):
+            ending = [row for row in rows if metric in COLUMNS and metric in row.figures]
+            ends = ", ".join(f"{row.algorithm} {COLUMNS[metric].show(row.figures[metric])}" for row in ending)
+            drawn.append(_curve(records, metric, title, f" Final values: {ends}." if ends else ""))
     return sorted(drawn, key=lambda drawing: not drawing.svg)
+
+
+def _curve(records: Sequence[RunRecord], metric: str, title: str, note: str = "", smooth: bool = True) -> Drawing:
+    """Draw one column against rounds."""
+    alt = f"{title} against rounds, one line per algorithm.{note}"
+    return draw(title, "", alt, lambda: figures.curves(records, metric, smooth))
 
 
 def of_labels(records: Sequence[RunRecord], rows: Sequence[Row]) -> list[Drawing]:
     """Draw the accuracy of each group of labels against rounds."""
-    return [
-        draw(
-            column_of(key).title.removesuffix(" (%)").capitalize(),
-            "",
-            f"{column_of(key).title} against rounds, one line per algorithm.",
-            lambda key=key: figures.curves(records, key, smooth=True),
-        )
-        for key in by_labels(rows)
-    ]
+    return [_curve(records, key, column_of(key).title.removesuffix(" (%)").capitalize()) for key in by_labels(rows)]
 
 
 def standing(records: Sequence[RunRecord]) -> list[Drawing]:
     """Return what clients require, against rounds: the columns that some run recorded."""
     recorded = {name for record in records for name in record.history.column_names}
     names = [name for keys in APPEAL.values() for name in keys if name in recorded]
-    return [
-        draw(
-            name_of(name)[0].upper() + name_of(name)[1:],
-            "",
-            f"{name_of(name)} against rounds, one line per algorithm.",
-            lambda name=name: figures.curves(records, name),
-        )
-        for name in names
-    ]
+    return [_curve(records, name, name_of(name)[0].upper() + name_of(name)[1:], smooth=False) for name in names]
 
 
 def of_clients(records: Sequence[RunRecord], rows: Sequence[Row]) -> dict[str, Drawing]:
@@ -122,10 +107,8 @@ def influence(records: Sequence[RunRecord]) -> Drawing:
 
 def _metrics(records: Sequence[RunRecord]) -> list[str]:
     """Return which of `METRICS` some run recorded; accuracy where nothing was."""
-    summaries = [record.history.summary() for record in records]
-    recorded = {
-        name.partition("_")[2] for summary in summaries for name in summary if name.startswith(("test_", "train_"))
-    }
+    names = {name for record in records for name in record.history.summary()}
+    recorded = {name.partition("_")[2] for name in names if name.startswith(("test_", "train_"))}
     return [metric for metric in METRICS if metric in recorded] or [METRICS[0]]
 
 

@@ -17,13 +17,14 @@ from turnout.reporting.style import (
     INK,
     PALETTE,
     SIZE,
-    draw_line,
+    draw_band,
     dress,
     evenly,
     label,
     legend,
     name_of,
     new_figure,
+    new_panels,
     plain_ticks,
     ramp,
     scale_of,
@@ -61,17 +62,8 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
         if not np.isfinite(mean).any():
             continue
         mean, std = scale * mean, scale * std
-        draw_line(axes, rounds, mean, looks[algorithm])
-        axes.fill_between(
-            rounds,
-            mean - std,
-            mean + std,
-            color=looks[algorithm]["color"],
-            gid=looks[algorithm]["gid"],
-            alpha=0.15,
-            linewidth=0,
-        )
         drawn[algorithm] = looks[algorithm]
+        draw_band(axes, rounds, mean - std, mean, mean + std, drawn[algorithm])
         highest, lowest = max(highest, np.nanmax(mean)), min(lowest, np.nanmin(mean))
     if not drawn:
         raise DataError(f"no run recorded {metric}")
@@ -80,17 +72,10 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
     elif smooth:
         _look_closer(axes)
     if metric == "pool":
-        _count_whole(axes)
+        axes.yaxis.get_major_locator().set_params(integer=True)  # of clients
     dress(axes, "round", label(metric))
     legend(figure, drawn)
     return figure
-
-
-def _count_whole(axes: Axes) -> None:
-    """Have ticks at whole numbers only, of clients."""
-    from matplotlib.ticker import MaxNLocator
-
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _samples(records: Sequence[RunRecord], metric: str) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -149,12 +134,11 @@ def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
     """
     looks, points = styles(records), weight_points(records)
     columns = min(2, len(points))
-    rows = -(-len(points) // columns)
-    figure = new_figure(SIZE[0], 3.4 if rows == 1 else 2.5 * rows)
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    height = 3.4 if len(points) <= columns else 2.5
+    figure, grid = new_panels(len(points), columns, SIZE[0] / columns, height, sharex=True, sharey=True)
     low, high = min(v.min() for p in points.values() for v in p), max(v.max() for p in points.values() for v in p)
     low, high = low / 1.15, high * 1.15
-    for axes, (algorithm, (inverse, weights)) in zip(grid.flat, points.items(), strict=False):
+    for axes, (algorithm, (inverse, weights)) in zip(grid, points.items(), strict=True):
         axes.plot([low, high], [low, high], color=INK, linewidth=1, linestyle=(0, (4, 3)))
         scatter(axes, inverse, weights, 10, 0.5, looks[algorithm])
         axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
@@ -162,8 +146,6 @@ def weights_against_rates(records: Sequence[RunRecord]) -> Figure:
         plain_ticks(axes.yaxis, high / low)
         dress(axes, "1 / participation rate", "weight", title=algorithm)
         axes.label_outer()
-    for axes in grid.flat[len(points) :]:
-        axes.set_visible(False)
     return figure
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import csv as csv_format
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
 from turnout.reporting.column import COLUMNS, GAP, RESULTS, column_of
 from turnout.reporting.statistics import Gap
 from turnout.reporting.table import Row, by_labels, cells
 from turnout.reporting.target import COSTS, Cost
-
-_QUARTILES = ("low", "median", "high")
 
 _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -76,10 +74,14 @@ def csv(rows: Sequence[Row], costs: Sequence[Cost] = (), keys: Sequence[str] | N
     ]
     if costs:
         lines = [line | _of_target(cost) for line, cost in zip(lines, costs, strict=True)]
+    titles = list(dict.fromkeys(key for line in lines for key in line))
+    return csv_of(titles, ([line.get(title) for title in titles] for line in lines))
+
+
+def csv_of(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table as CSV, its titles in the first line."""
     out = io.StringIO()
-    writer = csv_format.DictWriter(out, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
+    csv_format.writer(out, lineterminator="\n").writerows([titles, *rows])
     return out.getvalue()
 
 
@@ -91,22 +93,18 @@ def _as_columns(row: Row, keys: Sequence[str]) -> dict[str, float | None]:
 
 def _p_values(row: Row, keys: Sequence[str]) -> dict[str, float]:
     """Differences from the first algorithm, and their p-values."""
-    gaps = {
-        key: figure
+    return {
+        f"{key}_{part}": getattr(figure, part)
         for key, figure in row.figures.items()
         if isinstance(figure, Gap) and key.removeprefix(GAP).partition("_to_")[0] in keys
+        for part in ("mean", "margin", "p")
     }
-    return {f"{key}_{part}": getattr(figure, part) for key, figure in gaps.items() for part in ("mean", "margin", "p")}
 
 
 def _of_target(cost: Cost) -> dict[str, float]:
     """Return by how many seeds a target was reached, and the quartiles of what was spent until then."""
-    spent = {
-        f"{key}_to_target_{part}": getattr(cost.figures[key], part)
-        for key in COSTS
-        if key in cost.figures
-        for part in _QUARTILES
-    }
+    known = [key for key in COSTS if key in cost.figures]
+    spent = {f"{key}_to_target_{q}": getattr(cost.figures[key], q) for key in known for q in ("low", "median", "high")}
     return {"reached": cost.figures["rounds"].num_finite, **spent}
 
 

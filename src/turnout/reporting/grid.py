@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv as csv_format
-import io
 import json
 import math
 import re
@@ -15,6 +13,7 @@ from typing import Any, ClassVar
 
 from turnout.core.checks import ConfigurationError, counted
 from turnout.record.schema import CHOOSING
+from turnout.reporting.formats import csv_of
 from turnout.reporting.measure import Measure
 from turnout.reporting.quartiles import Quartiles
 from turnout.reporting.range import Range
@@ -264,10 +263,6 @@ def caption(sweep: Sweep) -> str:
 
 def grid_csv(sweep: Sweep) -> str:
     """Return one line for each run: the values of its point, its seed, and its figure at full precision."""
-    out = io.StringIO()
-    writer = csv_format.writer(out, lineterminator="\n")
-    writer.writerow([*sweep.leading, *sweep.axes, "seed", str(sweep.measure)])
-    for name in sweep.points:
-        for seed, figure in sweep.figures[name].items():
-            writer.writerow([*cells(sweep, name), seed, figure])
-    return out.getvalue()
+    titles = [*sweep.leading, *sweep.axes, "seed", str(sweep.measure)]
+    rows = ([*cells(sweep, name), *pair] for name in sweep.points for pair in sweep.figures[name].items())
+    return csv_of(titles, rows)

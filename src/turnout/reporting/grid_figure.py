@@ -11,7 +11,7 @@ import numpy as np
 
 from turnout.core.checks import DataError
 from turnout.reporting.grid import Sweep, are_numbers, written
-from turnout.reporting.style import INK, PALETTE, SIZE, STRONG, dress, new_figure, ramp
+from turnout.reporting.style import INK, PALETTE, SIZE, STRONG, dress, new_figure, new_panels, ramp
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,15 +36,10 @@ def grid_figure(sweep: Sweep) -> Figure:
     down, across, *further = axes
     panels = [dict(zip(further, values, strict=True)) for values in product(*(sweep.axes[axis] for axis in further))]
     columns = min(_COLUMNS, len(panels))
-    rows = -(-len(panels) // columns)
     width = max(SIZE[0] if columns == 1 else 3.4, 0.75 * len(sweep.axes[across]) + 1.2)
-    height = 0.42 * len(sweep.axes[down]) + 1.1
-    figure = new_figure(width * columns, height * rows)
-    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes_of_panel, fixed in zip(grid, panels, strict=False):
+    figure, grid = new_panels(len(panels), columns, width, 0.42 * len(sweep.axes[down]) + 1.1)
+    for axes_of_panel, fixed in zip(grid, panels, strict=True):
         _map(axes_of_panel, sweep, down, across, fixed)
-    for axes_of_panel in grid[len(panels) :]:
-        axes_of_panel.set_visible(False)
     return figure
 
 

@@ -65,23 +65,10 @@ def write_report(
         ConfigurationError: where there are no runs, or matplotlib or Jinja2 is not installed.
         CheckpointError: where the file cannot be written.
     """
-    page = render(records, data, title, window, environment, to_accuracy)
-    return write_page(path, page)
-
-
-def render(
-    records: Sequence[RunRecord],
-    data: FederatedData | None,
-    title: str,
-    window: int | None,
-    environment: Mapping[str, str] | None,
-    to_accuracy: float | None,
-) -> str:
-    """Return the page that `write_report` writes."""
     rows = comparison(records, window)
     looks = styles(records)
     target = None if to_accuracy is None else accuracy_target(records, to_accuracy)
-    return render_page(
+    page = render_page(
         "report.html",
         title=title,
         lead=_lead(records, rows, data),
@@ -111,12 +98,14 @@ def render(
         settings=settings(records),
         environment=environment_of() if environment is None else environment,
     )
+    return write_page(path, page)
 
 
 def _lead(records: Sequence[RunRecord], rows: Sequence[Row], data: FederatedData | None) -> str:
     """Return what was run, in a sentence or two."""
     names, clients = list(by_algorithm(records)), max(len(record.history.clients) for record in records)
-    rounds, seeds = (sorted({pick(record) for record in records}) for pick in (_last_round, _seed))
+    rounds = sorted({record.history.last_round for record in records})
+    seeds = sorted({record.seed for record in records})
     parts = [
         f"{_listed(names)}, trained for {_between(rounds)} round{'s' * (rounds != [1])}",
         f" on {data.name}" if data else "",
@@ -145,14 +134,6 @@ def _sentence(key: str, best: Row, rows: Sequence[Row]) -> str:
     close = best.num_seeds > 1 and leader(key, rows) is None
     note = ", ahead by no more than seeds differ" if close else ""
     return f"The {'lowest' if less else 'highest'} {name} is that of {best.algorithm}, {shown}{note}."
-
-
-def _last_round(record: RunRecord) -> int:
-    return record.history.last_round
-
-
-def _seed(record: RunRecord) -> int:
-    return record.seed
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from turnout.core.checks import DataError
 from turnout.reporting.grid import Search, written
 from turnout.reporting.range import Range
-from turnout.reporting.style import INK, PALETTE, dress, new_figure
+from turnout.reporting.style import INK, PALETTE, dress, new_panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,15 +25,10 @@ def search_figure(result: Search) -> Figure:
     if not any(math.isfinite(value) for value in result.best_so_far):
         raise DataError(f"no trial has a finite figure of {result.measure}")
     panels = len(result.axes) + 1
-    columns = 2 if panels in (2, 4) else 3
-    rows = -(-panels // columns)
-    figure = new_figure(3.4 * columns, 2.8 * rows)
-    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    _trials(grid[0], result)
-    for axes, axis in zip(grid[1:], result.axes, strict=False):
+    figure, (first, *others) = new_panels(panels, 2 if panels in (2, 4) else 3, 3.4, 2.8)
+    _trials(first, result)
+    for axes, axis in zip(others, result.axes, strict=True):
         _axis(axes, result, axis)
-    for axes in grid[panels:]:
-        axes.set_visible(False)
     return figure
 
 

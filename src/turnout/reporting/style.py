@@ -134,6 +134,14 @@ def draw_line(axes: Axes, x: np.ndarray, y: np.ndarray, look: dict[str, Any]) ->
     axes.plot(x, y, **{"linewidth": 1.6, "markersize": 5, **look, **alone})
 
 
+def draw_band(
+    axes: Axes, x: np.ndarray, low: np.ndarray, middle: np.ndarray, high: np.ndarray, look: dict[str, Any]
+) -> None:
+    """Draw a line, and a band around it."""
+    draw_line(axes, x, middle, look)
+    axes.fill_between(x, low, high, color=look["color"], gid=look["gid"], alpha=0.15, linewidth=0)
+
+
 @cache
 def _shown_in_notebooks(kind: type[Figure]) -> type[Figure]:
     """Return a kind of figure that notebooks draw, also where pyplot was never imported."""
@@ -157,6 +165,24 @@ def new_figure(width: float = SIZE[0], height: float = SIZE[1]) -> Figure:
     """
     figure = imported("matplotlib.figure", "a figure", "turnout[report]", "matplotlib").Figure
     return _shown_in_notebooks(figure)(figsize=(width, height), layout="constrained")
+
+
+def new_panels(number: int, columns: int, width: float, height: float, **shared: Any) -> tuple[Figure, list[Axes]]:
+    """Return a figure with so many axes in rows of so many columns; the last row may have fewer.
+
+    Args:
+        number: how many axes.
+        columns: of a row.
+        width: of one set of axes, in inches.
+        height: of one set of axes, in inches.
+        shared: which scales all have in common, ``sharex`` and ``sharey``.
+    """
+    rows = max(1, -(-number // columns))
+    figure = new_figure(width * columns, height * rows)
+    panels = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
+    for unused in panels[number:]:
+        unused.set_visible(False)
+    return figure, panels[:number]
 
 
 _MOST_DOTS = 500

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from turnout.cli import app
 from turnout.cli.reproduce import command
 from turnout.comparison.reproduction import Drawing, Quantity, Tabulated, read
-from turnout.comparison.reproduction.table import csv, markdown
+from turnout.comparison.reproduction.table import csv
 from turnout.core.checks import ConfigurationError, DataError
 
 DECLARED = """
@@ -46,7 +46,6 @@ def test_what_runs_show_is_read_back_from_their_record(outcome, tmp_path):
     again = Tabulated.read(outcome.reproduction, path)
     assert again.as_plain() == {**outcome.as_plain(), "changes": list(again.changes)}
     assert csv(again) == csv(outcome)
-    assert markdown(again) == markdown(outcome)
 
 
 def test_other_files_are_refused(outcome, tmp_path):

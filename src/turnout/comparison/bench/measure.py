@@ -46,9 +46,9 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
           ``client_updates_per_s_quartiles`` over rounds; ``client_updates_per_s_mean`` over all of them but the first;
         - ``stages_s``: seconds in all rounds together: of ``data`` (choosing and gathering minibatches, see
           `TimedSimulation.data_seconds`), ``training`` (what else clients do), ``server`` and ``evaluation``;
-        - ``cpu_s_per_round``, ``cores_used`` of this process and its children, ``other_cpu_share``: of all processors' time,
+        - ``cpu_s_per_round``, ``cores_used`` of this process, ``other_cpu_share``: of all processors' time,
           what others took meanwhile; ``minor_faults`` of this process, and of it in a round;
-        - ``peak_rss_mb``, ``peak_rss_sum_mb``: peak memory of the largest process, and of all; ``data_mb`` of the examples;
+        - ``peak_rss_mb``: peak memory of this process; ``data_mb`` of the examples;
         - ``initial_loss``, ``final_loss`` on the training examples that evaluations look at;
         - ``gflop_per_update``, ``gflops``: operations of the gradients of local steps, and a second of the rounds;
         - ``engine``, ``engine_reason``; ``client_updates_per_s_by_engine``: that of both engines, the other one's over a few
@@ -73,7 +73,9 @@ def measure(experiment: Experiment, *, name: str = "", apart: float = 0.0, rates
     figures = {"peer": "turnout", "workload": name, "rounds": experiment.rounds}
     figures |= _speed(seconds, updates, startup, total)
     figures |= _load(usage, experiment.rounds - 1)
-    figures |= _memory(experiment)
+    train = experiment.data.train
+    data_mb = (train.x.nbytes + train.y.nbytes) / 2**20
+    figures |= {"peak_rss_mb": round(process.peak(), 1), "data_mb": round(data_mb, 1)}
     figures |= {"stages_s": _stages(simulation)}
     figures |= _losses(simulation)
     figures |= _arithmetic(simulation, sum(seconds), rates)
@@ -163,17 +165,6 @@ def _load(since: tuple[float, process.Usage], rounds: int) -> dict[str, Any]:
         "other_cpu_share": share,
         "minor_faults": now.faults,
         "minor_faults_per_round": faults,
-    }
-
-
-def _memory(experiment: Experiment) -> dict[str, Any]:
-    """Return the peak memory of the processes so far."""
-    peaks, train = process.peaks(), experiment.data.train
-    return {
-        "peak_rss_mb": round(peaks[0], 1),
-        "peak_rss_sum_mb": round(sum(peaks), 1),
-        "processes": len(peaks),
-        "data_mb": round((train.x.nbytes + train.y.nbytes) / 2**20, 1),
     }
 
 

@@ -20,6 +20,7 @@ from turnout.reporting.style import (
     INK,
     MARKERS,
     SIZE,
+    draw_band,
     draw_line,
     dress,
     evenly_wrapped,
@@ -27,7 +28,7 @@ from turnout.reporting.style import (
     label,
     legend,
     looks_of,
-    new_figure,
+    new_panels,
     plain_ticks,
     scale_of,
 )
@@ -79,9 +80,10 @@ def _draw(axes: Axes, group: Sequence[RunRecord], curve: Curve, look: dict[str, 
     if (line := _line(group, curve)) is None:
         return False
     x, low, median, high = line
-    draw_line(axes, x, median, look)
     if len(group) > 1:
-        axes.fill_between(x, low, high, color=look["color"], gid=look["gid"], alpha=0.15, linewidth=0)
+        draw_band(axes, x, low, median, high, look)
+    else:
+        draw_line(axes, x, median, look)
     return True
 
 
@@ -150,16 +152,13 @@ def _grid(titles: Sequence[str], height: float = _HEIGHT, alike: str = "") -> tu
         alike: ``"x"`` or ``"y"`` for one scale in all of them.
     """
     columns = min(_COLUMNS, max(1, len(titles)))
-    rows = max(1, -(-len(titles) // columns))
     lines = max((title.count("\n") for title in titles), default=0)
     apart = _APART if len(titles) > 1 else 0.0
-    figure = new_figure(max(SIZE[0], _WIDTH * columns), (height + apart + _LINE * lines) * rows)
+    width, shared = max(SIZE[0] / columns, _WIDTH), {"sharex": alike == "x", "sharey": alike == "y"}
+    figure, grid = new_panels(len(titles), columns, width, height + apart + _LINE * lines, **shared)
     if apart:
         figure.set_layout_engine("constrained", w_pad=apart, h_pad=apart)
-    grid = list(figure.subplots(rows, columns, squeeze=False, sharex=alike == "x", sharey=alike == "y").flat)
-    for axes in grid[len(titles) :]:
-        axes.set_visible(False)
-    return figure, grid[: len(titles)]
+    return figure, grid
 
 
 def _wrapped(titles: Sequence[str], beside: int) -> list[str]:

@@ -24,18 +24,6 @@ def names(folder: Path = FOLDER) -> list[str]:
     return list(_declarations(folder))
 
 
-def other_names(folder: Path = FOLDER) -> dict[str, str]:
-    """Return further names of declarations whose runs show several figures: ``{"maxfl/figure-4": "maxfl/figure-3"}``."""
-    return _others(_declarations(folder))
-
-
-def _others(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return what further names that declarations have stand for."""
-    return {
-        f"{name.partition('/')[0]}/{other}": name for name, table in tables.items() for other in table.get("also", ())
-    }
-
-
 def load(name: str, folder: Path = FOLDER) -> Reproduction | Drawing:
     """Return the declaration of that name in a folder, or the one in the TOML file of that path.
 
@@ -45,7 +33,9 @@ def load(name: str, folder: Path = FOLDER) -> Reproduction | Drawing:
     if name.endswith(".toml"):
         return read(Path(name), Path(name).stem)
     tables = _declarations(folder)
-    known = {name: name for name in tables} | _others(tables)
+    known = {path: path for path in tables}
+    for path, table in tables.items():  # such as maxfl/figure-4, which the runs of maxfl/figure-3 show
+        known |= {f"{path.partition('/')[0]}/{other}": path for other in table.get("also", ())}
     if not known:
         raise ConfigurationError(
             f"there is no declaration below {folder.absolute()}: name a TOML file, or a folder of them with --declarations "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv as csv_format
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from turnout.comparison.reproduction.outcome import Finding, Line, Outcome
+from turnout.reporting.formats import csv_of
 from turnout.reporting.terminal import TextTable
 
 STYLES = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
@@ -92,26 +91,13 @@ def rich_findings(findings: Sequence[Finding]) -> Table:
     return table
 
 
-def markdown(outcome: Outcome) -> str:
-    """Return the figures as a table in Markdown."""
-    head = ["panel", "algorithm", *titles(outcome)]
-    rows = [["---", "---", *["---:"] * (len(head) - 2)]]
-    before = None
-    for line in outcome.lines():
-        panel = panel_title(outcome, line) if line.panel is not before else ""
-        rows.append([panel, f"`{line.algorithm}`", *cells(outcome, line)])
-        before = line.panel
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, *rows))
-
-
 def csv(outcome: Outcome) -> str:
     """Return all figures at full precision, a line for each panel, algorithm and measure; ``inf`` where not reached."""
-    out = io.StringIO()
-    writer = csv_format.writer(out, lineterminator="\n")
-    writer.writerow(["panel", "algorithm", "measure", "paper", "low", "median", "high", "reached", "seeds"])
+    rows = []
     for line in outcome.lines():
         for index, measure in enumerate(outcome.reproduction.measures):
             ours = line.ours[index] if line.ours else None
             figures = (ours.low, ours.median, ours.high, ours.num_finite, ours.num) if ours else (None,) * 4 + (0,)
-            writer.writerow([line.panel.name, line.algorithm, measure, line.paper[index], *figures])
-    return out.getvalue()
+            rows.append([line.panel.name, line.algorithm, measure, line.paper[index], *figures])
+    titles = ("panel", "algorithm", "measure", "paper", "low", "median", "high", "reached", "seeds")
+    return csv_of(titles, rows)
