@@ -20,6 +20,7 @@ from turnout.reporting.style import (
     draw_band,
     dress,
     evenly,
+    few_ticks,
     label,
     legend,
     name_of,
@@ -72,7 +73,7 @@ def curves(records: Sequence[RunRecord], metric: str, smooth: bool = False) -> F
     elif smooth:
         _look_closer(axes)
     if metric == "pool":
-        axes.yaxis.get_major_locator().set_params(integer=True)  # of clients
+        few_ticks(axes.yaxis, whole=True)
     dress(axes, "round", label(metric))
     legend(figure, drawn)
     return figure
