@@ -1,16 +1,19 @@
 """What comes from strangers is read within limits, and what breaks them is refused with the reason."""
 
+import gzip
 import json
+import tracemalloc
 
 import pytest
 import torch
 
 from turnout.deployment.server.happening import Happening
 from turnout.deployment.server.limits import Limits, network_of
+from turnout.deployment.server.requests import repr_digest
 from turnout.deployment.server.verdicts import hashed
 from turnout.deployment.wire import edge
 from turnout.deployment.wire.edge import Malformed
-from turnout.deployment.wire.format import WireError, decode, encode, manifest, model_tensors, split_model
+from turnout.deployment.wire.format import WireError, decode, digest, encode, manifest, model_tensors, split_model
 
 from .test_hostile import NEWCOMER, auth, deployed  # noqa: F401
 
@@ -160,6 +163,41 @@ def test_headers_of_reports():
             decode(body, expected)
         str(refused.value).encode()
     assert decode(whole, expected)["x"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        [[0, 8], [0, 8]], [[0, 8], [4, 12]], [[0, 8], [9, 17]], [[8, 16], [0, 9]], [[8, 0], [8, 16]], [[0, 8], [8, 1 << 62]],
+        [[0, 8], [(1 << 64) - 8, 1 << 64]], [[-8, 0], [0, 8]], [[0, 8], [8, 12]], [[0, 16], [8, 16]], [[0.0, 8], [8, 16]],
+        [["0", 8], [8, 16]], [[0], [8]], [None, None],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("mapped", [False, True])
+def test_tensors_that_overlap_or_lie_elsewhere(tmp_path, offsets, mapped):
+    """The types and shapes are those that were asked for; where a header says that they lie is somewhere else."""
+    expected = manifest({"x": torch.zeros(2), "y": torch.zeros(2)})
+    header = {name: {"dtype": "F32", "shape": [2], "data_offsets": at} for name, at in zip("xy", offsets, strict=True)}
+    text = json.dumps(header).encode()
+    body = len(text).to_bytes(8, "little") + text + bytes(16)
+    path = tmp_path / "body"
+    path.write_bytes(body)
+    with pytest.raises(WireError, match="no safetensors file"):
+        decode(path if mapped else body, expected)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "identity, gzip"])
+def test_bodies_are_never_unpacked(deployed, coding):  # noqa: F811
+    """A body is what was sent, whatever a header says of it, and a bomb is as large as it is packed."""
+    body = gzip.compress(bytes(1 << 24))
+    headers = {**auth(deployed, 3), "content-encoding": coding}
+    answer = deployed.host.send("POST", "/v1/checkin", body[:10_000], headers)
+    assert (answer.status, answer.table()["reason"]) == (400, "the body is no JSON")
+    name = {"repr-digest": repr_digest(digest(body))}
+    tracemalloc.start()
+    assert deployed.host.send("PUT", "/v1/tasks/3/report", body, headers | name).status == 413
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
 
 
 def test_peers_are_counted_by_network():

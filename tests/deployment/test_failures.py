@@ -1,9 +1,11 @@
 """Runs that come to nothing, disks and folders that fail, journals with a second server, and entries that raise."""
 
+import contextlib
 import errno
 import os
 import re
 import shutil
+import sqlite3
 
 import pytest
 import torch
@@ -377,6 +379,25 @@ def test_a_lost_report_drops_its_task(world):
     deployed.run()
     deployed.host.service.finish()
     assert replay(deployed.setting, deployed.folder).same is True
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "said"),
+    [
+        ("facts", "value", "the description of the run in .* is damaged"),
+        ("journal", "data", r"entry \d+ of the journal is"),
+    ],
+)
+def test_a_damaged_journal_is_told(world, table, column, said):
+    """SQLite notices pages that are gone, and not numbers and letters that have changed in them."""
+    deployed = world(RUN)
+    deployed.round()
+    deployed.host.close()
+    with contextlib.closing(sqlite3.connect(deployed.folder / "journal.sqlite")) as database, database:
+        where = "where name = 'experiment'" if table == "facts" else "where data is not null"
+        database.execute(f"update {table} set {column} = substr({column}, 2) {where}")
+    with pytest.raises(CheckpointError, match=said):
+        deployed.restart()
 
 
 def test_without_any_report_a_server_does_not_start(world):

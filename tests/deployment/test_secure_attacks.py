@@ -1,6 +1,7 @@
 """Clients that cheat in secure sums between machines: the run goes on without them, restarts, and says who they are."""
 
 import logging
+import random
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from turnout.deployment.client.session import Call
 from turnout.deployment.client.worker import phase_message
 from turnout.deployment.server.extra_phases import ExtraPhases
 from turnout.deployment.server.files import Files, ReportLost
+from turnout.deployment.server.leases import Leases
 from turnout.deployment.server.replay import replay
 from turnout.deployment.server.status import status
 from turnout.deployment.wire.format import Assignment, decode, digest, encode, read_manifest, told
@@ -20,16 +22,17 @@ from turnout.protocol.secure import SecureClient, shamir
 from turnout.protocol.secure.masks import new_key, public
 
 from ..laws.recipes import DATA, LOCAL
+from .world import Home
 
 ROUNDS = 3
 SECURE = SecureSum(largest=64.0)
+EVERYONE = to.Population(to.availability.Everyone())
 
 
 @pytest.fixture
 def deployed(world):
     algorithm = to.fedau(LOCAL, also=(SECURE,))
-    population = to.Population(to.availability.Everyone())
-    return world(to.Experiment(DATA, to.models.Logistic(), algorithm, population, rounds=ROUNDS, evaluate_every=2))
+    return world(to.Experiment(DATA, to.models.Logistic(), algorithm, EVERYONE, rounds=ROUNDS, evaluate_every=2))
 
 
 def cheat(deployed, row, change):
@@ -340,3 +343,28 @@ def test_weights_out_of_their_range_are_refused():
     with pytest.raises(to.ConfigurationError, match=r"threshold: got 0.5, needed a share of the neighbours, > 0.5"):
         SecureSum(threshold=0.5)
     assert shamir.SHARE_BYTES == 33
+
+
+@pytest.mark.parametrize("pieces", [(), (SECURE,)], ids=["plain", "masked"])
+def test_a_client_that_runs_on_two_machines_harms_itself_alone(world, pieces):
+    """Both have its token, and each answers some of its tasks; under masks, their secrets do not fit each other."""
+    run = to.Experiment(DATA, to.models.Logistic(), to.fedau(LOCAL, also=pieces), EVERYONE, rounds=4)
+    deployed = world(run, leases=Leases(heartbeat=1e6, grace=1e6, task_deadline=50.0))
+    twin, chance = Home(deployed.computer, 0), random.Random(1)
+    twin.state.token = deployed.homes[0].state.token
+    twin.session = twin.client.session()
+    twin.action = next(twin.session)
+    homes = [*deployed.homes, twin]
+    for turn in range(20_000):
+        if all(home.over for home in homes):
+            break
+        chance.choice(homes).step(deployed.host)
+        if turn % 20 == 0:
+            deployed.clock.now += 1.0
+            deployed.host.pump()
+    driver = deployed.host.driver
+    assert driver.version == run.rounds
+    assert driver.barred.keys() <= {0}
+    assert driver.ledger.history.participation["client"].to_pylist().count(1) == run.rounds
+    deployed.host.service.finish()
+    assert replay(deployed.setting, deployed.folder).same is True

@@ -13,7 +13,7 @@ from turnout.core.checks import CheckpointError, counted
 from turnout.deployment.server.driver import Driver
 from turnout.deployment.server.noise import Releases, fresh
 from turnout.deployment.server.retention import anchors
-from turnout.deployment.server.store import Entry, Store
+from turnout.deployment.server.store import Entry, Store, read_json
 from turnout.record import checkpoint
 from turnout.record.describe import differences
 
@@ -29,7 +29,9 @@ def recover(driver: Driver, store: Store, folder: Path) -> Entry | None:
         CheckpointError: for a folder that holds another run, or a journal that lacks what the checkpoint has.
     """
     described = {**driver.setting.description, "rounds": None}
-    recorded = json.loads(store.fact("experiment", json.dumps(described)) or "{}")
+    recorded = read_json(
+        store.fact("experiment", json.dumps(described)) or "{}", f"the description of the run in {folder}"
+    )
     if different := list(differences(recorded, described)):
         raise CheckpointError(f"{folder} holds another experiment (there, and here): {'; '.join(different[:5])}")
     releases = None if driver.setting.algorithm.privacy is None else Releases(folder, store.run)

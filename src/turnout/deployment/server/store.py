@@ -360,4 +360,16 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _entry(row: Any) -> Entry:
-    return Entry(**{**row._asdict(), "data": json.loads(row.data) if row.data else {}})
+    return Entry(**{**row._asdict(), "data": read_json(row.data or "{}", f"entry {row.number} of the journal")})
+
+
+def read_json(text: str, name: str) -> dict[str, Any]:
+    """Read what a database holds as JSON.
+
+    Raises:
+        CheckpointError: where it is damaged, with the name of what it is.
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise CheckpointError(f"{name} is damaged: restore the journal from a copy") from None
