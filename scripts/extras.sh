@@ -50,7 +50,7 @@ row mlflow "$(here_turnout digits,mlflow)" - tests/trackers -k mlflow
 row trackio "$(here_turnout digits,trackio)" - tests/trackers -k trackio
 row onnx "$(here_turnout digits,onnx)" - tests/test_model_files.py
 row executorch "$(here_turnout digits,executorch)" 'numpy|packaging|flatbuffers|sympy|mpmath|networkx|scikit-learn|hydra-core|omegaconf' tests/test_training_files.py
-row transformers "$(here_turnout digits,transformers)" - tests/models/test_huggingface.py tests/models/test_finetune.py tests/models/test_quantized.py
+row transformers "$(here_turnout digits,transformers) bitsandbytes" - tests/models/test_huggingface.py tests/models/test_finetune.py tests/models/test_quantized.py
 row huggingface "$(here_turnout digits,huggingface) pillow" - tests/data/test_huggingface.py tests/data/test_tokens.py tests/data/test_table.py
 row flower "$(here_turnout digits,huggingface,privacy,flower) flwr-datasets" \
     'datasets|pandas|pyarrow|fsspec|dill|multiprocess|huggingface_hub|pillow|numpy|tqdm|certifi|cryptography|packaging|rich|starlette|typer|uvicorn' \
