@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnout.core.registry import Family
@@ -26,38 +27,21 @@ from turnout.protocol.pace import Pace
 from turnout.trackers import TRACKERS
 
 
-class Additions(Mapping[str, Callable[..., Any]]):
+class Additions(ChainMap[str, Callable[..., Any]]):
     """Members of several families that `also` adds to an algorithm: all but solvers, of which an algorithm has one."""
 
-    def __init__(self, *families: Family) -> None:
-        self.families = families
+    maps: list[Family]  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @property
     def needs(self) -> str:
         """The requirement for a member, in words."""
-        bases = [base.__name__ for family in self.families for base in family.bases if base is not Local]
+        bases = [base.__name__ for family in self.maps for base in family.bases if base is not Local]
         return f"a class that derives from {' or '.join(bases)}"
 
     def takes(self, piece: object) -> bool:
         """Tell whether an object could be a member."""
-        return any(family.takes(piece) for family in self.families) and not _is_solver(piece)
-
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        return self._members()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members())
-
-    def __len__(self) -> int:
-        return len(self._members())
-
-    def _members(self) -> dict[str, Callable[..., Any]]:
-        members = {name: piece for family in self.families for name, piece in family.items()}
-        return {name: piece for name, piece in members.items() if not _is_solver(piece)}
-
-
-def _is_solver(piece: object) -> bool:
-    return isinstance(piece, type) and issubclass(piece, Local)
+        is_solver = isinstance(piece, type) and issubclass(piece, Local)
+        return not is_solver and any(family.takes(piece) for family in self.maps)
 
 
 AVAILABILITY = Availability.family
@@ -76,11 +60,9 @@ SPEEDS = SpeedModel.family
 DELAYS = Delay.family
 PACES = Pace.family
 
-LOCAL_PARTS = Additions(Local.family)
-PERSONALIZATIONS = Additions(Personalization.family)
-GUARDS = Additions(Guard.family)
-WEIGHTINGS = Additions(Weighting.family)
-ALSO = Additions(Local.family, Personalization.family, Guard.family, Weighting.family)
+GUARDS = Guard.family
+
+ALSO = Additions(Local.family, Personalization.family, GUARDS, Weighting.family)  # type: ignore[arg-type]
 """Pieces that can be added to any algorithm."""
 
 FAMILIES: Mapping[type, Family] = {
@@ -93,32 +75,12 @@ FAMILIES: Mapping[type, Family] = {
 }
 """Options that are a piece of their own, a name or a table with ``kind = NAME``: the family that the name is of."""
 
-LISTED: Mapping[str, Mapping[str, Callable[..., Any]]] = {
-    "algorithms": ALGORITHMS,
-    "data": SOURCES,
-    "models": MODELS,
-    "availability": AVAILABILITY,
-    "paces": PACES,
-    "partitions": PARTITIONS,
-    "augmentations": AUGMENTATIONS,
-    "transforms": TRANSFORMS,
-    "selections": SELECTIONS,
-    "aggregations": AGGREGATIONS,
-    "mixings": MIXINGS,
-    "server_optimizers": SERVER_OPTIMIZERS,
-    "local": LOCAL_PARTS,
-    "personalizations": PERSONALIZATIONS,
-    "guards": GUARDS,
-    "weightings": WEIGHTINGS,
-    "solvers": SOLVERS,
-    "schedules": SCHEDULES,
-    "requirements": REQUIREMENTS,
-    "behaviours": BEHAVIOURS,
-    "speeds": SPEEDS,
-    "delays": DELAYS,
-    "correlations": CORRELATIONS,
-    "losses": LOSSES,
-    "trackers": TRACKERS,
-    "work": WORK,
-}
-"""List pieces, data sets and settings for ``turnout list``."""
+LISTED: Mapping[str, Family] = {
+    family.plural: family
+    for family in (
+        ALGORITHMS, SOURCES, MODELS, AVAILABILITY, PACES, PARTITIONS, AUGMENTATIONS, TRANSFORMS, SELECTIONS, AGGREGATIONS,
+        MIXINGS, SERVER_OPTIMIZERS, Local.family, Personalization.family, GUARDS, Weighting.family, SOLVERS, SCHEDULES,
+        REQUIREMENTS, BEHAVIOURS, SPEEDS, DELAYS, CORRELATIONS, LOSSES, TRACKERS, WORK,
+    )
+}  # fmt: skip
+"""What ``turnout list`` lists, beside settings."""
