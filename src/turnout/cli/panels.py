@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from turnout.cli.runs import check as check_runs
-from turnout.cli.runs import run_folder, save_all
+from turnout.cli.runs import save_all
 from turnout.cli.settings import Settings
 from turnout.cli.variants import Layers, seeds_of
+from turnout.comparison.compare import runs_of
 from turnout.comparison.folders import save_order
 from turnout.comparison.reproduction import Panel, Reproduction
 from turnout.comparison.run import Run
@@ -40,12 +41,7 @@ class Plan:
 
     def runs(self, root: Path, checkpoint_every: int | None = None) -> list[Run]:
         """Return all its runs, by algorithm and seed."""
-        folder = self.folder(root)
-        return [
-            Run(name, seed, settings, run_folder(folder, name, seed), checkpoint_every, self.group)
-            for name, settings in self.settings.items()
-            for seed in self.seeds
-        ]
+        return runs_of(self.settings, self.seeds, self.folder(root), checkpoint_every, self.group)
 
     def save(self, root: Path) -> None:
         """Save the settings and the order of the runs in their folders, for `turnout run --resume` and reports."""

@@ -27,7 +27,7 @@ from turnout.comparison.reproduction import names as known
 from turnout.comparison.reproduction import table as tables
 from turnout.comparison.reproduction.page import write_outcome
 from turnout.comparison.run import Run
-from turnout.core.checks import ConfigurationError, counted
+from turnout.core.checks import ConfigurationError
 from turnout.data.catalogue import inventory
 from turnout.record.environment import environment
 from turnout.record.storage import read_json, replace_files
@@ -56,21 +56,6 @@ def with_algorithms(reproduction: Reproduction, algorithms: str | None) -> tuple
     if not names:
         raise ConfigurationError(f"algorithms: got {algorithms!r}, needed names: {','.join(reproduction.algorithms)}")
     return reproduction.narrowed(names), names
-
-
-def prepared(plans: Sequence[panels.Plan], folder: Path, checkpoint_every: int | None) -> list[Run]:
-    """Return all runs, once nothing was refused and their folders have their settings."""
-    panels.check(plans, folder)
-    for plan in plans:
-        plan.save(folder)
-    return [run for plan in plans for run in plan.runs(folder, checkpoint_every)]
-
-
-def introduce(reproduction: Reproduction, plans: Sequence[panels.Plan], runs: Sequence[Run], quiet: bool) -> None:
-    """Say what is about to run."""
-    if not quiet:
-        say(f"{reproduction.title}. {reproduction.reference}")
-        say(f"{counted(len(plans), 'panel')}, {counted(len(runs), 'run')}")
 
 
 def name_among(names: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from turnout.comparison.checks import check_experiments
 from turnout.comparison.compare import perform_all
 from turnout.comparison.display import display
 from turnout.comparison.executors import executor_on
+from turnout.comparison.folders import run_folder
 from turnout.comparison.run import Listener, Resources, Run
 from turnout.core.checks import ConfigurationError, DataError, counted
 from turnout.data.federated import FederatedData
@@ -91,11 +92,6 @@ def about(name: str) -> Iterator[None]:
         raise type(error)(f"{name}: {error}") from error
 
 
-def run_folder(folder: Path, name: str, seed: int) -> Path:
-    """Return the folder of one run of several."""
-    return folder / name / f"seed-{seed}"
-
-
 def check(
     plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path, metric: str | None = None, target: bool = False
 ) -> FederatedData:
@@ -116,17 +112,13 @@ def check(
         CheckpointError: for a folder that holds another run.
     """
     first = experiments(plan, seeds[0])
-    check_experiments({name: partial(_same, experiment) for name, experiment in first.items()}, metric, target)
+    check_experiments({name: lambda made=made: made for name, made in first.items()}, metric, target)
     # Later seeds are built only where a folder holds a run, which must not be another one.
     for seed in seeds:
         begun = {name: each for name, each in plan.items() if (run_folder(folder, name, seed) / "config.json").exists()}
         for name, experiment in experiments(begun, seed).items():
             is_finished(run_folder(folder, name, seed), experiment)
     return next(iter(first.values())).data
-
-
-def _same(experiment: Experiment) -> Experiment:
-    return experiment
 
 
 def save_all(plan: Mapping[str, Settings], seeds: Sequence[int], folder: Path) -> None:

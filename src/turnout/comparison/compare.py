@@ -12,7 +12,7 @@ from pathlib import Path
 from turnout.comparison.checks import check_experiments
 from turnout.comparison.display import display
 from turnout.comparison.executors import check_jobs, in_executor
-from turnout.comparison.folders import load_record, save_order
+from turnout.comparison.folders import load_record, run_folder, save_order
 from turnout.comparison.processes import in_processes, in_sequence, packed
 from turnout.comparison.run import Listener, Resources, Run, Update
 from turnout.comparison.sharing import Worker
@@ -164,8 +164,9 @@ def runs_of(
     seeds: int | Iterable[int],
     folder: Path,
     checkpoint_every: int | None,
+    group: str = "",
 ) -> list[Run]:
-    """Return all runs, by experiment and seed."""
+    """Return all runs, by experiment and seed, in the folders ``NAME/seed-SEED``."""
     if isinstance(seeds, int):
         count("seeds", seeds)
     numbers = list(islice(range(seeds) if isinstance(seeds, int) else seeds, MOST_SEEDS + 1))
@@ -188,7 +189,7 @@ def runs_of(
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
             raise refuse("name", given=name, needed="letters, digits, '_', '-' and '.', a letter or digit first")
     return [
-        Run(name, seed, make, folder / name / f"seed-{seed}", checkpoint_every)
+        Run(name, seed, make, run_folder(folder, name, seed), checkpoint_every, group)
         for name, make in experiments.items()
         for seed in numbers
     ]

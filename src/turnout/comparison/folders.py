@@ -18,6 +18,11 @@ from turnout.simulation.running import STOPPED
 CONFIG, TABLE, ORDER = "config.json", "rounds.parquet", "comparison.json"
 
 
+def run_folder(folder: Path, name: str, seed: int) -> Path:
+    """Return the folder of one run of several."""
+    return folder / name / f"seed-{seed}"
+
+
 def is_finished(folder: Path, experiment: Experiment) -> bool:
     """Return whether `folder` holds all rounds of `experiment`: tables and checkpoint, both of the last round.
 

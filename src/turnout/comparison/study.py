@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from turnout.comparison.folders import run_folder
 from turnout.core.checks import CheckpointError, count, refuse
 from turnout.core.extras import imported
 from turnout.record import storage
@@ -120,7 +121,7 @@ class Study:
 
     def runs(self, name: str) -> list[Path]:
         """Return the folders of a trial's runs, seed by seed."""
-        return [self.folder / name / f"seed-{seed}" for seed in self.seeds]
+        return [run_folder(self.folder, name, seed) for seed in self.seeds]
 
     @property
     def points(self) -> dict[str, dict[str, Any]]:

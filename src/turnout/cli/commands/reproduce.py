@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from turnout.cli.command import argument, command, examples, option, options
-from turnout.cli.console import show
+from turnout.cli.console import say, show
 from turnout.cli.groups import SETTINGS, DeviceOption, folder_option, layer, seeds_option
 from turnout.cli.runs_options import RunsOptions
+from turnout.core.checks import counted
 
 if TYPE_CHECKING:
     from turnout.comparison.run import Run
@@ -65,11 +66,9 @@ def reproduce(options: ReproduceOptions) -> None:
     from turnout.cli.reproduce import (
         declarations_table,
         draw,
-        introduce,
         listed,
         name_among,
         outcome_of,
-        prepared,
         report_outcome,
         with_algorithms,
     )
@@ -96,8 +95,13 @@ def reproduce(options: ReproduceOptions) -> None:
     changes += (f"only {', '.join(chosen)}",) if chosen else ()
     settings = chain.from_iterable(plan.settings.values() for plan in plans)
     resources = options.resources(settings, options.device)
-    runs = prepared(plans, target, options.checkpoint_every)
-    introduce(reproduction, plans, runs, options.quiet)
+    panels.check(plans, target)
+    for plan in plans:
+        plan.save(target)
+    runs = [run for plan in plans for run in plan.runs(target, options.checkpoint_every)]
+    if not options.quiet:
+        say(f"{reproduction.title}. {reproduction.reference}")
+        say(f"{counted(len(plans), 'panel')}, {counted(len(runs), 'run')}")
 
     def conclude(done: Mapping[Run, RunRecord], *failures: str) -> None:
         outcome = outcome_of(reproduction, plans, done, (*changes, *failures))

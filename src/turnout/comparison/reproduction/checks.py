@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import statistics
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, ClassVar
 
 from turnout.core.checks import ConfigurationError, refuse
@@ -56,23 +56,17 @@ class Order(Check):
 
     def __init__(self, order: Any) -> None:
         groups = [[group] if isinstance(group, str) else group for group in order] if isinstance(order, list) else []
-        names: list[Any] = [
-            name for group in groups for name in (group if isinstance(group, list) and group else [None])
-        ]
-        if len(groups) < 2 or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        nonempty = len(groups) > 1 and all(isinstance(group, list) and group for group in groups)
+        names = [name for group in groups for name in group] if nonempty else [None]
+        if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
             raise refuse("order", given=order, needed='a list of names or lists of names, as in ["a", ["b", "c"]]')
         self.groups, self.algorithms = groups, tuple(names)
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """Compare all pairs of neighbouring groups."""
         (panel,) = figures
-        truths = [
-            better(panel[one], panel[other], measure)
-            for first, second in pairwise(self.groups)
-            for one in first
-            for other in second
-        ]
-        return False if False in truths else None if None in truths else True
+        pairs = [pair for first, second in pairwise(self.groups) for pair in product(first, second)]
+        return _all_of(better(panel[one], panel[other], measure) for one, other in pairs)
 
 
 @dataclass(frozen=True)
@@ -144,8 +138,7 @@ class Improves(Check):
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """Compare every panel with the one before."""
         values = [panel[self.algorithms[0]] for panel in figures]
-        truths = [better(after, before, measure) for before, after in pairwise(values)]
-        return False if False in truths else None if None in truths else True
+        return _all_of(better(after, before, measure) for before, after in pairwise(values))
 
 
 class Gains(Check):
@@ -157,12 +150,10 @@ class Gains(Check):
     across = True
 
     def __init__(self, gains: Any) -> None:
-        names: list[Any] = (
-            [gains.get("of"), gains.get("over")] if isinstance(gains, dict) and len(gains) == 2 else [None]
-        )
-        if not all(isinstance(name, str) for name in names):
+        names = isinstance(gains, dict) and gains.keys() == {"of", "over"}
+        if not names or not all(isinstance(name, str) for name in gains.values()):
             raise refuse("gains", given=gains, needed='{of = "NAME", over = "NAME"}')
-        self.algorithms = tuple(names)
+        self.algorithms = (gains["of"], gains["over"])
 
     def holds(self, figures: Sequence[Mapping[str, float]], measure: Measure) -> bool | None:
         """Compare every lead with the one before."""
@@ -241,6 +232,12 @@ def check_of(table: Mapping[str, Any]) -> Check:
             f"a claim needs exactly one of {', '.join(CHECKS)}; got {' and '.join(keys) or 'none'}"
         )
     return CHECKS[keys[0]](table[keys[0]])  # type: ignore[call-arg]
+
+
+def _all_of(truths: Iterable[bool | None]) -> bool | None:
+    """Return whether all are true; None where none is false and one is unknown."""
+    seen = set(truths)
+    return False if False in seen else None if None in seen else True
 
 
 def better(one: float, other: float, measure: Measure) -> bool | None:
