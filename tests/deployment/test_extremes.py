@@ -77,3 +77,6 @@ def test_extreme_numbers_stop_no_server(world, name):
     assert deployed.host.driver.version == len(KINDS)
     assert deployed.host.service.failure is None
     assert torch.isfinite(deployed.host.driver.params).all()
+    history = deployed.host.driver.ledger.history
+    taken, dropped = (history.column(column)[1] for column in ("num_participants", "num_dropped"))
+    assert all(0 < there > bad for there, bad in zip(taken, dropped, strict=True))  # nobody spoils the others' step

@@ -40,6 +40,8 @@ class Coordinator:
         rounds: server steps that are planned; None is without an end.
         records_influence: whether to sum up what each client contributes.
         sums_early: whether updates may be summed as they come in, where the algorithm allows it.
+        blames: whether a step that overflows raises, so that the driver finds out by whose reports. It does not where these
+            changed what clients remember and the server sums, nor where leaving one out would tell something of its data.
         attack: in a simulation, what colluding attackers make of the reports of a step, of which each knows all others.
 
     Attributes:
@@ -63,6 +65,7 @@ class Coordinator:
         rounds: int | None = None,
         records_influence: bool = False,
         sums_early: bool = True,
+        blames: bool = False,
         attack: Callable[[Coordinator, Report], Report] | None = None,
     ) -> None:
         self.algorithm, self.federation, self.scheduler, self.rounds = algorithm, federation, scheduler, rounds
@@ -71,6 +74,8 @@ class Coordinator:
         self.influence = Influence(federation.num_clients) if records_influence else None
         self._attack = attack
         self._sums_early = algorithm.sums_early and sums_early
+        aggregation = algorithm.aggregation
+        self._blames = blames and not (algorithm.keeps or aggregation.mirrors_clients or aggregation.nulls_dropped)
         self.measured: Report | None = None
         self._prepared: Report | None = None
         self._trained = Repeats(federation.num_clients)
@@ -249,7 +254,7 @@ class Coordinator:
             reports = self._attack(self, reports)
         needed = self.scheduler.pace.versions()
         before = self.state
-        self.state, info = server_step(self.algorithm, before, reports, self.federation)
+        self.state, info = server_step(self.algorithm, before, reports, self.federation, refuses_overflow=self._blames)
         info |= early
         if early:
             self._took_part.note(reports.client, before.version)
@@ -267,7 +272,7 @@ class Coordinator:
         try:
             if batch.phase == "train":
                 reports, _ = self._in_time(self._complete(self._counted(reports)))
-                server_step(self.algorithm, self.state, reports, self.federation)
+                server_step(self.algorithm, self.state, reports, self.federation, refuses_overflow=self._blames)
             elif batch.phase == "prepare":
                 server_prepares(self.algorithm, self.state, reports, self.federation)
         finally:

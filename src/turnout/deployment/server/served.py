@@ -108,7 +108,7 @@ class ServedRun:
         self.scheduler = Scheduler(pace, cohorts, self._choice, patient=True)
         federation, initial = setting.federation(num_clients), setting.initial.clone()
         self.coordinator = Coordinator(
-            algorithm, initial, federation, self.scheduler, rounds=setting.rounds, records_influence=True
+            algorithm, initial, federation, self.scheduler, rounds=setting.rounds, records_influence=True, blames=True
         )
         self._blame = Blame(self.coordinator, setting.reports, self.reports_of)
         self._time, self._applied, self._next_noise = 0.0, Applied(), noise

@@ -20,8 +20,12 @@ def server_prepares(algorithm: Algorithm, state: ServerState, reports: Report, f
     return replace(state, slots=state.slots | controls.moved(state.slots, reports, federation, algorithm.aggregation))
 
 
+class StepOverflows(ArithmeticError):
+    """Finite reports lead to a model that is not finite."""
+
+
 def server_step(
-    algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation
+    algorithm: Algorithm, state: ServerState, reports: Report, federation: Federation, *, refuses_overflow: bool = False
 ) -> tuple[ServerState, Info]:
     """Take a server step with the reports of a round or of a full buffer: screen, weigh, aggregate, step.
 
@@ -32,6 +36,9 @@ def server_step(
 
     On a GPU this waits once, at its end. The step is taken as though all reports were good, and whether they were is read
     together with what is recorded of it; if not, it is taken back, and taken without the bad ones.
+
+    Raises:
+        StepOverflows: for a step that overflows, if `refuses_overflow`; whoever asks finds out by whose reports.
     """
     undo, dropped = Rollback.of(algorithm, state, reports), 0
     try:
@@ -42,6 +49,8 @@ def server_step(
             taken = _read(*_step(algorithm, state, reports, federation), [])
         after, info, finite, _ = taken
         if not finite:  # finite updates whose weighted sum overflows
+            if refuses_overflow and len(reports):
+                raise StepOverflows(f"the step overflows with the reports of {len(reports):,} clients")
             undo()
             after, info = _emptied(algorithm, state, after, federation, undo)
             dropped += len(reports)
