@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from turnout.data.directory import Place, RemoteFile, declare
+from turnout.data.directory import Place, declare
 from turnout.data.plain_pickle import read_pickle
 from turnout.data.reading import read_bytes
 from turnout.data.source import SOURCES, Source
@@ -30,23 +30,7 @@ CIFAR10 = Place(
     bare=(".",),
     instead=_PICKLES,
 )
-_ARCHIVE = (
-    RemoteFile(
-        "cifar-10-binary.tar.gz",
-        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-        "md5:c32a1d4ab5d03f1284b67883e8d87530",
-        members=(
-            ("cifar-10-batches-bin/data_batch_1.bin", "5dd7e06a14cb22eb9f671a540d1b7c25"),
-            ("cifar-10-batches-bin/data_batch_2.bin", "5ea93a67294ea407fff1d09f752e9692"),
-            ("cifar-10-batches-bin/data_batch_3.bin", "942cd6a4bcdd0dd3c604fbe906cb4421"),
-            ("cifar-10-batches-bin/data_batch_4.bin", "ae636b3ba5c66a11e91e8cb52e771fcb"),
-            ("cifar-10-batches-bin/data_batch_5.bin", "53f37980c15c3d472c316c40844f3f0d"),
-            ("cifar-10-batches-bin/test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),
-        ),
-    ),
-)
-
-declare("cifar10", CIFAR10, remote=_ARCHIVE)
+declare("cifar10", CIFAR10)
 
 
 @SOURCES.register

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,9 +35,19 @@ class RemoteFile:
     inside: str = ""
 
 
-def files_at(folder: str, base: str, checksums: dict[str, str]) -> tuple[RemoteFile, ...]:
-    """Return files that lie in one folder, here and there, with their SHA-256."""
-    return tuple(RemoteFile(f"{folder}/{name}", base + name, checksum) for name, checksum in checksums.items())
+def _remote_files() -> dict[str, tuple[RemoteFile, ...]]:
+    """Return the files that ``downloads.toml`` lists, by data set."""
+    tables = tomllib.loads(Path(__file__).with_name("downloads.toml").read_text("utf-8"))
+    remote: dict[str, tuple[RemoteFile, ...]] = {}
+    for name, table in tables.items():
+        folder, base = table["folder"], table["base"]
+        files = [RemoteFile(f"{folder}/{file}", base + file, sha) for file, sha in table.get("files", {}).items()]
+        if archive := table.get("archive"):
+            members = tuple((f"{folder}/{file}", md5) for file, md5 in table["members"].items())
+            url = base + archive.rpartition("/")[2]
+            files.append(RemoteFile(archive, url, table["checksum"], members, table.get("inside", "")))
+        remote[name] = tuple(files)
+    return remote | {"mnist_by_writer": remote["mnist"] + remote["qmnist"]}
 
 
 @dataclass(frozen=True)
@@ -108,26 +119,23 @@ class Place:
 PLACES: dict[str, tuple[Place, ...]] = {}
 """Where the files of each data set lie, by name."""
 
-REMOTE: dict[str, tuple[RemoteFile, ...]] = {}
+REMOTE = _remote_files()
 """Files of each data set that ``turnout data fetch`` can download, by name."""
 
 ELSEWHERE: dict[str, str] = {}
 """Where data sets come from that cannot be downloaded here, by name."""
 
 
-def declare(name: str, *places: Place, remote: tuple[RemoteFile, ...] = (), elsewhere: str | None = None) -> None:
+def declare(name: str, *places: Place, elsewhere: str | None = None) -> None:
     """Declare the files of a data set, beside the function that reads them.
 
     Args:
         name: of the data set.
         places: where its files may lie.
-        remote: what can be downloaded.
         elsewhere: where it comes from otherwise, in a few words.
     """
     if places:
         PLACES[name] = places
-    if remote:
-        REMOTE[name] = remote
     if elsewhere is not None:
         ELSEWHERE[name] = elsewhere
 

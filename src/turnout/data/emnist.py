@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from turnout.core.checks import known_name
-from turnout.data.directory import Place, RemoteFile, declare
+from turnout.data.directory import Place, declare
 from turnout.data.idx import read_pair
 from turnout.data.source import SOURCES, Source
 from turnout.data.transforms import Normalise
@@ -33,17 +33,7 @@ def place_of(split: str) -> Place:
 
 
 EMNIST = place_of("byclass")
-_ARCHIVE = (
-    RemoteFile(
-        "EMNIST/gzip.zip",
-        "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",
-        "md5:58c8d27c78d21e728a6bc7b3cc06412e",
-        members=tuple((f"{FOLDER}/{name}", "") for split in SPLITS for name in files_of(split)),
-        inside="gzip",
-    ),
-)
-
-declare("emnist", EMNIST, remote=_ARCHIVE)
+declare("emnist", EMNIST)
 
 
 @SOURCES.register

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from turnout.data.directory import Place, declare, files_at
+from turnout.data.directory import Place, declare
 from turnout.data.reading import UNPACKING_ERRORS, most_bytes, open_unpacked, too_large
 from turnout.data.source import SOURCES, Source
 from turnout.data.standardise import standardised
@@ -26,29 +26,8 @@ FASHION_MNIST = Place(
     "fashion_mnist", _FILES, ("FashionMNIST/raw", "FashionMNIST", "fashion_mnist", "fashion"), bare=("raw", ".")
 )
 
-MNIST_FILES = files_at(
-    "MNIST/raw",
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    {
-        "train-images-idx3-ubyte.gz": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-        "train-labels-idx1-ubyte.gz": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-        "t10k-images-idx3-ubyte.gz": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-        "t10k-labels-idx1-ubyte.gz": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-    },
-)
-_FASHION_FILES = files_at(
-    "FashionMNIST/raw",
-    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-    {
-        "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-    },
-)
-
-declare("mnist", MNIST, remote=MNIST_FILES)
-declare("fashion_mnist", FASHION_MNIST, remote=_FASHION_FILES)
+declare("mnist", MNIST)
+declare("fashion_mnist", FASHION_MNIST)
 
 _TYPES = {0x08: ">u1", 0x0C: ">i4"}
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from turnout.data.arrays import number_clients
-from turnout.data.directory import Place, declare, files_at
-from turnout.data.idx import MNIST, MNIST_FILES, mnist, read_idx
+from turnout.data.directory import Place, declare
+from turnout.data.idx import MNIST, mnist, read_idx
 from turnout.data.source import SOURCES, Source
 
 QMNIST = Place(
@@ -19,17 +19,7 @@ QMNIST = Place(
     bare=("raw", "."),
 )
 
-_FILES = files_at(
-    "QMNIST/raw",
-    "https://raw.githubusercontent.com/facebookresearch/qmnist/94061367ec2e099ea18c553c75727ecf849ddb9b/",
-    {
-        "qmnist-train-labels-idx2-int.gz": "2c05dc77f6b916b38e455e97ab129a42a444f3dbef09b278a366f82904e0dd9f",
-        "qmnist-test-labels-idx2-int.gz": "9fbcbe594c3766fdf4f0b15c5165dc0d1e57ac604e01422608bb72c906030d06",
-    },
-)
-
-declare("qmnist", remote=_FILES)
-declare("mnist_by_writer", MNIST, QMNIST, remote=MNIST_FILES + _FILES)
+declare("mnist_by_writer", MNIST, QMNIST)
 
 _CLASS, _WRITER, _COLUMNS = 0, 2, 8
 
