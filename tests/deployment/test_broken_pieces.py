@@ -10,14 +10,16 @@ from safetensors.torch import load
 
 from turnout import Experiment, Population, compose
 from turnout.deployment.server.blame import PieceFailed, culprits, is_of_the_machine
+from turnout.deployment.server.process import Options, Server
 from turnout.deployment.server.replay import replay
+from turnout.deployment.server.status import status
 from turnout.deployment.wire.format import digest, encode
 from turnout.models import Logistic
 from turnout.pieces.aggregation import SecureSum
 from turnout.pieces.aggregation.weighted_sum import WeightedSum
 from turnout.pieces.base import Weighting
 from turnout.pieces.local import GradientNorm
-from turnout.pieces.selection import Uniform
+from turnout.pieces.selection import AllAvailable, Uniform
 from turnout.pieces.server_optimizer import ServerSgd
 from turnout.pieces.weighting import DivideByParticipants
 from turnout.population.availability import Everyone
@@ -100,6 +102,13 @@ class Selects(Uniform):
         broken(candidates.round)
         assert candidates.measured is not None
         odd(candidates.measured.seen["start_gradient_norm"], 1000.0)
+        return super().select(candidates)
+
+
+@dataclass(frozen=True)
+class Broken(AllAvailable):
+    def select(self, candidates):
+        broken(candidates.round)
         return super().select(candidates)
 
 
@@ -232,6 +241,33 @@ def test_a_piece_that_raises_whatever_clients_send_stops_the_run_and_costs_nothi
     params, dropped = through(deployed)
     assert torch.equal(params, expected)
     assert dropped == {}
+
+
+def test_a_piece_that_raises_at_the_start_stops_the_run(world, monkeypatch):
+    deployed = world(run("applies"))
+    monkeypatch.setattr(Applies, "init", lambda *_: broken(0) or {"steps": torch.zeros(1)})
+    SWITCH["version"] = 0
+    with pytest.raises(PieceFailed, match=r"broken \(.*\) raised LookupError|Applies.init|raised LookupError"):
+        deployed.run()
+    SWITCH["version"] = None
+    deployed.restart()
+    through(deployed)
+
+
+def test_a_server_whose_run_has_failed_says_so_and_saves_nothing(folder):
+    """Its status has the name of the piece, the process ends with it, and a start says it again."""
+    SWITCH["version"] = 0
+    server = Server(run("steps"), folder, None, Options(port=0, min_clients=1, linger=0.2))
+    driver = server.driver
+    driver.setting = replace(driver.setting, algorithm=replace(driver.setting.algorithm, selection=Broken()))
+    server.service.enrol("t" * 40).add_done_callback(lambda _: server.service.work_of(0, 100.0))
+    said = r"Broken.select \(.*\) raised LookupError\('broken'\) at step 0"
+    with pytest.raises(PieceFailed, match=said):
+        server.run(lambda _: None)
+    figures = status(server.service, 0, {})
+    assert (figures["state"], figures["healthy"]) == ("failed", False)
+    assert "Broken.select" in figures["failure"]
+    assert not (folder / "checkpoint.safetensors").exists()
 
 
 def test_culprits():

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sqlite3
+from dataclasses import replace
 
 import pytest
 import torch
@@ -27,13 +28,14 @@ from turnout.deployment.server.setting import Setting
 from turnout.deployment.server.store import Entry, Store, StoreLost, StoreUnavailable
 from turnout.deployment.wire.format import encode
 from turnout.models import Mlp
+from turnout.pieces.server_optimizer import ServerSgd
 from turnout.population.availability import Everyone
 from turnout.protocol.pace import Buffered, Rounds
 from turnout.record import checkpoint
 from turnout.simulation import Simulation
 
-from ..laws.recipes import DATA, LOCAL
-from .test_hostile import put, waiting
+from ..laws.recipes import DATA, LOCAL, RECIPES
+from .test_hostile import put, task_of, waiting
 
 RUN = Experiment(DATA, Mlp(hidden=(4,)), fedau(LOCAL), Population(Everyone()), rounds=4, evaluate_every=2)
 
@@ -172,6 +174,21 @@ def test_a_model_that_overflows_is_noticed(world):
     assert not driver.finite
     with pytest.raises(Diverged, match="holds NaN or infinity: restore a backup from before"):
         deployed.host.service.check_progress()
+
+
+def test_a_huge_update_does_not_stay_with_a_server_that_remembers_updates(world, folder):
+    """Without a bound of norms the step overflows, and is taken without it: as if its client had sent NaN."""
+    run, params = replace(RUN, algorithm=replace(RECIPES["mifa"](LOCAL), server=ServerSgd(100.0))), []
+    for name, value in (("huge", 3e38), ("bad", float("nan"))):
+        deployed = world(run, folder=folder / name)
+        deployed.setting.reports["train"] = replace(deployed.setting.reports["train"], max_norm=None, takes_nan=True)
+        at_work(deployed)
+        assert put(deployed, 0, task_of(deployed, 0), enlarged(deployed.homes[0], value)).status == 201
+        deployed.homes[0].state.pending = None
+        deployed.run()
+        params.append(deployed.host.driver.params)
+    assert params[0].isfinite().all()
+    assert torch.equal(*params)
 
 
 # Its model.

@@ -210,6 +210,8 @@ class Driver:
         except Exception as error:
             if is_of_the_machine(error):
                 raise
+            if entry.kind == "start":  # without which there is nothing to go on with
+                raise PieceFailed.of(error, self.version, entry.number) from error
             log.exception("entry cannot be applied", extra={"entry": entry.number, "kind": entry.kind})
             applied.error = error
         try:
