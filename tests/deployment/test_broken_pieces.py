@@ -31,7 +31,7 @@ HOSTILE = 3  # the client
 ODD = {"num_examples": 7770, "seen.start_gradient_norm": 7770.0, "delta": 50.0}
 """What it says in place of its own numbers."""
 ROUNDS = 3
-SWITCH = {"version": None}
+SWITCH: dict[str, int | None] = {"version": None}
 """The version from which on pieces are broken; None where they are mended."""
 
 
